@@ -4951,6 +4951,36 @@ EMBEDDED = (
         "lines.append(line | right)",
         "tests/tasks/test_choose.py",
     ),
+    M(
+        "devices.py",
+        'if torch.get_default_device().type == "cpu" else',
+        'if torch.get_default_device().type != "cuda" else',
+        "tests/tasks/test_surroundings.py -k default_device",
+    ),
+    M(
+        "training/surroundings.py",
+        "with on_processor(), apart(",
+        "with apart(",
+        "tests/tasks/test_surroundings.py -k default_device",
+    ),
+    M(
+        "tasks/families.py",
+        "    with on_processor():\n        model = family.build",
+        "    if on_processor:\n        model = family.build",
+        "tests/tasks/test_surroundings.py -k default_device",
+    ),
+    M(
+        "model/rows.py",
+        "index.new_tensor(offsets",
+        "torch.tensor(offsets",
+        "tests/test_architecture.py -k rule",
+    ),
+    M(
+        "model/backend/cpu_attention.py",
+        'float("-inf"), dtype=dtype, device="cpu")',
+        'float("-inf"), dtype=dtype)',
+        "tests/test_architecture.py -k rule",
+    ),
 )
 
 

@@ -74,6 +74,11 @@ CONFINED = "setrlimit"
 NETWORK = {"requests", "httpx", "urllib.request", "urllib3", "http.client", "huggingface_hub", "aiohttp"}
 # Types and pure functions of the random modules that hold no state.
 STATELESS = {"np.random.Generator", "np.random.Philox"}
+# Functions of torch that make a tensor of numbers.
+CONSTRUCTORS = {
+    f"torch.{name}"
+    for name in ("arange", "as_tensor", "empty", "eye", "full", "linspace", "ones", "rand", "tensor", "zeros")
+}
 
 
 def room(path: Path) -> str:
@@ -184,6 +189,22 @@ def network(here: str, source: str, tree: ast.AST) -> Iterator[str]:
     yield from (f"line {line}: imports {name}" for line, name in imports(tree) if name in NETWORK)
 
 
+def default_device(here: str, source: str, tree: ast.AST) -> Iterator[str]:
+    """What is made in a pass lies where it says, not on the default device of the program around it, where
+    modules are made, as torch's own."""
+    made = {
+        id(node)
+        for function in ast.walk(tree)
+        if (isinstance(function, ast.FunctionDef) and function.name == "__init__")
+        or (isinstance(function, ast.Call) and dotted(function.func).startswith("nn."))
+        for node in ast.walk(function)
+    }
+    for line, name, call in calls(tree):
+        told = {k.arg for k in call.keywords}
+        if here in ("model", "inference") and name in CONSTRUCTORS and "device" not in told:
+            yield from () if id(call) in made else (f"line {line}: {name}",)
+
+
 def sizes(here: str, source: str, tree: ast.AST) -> Iterator[str]:
     if (lines := source.count("\n")) > 500:
         yield f"{lines} lines"
@@ -217,6 +238,7 @@ RULES: dict[str, tuple[Rule, str | None, str]] = {
         "np.load(path, allow_pickle=True)\ntorch.load(p, weights_only=True)",
     ),
     "only the hub is reached over the network": (network, "interop/hub", "import urllib.request"),
+    "a pass names its device": (default_device, "model/init.py", "places = torch.arange(3)"),
     "files and functions are small": (sizes, None, "def f():\n" + "    x = 1\n" * 61),
 }
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
 from albertine.cores import BFLOAT16, cpu_flags
 from albertine.errors import SettingsError
 from albertine.quick import torch
@@ -20,6 +23,14 @@ def device_of(name: str) -> torch.device:
         here = "cpu, cuda" if torch.cuda.is_available() else "cpu alone"
         raise SettingsError(f"there is no device `{name}` here", remedy=f"Known: {here}") from error
     return device
+
+
+@contextmanager
+def on_processor() -> Iterator[None]:
+    """Within, new tensors lie on the processor whatever device a program chose as its default
+    (`torch.set_default_device`)."""
+    with nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu"):
+        yield
 
 
 def fast_bfloat16(device: torch.device) -> bool:

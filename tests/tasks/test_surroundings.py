@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import albertine
+from albertine.arithmetic import InferencePrecision
 from albertine.errors import AlbertineError, CheckpointError, DataError, RunError
 from albertine.training import loop
 from albertine.training.progress import Reporter
@@ -33,6 +34,7 @@ def kept() -> Iterator[None]:
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     yield
     torch.set_default_dtype(torch.float32)
+    torch.set_default_device(None)
     torch.set_num_threads(threads)
     torch.set_rng_state(state)
 
@@ -55,6 +57,36 @@ def test_what_a_program_set_of_torch_stays(pretrained: Path, tmp_path: Path) -> 
     assert torch.get_num_threads() == 2 and torch.get_default_dtype() == torch.float64
     one, two = (run.model.joinpath("model.safetensors").read_bytes() for run in (plain, other))
     assert one == two
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@pytest.mark.usefixtures("kept")
+def test_a_default_device_is_the_program_s_own(
+    pretrained: Path, tmp_path: Path, precision: InferencePrecision
+) -> None:
+    """On "meta" a tensor holds no numbers: what is made there by default answers wrongly or not at all."""
+
+    def told(where: Path) -> list[Any]:
+        exact: Any = {"precision": "float32"}
+        model = tuned(pretrained, where, dev=ROWS[:2], training=exact).model
+        asked = albertine.Predictor(model, precision=precision)
+        bare = albertine.load(model)
+        bare.precision = precision
+        with torch.inference_mode():
+            states = bare(torch.ones(1, 3, dtype=torch.int64, device="cpu")).last_hidden_state
+        return [
+            model.joinpath("model.safetensors").read_bytes(),
+            albertine.evaluate(model, file=ROWS),
+            asked.classify(["a good man", "a house with many rooms"]),
+            asked.embed(["a good man", "a house"]).tolist(),
+            albertine.Predictor(pretrained, precision=precision).fill_mask("a [MASK] man"),
+            states.tolist(),
+        ]
+
+    wanted = told(tmp_path / "plain")
+    torch.set_default_device("meta")
+    assert told(tmp_path / "other") == wanted
+    assert torch.get_default_device().type == "meta"
 
 
 def test_a_refused_call_leaves_nothing(pretrained: Path, tmp_path: Path) -> None:

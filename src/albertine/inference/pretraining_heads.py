@@ -70,7 +70,7 @@ def order_chances(
     encode, nothing = tokenizer.encode, torch.empty(0, dtype=torch.long, device=model.device)
     encoded = [(encode(a), encode(b)) for a, b in pairs]
     rows = [tokenizer.layout(a, b, max_length=length) for a, b in encoded]
-    found = torch.empty(len(rows), dtype=torch.float32)
+    found = torch.empty(len(rows), dtype=torch.float32, device="cpu")
     for chosen in longest_first([len(ids) for ids, _ in rows], model.tokens_per_pass):
         packed = pack([rows[i][0] for i in chosen], [rows[i][1] for i in chosen])
         _, logits = model.pretraining_forward(packed.to(model.device), nothing)

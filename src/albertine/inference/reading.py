@@ -122,7 +122,7 @@ class Panel:
         import torch
 
         self._speaker = speaker
-        rows = torch.split(torch.arange(len(speaker.first)), list(sizes))
+        rows = torch.split(torch.arange(len(speaker.first), device="cpu"), list(sizes))
         silent = (speaker.first.argmax(-1) == end).tolist()
         self._rows = [[r for r in own if not silent[r]] or own for own in (part.tolist() for part in rows)]
         self.first = _voted(speaker.first, self._rows)
@@ -142,7 +142,7 @@ class Panel:
         asked = [(r, token) for row, token in zip(rows, tokens, strict=True) for r in self._rows[row]]
         said = self._speaker.next([r for r, _ in asked], [token for _, token in asked])
         sizes = [len(self._rows[row]) for row in rows]
-        self._rows = [part.tolist() for part in torch.split(torch.arange(len(asked)), sizes)]
+        self._rows = [part.tolist() for part in torch.split(torch.arange(len(asked), device="cpu"), sizes)]
         return _voted(said, self._rows)
 
 

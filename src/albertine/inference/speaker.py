@@ -50,7 +50,8 @@ class Speaker:
         """
         cache = self._cache.of(rows)
         packed = pack([[token] for token in tokens], [[1]] * len(tokens))
-        packed = replace(packed, position_ids=torch.tensor(cache.lengths)).to(self._model.device)
+        places = torch.tensor(cache.lengths, device="cpu")
+        packed = replace(packed, position_ids=places).to(self._model.device)
         hidden, self._cache = read_on(self._model.encoder, packed, cache)
         return self._said(hidden)
 

@@ -106,8 +106,8 @@ def measure(
     limit = min(LONGEST, model.config.max_position_embeddings)
     laid_out = [tokenizer.layout(ids, max_length=limit) for ids in tokenizer.encode_batch(sentences)]
     rows, types = ([one[part] for one in laid_out] for part in (0, 1))
-    total = torch.zeros(size, dtype=torch.float64)
-    squares = torch.zeros(size, size, dtype=torch.float64)
+    total = torch.zeros(size, dtype=torch.float64, device="cpu")
+    squares = torch.zeros(size, size, dtype=torch.float64, device="cpu")
     with evaluating(model):
         for chosen in longest_first([len(row) for row in rows], model.tokens_per_pass):
             packed = pack([rows[i] for i in chosen], [types[i] for i in chosen])

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from albertine.devices import on_processor
 from albertine.errors import ModelError, SettingsError
 from albertine.files import standing
 from albertine.interop.config_values import number
@@ -78,6 +79,7 @@ def load_model(folder: str | Path) -> Model:
     return read_folder(folder).model
 
 
+@on_processor()
 def read_folder(folder: str | Path) -> ModelFolder:
     """Everything in a model folder, of transformers or with a checkpoint of TensorFlow. Raises as
     `load_model`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import reduce
-from itertools import accumulate, groupby
+from itertools import groupby
 from typing import NamedTuple
 
 import torch
@@ -42,10 +42,11 @@ class Filled(NamedTuple):
         cls, sizes: Sequence[int], groups: Sequence[tuple[list[int], int]], device: torch.device
     ) -> Filled:
         """Of sequences of some sizes: groups of them, each with the length that they are filled up to."""
-        size_S, end_S = (torch.tensor(each, dtype=torch.int64) for each in (sizes, [*accumulate(sizes)]))
+        size_S = torch.tensor(sizes, dtype=torch.int64, device="cpu")
+        end_S = size_S.cumsum(0)
         there, own = [], []
         for members, length in groups:
-            inside_L = torch.arange(length)
+            inside_L = torch.arange(length, device="cpu")
             row_SL = (end_S - size_S)[members, None] + inside_L
             there.append(torch.minimum(row_SL, end_S[members, None] - 1).flatten())
             own.append((inside_L < size_S[members, None]).flatten())

@@ -78,7 +78,7 @@ class Rows:
             ends = accumulate(self.known_lengths(), initial=0)
             offsets = list(map(partial(bisect_left, places), ends))
             lengths = tuple(map(sub, offsets[1:], offsets))
-            cu_seqlens, longest = torch.tensor(offsets, dtype=torch.int32), max(lengths, default=0)
+            cu_seqlens, longest = index.new_tensor(offsets, dtype=torch.int32), max(lengths, default=0)
         else:
             ordered, order = torch.sort(index, stable=True)
             back = order.argsort()

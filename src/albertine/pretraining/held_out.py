@@ -17,7 +17,7 @@ from albertine.objectives.stream_batch import StreamBatch
 from albertine.objectives.stream_losses import read_batch
 
 NAMES = ("mlm", "mask", "sentence", "sentence_first", "sentence_second", "ponder")
-NOTHING = torch.zeros(3, dtype=torch.float64)
+NOTHING = torch.zeros(3, dtype=torch.float64, device="cpu")
 
 
 @torch.no_grad()

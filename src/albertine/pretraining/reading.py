@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from albertine.corpus.reader import Corpus
+from albertine.devices import on_processor
 from albertine.errors import ModelError, SettingsError
 from albertine.evaluation.cloze import PASSAGES, SEED, choose_passages, judge_cloze
 from albertine.evaluation.copying import judge_copying
@@ -24,6 +25,7 @@ from albertine.training.branching import onset_of
 MOST_TOKENS = 100_000  # of a document
 
 
+@on_processor()
 def reading(
     judged: Pretrained,
     corpus: Path | None,

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from albertine.arithmetic import InferencePrecision
 from albertine.corpus.reader import Corpus
-from albertine.devices import device_of
+from albertine.devices import device_of, on_processor
 from albertine.errors import ModelError, SettingsError, TokenizerError
 from albertine.interop.config_values import our_flags
 from albertine.interop.heads import task_of
@@ -89,6 +89,7 @@ def token_counts(judged: Pretrained, corpus_folder: Path) -> NDArray[np.int64]:
     return count_tokens(corpus, judged.model.config.vocab_size)
 
 
+@on_processor()
 def held_out_scores(
     judged: Pretrained,
     corpus_folder: Path,

@@ -167,7 +167,10 @@ def tuned_model(folder: ModelFolder, family: Family, where: Path) -> TaskModel:
     Raises:
         ModelError: the head is not that of the family.
     """
-    model = family.build(folder.model, 0.0, 0)
+    from albertine.devices import on_processor
+
+    with on_processor():
+        model = family.build(folder.model, 0.0, 0)
     take_head(model, family, folder, where)
     return model.to(folder.model.device).eval()
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 
 from albertine.arithmetic import InferencePrecision
-from albertine.devices import device_of
+from albertine.devices import device_of, on_processor
 from albertine.errors import ModelError, SettingsError
 from albertine.evaluation.metrics import score
 from albertine.evaluation.runs import predictions_file, write_predictions, write_record
@@ -253,6 +253,7 @@ def judged(family: Family, split: Split, data: Encoded, said: Any) -> Judged:
     return Judged(split, data, said, answers, scores)
 
 
+@on_processor()
 def judge(
     run: TunedRun, splits: Sequence[Split] = SPLITS, device: torch.device | str = "cpu"
 ) -> list[Judged]:

@@ -70,12 +70,12 @@ class Related(Encoded):
         packed = self.packed(chosen)
         offsets = packed.first_tokens
         subjects = self._drawn(chosen, seed, epoch) + offsets[:, None]
-        owner = torch.repeat_interleave(torch.tensor([len(self.targets[i]) for i in chosen]))
+        owner = torch.repeat_interleave(torch.tensor([len(self.targets[i]) for i in chosen], device="cpu"))
         found = torch.from_numpy(np.concatenate([self.targets[i] for i in chosen]))
         places, kinds = found[:, [0, 1, 3, 4]] + offsets[owner, None], found[:, 2]
         mine = (places[:, :2] == subjects[owner]).all(1)
-        pointers = torch.zeros(packed.num_tokens, 2, dtype=torch.bool)
-        objects = torch.zeros(packed.num_tokens, self.predicates, 2, dtype=torch.bool)
+        pointers = torch.zeros(packed.num_tokens, 2, dtype=torch.bool, device="cpu")
+        objects = torch.zeros(packed.num_tokens, self.predicates, 2, dtype=torch.bool, device="cpu")
         for side in (0, 1):
             pointers[places[:, side], side] = True
             objects[places[mine, 2 + side], kinds[mine], side] = True
@@ -96,7 +96,7 @@ class Related(Encoded):
             first = ends[int(one * len(ends))][0] if ends else nowhere
             lasts = [last for _, last in ends if last >= first] or [nowhere]
             found.append((first, lasts[int(two * len(lasts))]))
-        return torch.tensor(found)
+        return torch.tensor(found, device="cpu")
 
 
 def encode(

@@ -32,7 +32,7 @@ def choice() -> KernelChoice:
         return KernelChoice("attention", "fused", FUSED)
     with torch.inference_mode():
         count = torch.Size((3, *SHAPE)).numel()
-        values = torch.arange(1, count + 1, dtype=torch.float32).mul_(12.9898).sin_()
+        values = torch.arange(1, count + 1, dtype=torch.float32, device="cpu").mul_(12.9898).sin_()
         q, k, v = values.view(3, *SHAPE).transpose(2, 3).bfloat16().unbind(0)
         exact = by_kernel(q.float(), k.float(), v.float(), Seen(), 0.0)
         found = by_products(q, k, v).float()

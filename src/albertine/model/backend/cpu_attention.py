@@ -119,7 +119,7 @@ class Seen(NamedTuple):
         """The cheapest form of `when < until`."""
         if bool(until_SL.amin() > when_SM.amax()):
             return cls()
-        places = torch.arange(when_SM.shape[1])
+        places = torch.arange(when_SM.shape[1], device="cpu")
         same = until_SL.shape == when_SM.shape
         if same and bool((when_SM == places).all()) and bool((until_SL == places + 1).all()):
             return cls(causal=True)
@@ -171,11 +171,11 @@ def by_products_learning(
     L, M = q_SNLD.shape[2], k_SNMD.shape[2]
     if not learns_by_products(q_SNLD.shape, M):
         return by_kernel(q_SNLD.float(), k_SNMD.float(), v_SNMD.float(), form, dropout).to(q_SNLD.dtype)
-    seen = torch.ones(L, M, dtype=torch.bool).tril() if form.causal else form.mask
+    seen = torch.ones(L, M, dtype=torch.bool, device="cpu").tril() if form.causal else form.mask
     hidden = (
         None
         if seen is None
-        else torch.zeros(seen.shape, dtype=torch.float32).masked_fill_(~seen, float("-inf"))
+        else torch.zeros(seen.shape, dtype=torch.float32, device="cpu").masked_fill_(~seen, float("-inf"))
     )
     return products_learning(q_SNLD, k_SNMD, v_SNMD, hidden, dropout)
 
@@ -211,7 +211,7 @@ class PaddedKeys(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _mask(before: int, length: int, size: int, dtype: torch.dtype) -> Tensor:
-    mask = torch.full((1, 1, 1, size), float("-inf"), dtype=dtype)
+    mask = torch.full((1, 1, 1, size), float("-inf"), dtype=dtype, device="cpu")
     mask[..., before : before + length] = 0
     return mask
 

@@ -90,17 +90,17 @@ def side_by_side(
 ) -> tuple[list[Group], Places, Places]:
     """How sequences with so many rows that ask and that are looked at are laid side by side, in groups of at
     most so many weights of attention of one head."""
-    asked, seen = (torch.tensor(lengths) for lengths in (queries, keys))
+    asked, seen = (torch.tensor(lengths, device="cpu") for lengths in (queries, keys))
     filled = (seen + STEP - 1) // STEP * STEP
     groups, members = [], []
     for length in sorted(set(filled.tolist())):
         alike = (filled == length).nonzero()[:, 0]
         asking = max(STEP, int(-(-asked[alike].max() // STEP) * STEP))
         for some in torch.split(alike, max(1, most // (asking * length))):
-            beyond_SM = torch.arange(length) >= seen[some][:, None]
+            beyond_SM = torch.arange(length, device="cpu") >= seen[some][:, None]
             hidden = None
             if bool(beyond_SM.any()):
-                hidden = torch.zeros(beyond_SM.shape, dtype=torch.float32).masked_fill_(
+                hidden = torch.zeros(beyond_SM.shape, dtype=torch.float32, device="cpu").masked_fill_(
                     beyond_SM, float("-inf")
                 )[:, None, None]
             groups.append(Group(len(some), asking, length, hidden))
@@ -114,17 +114,17 @@ def side_by_side(
 def _places(sizes: Tensor, members: list[Tensor], filled: list[int], heads: int) -> Places:
     """Of groups with these sequences, each filled up to so many rows."""
     ends = sizes.cumsum(0)
-    there, beyond, head_N1 = [], [], torch.arange(heads)[:, None]
+    there, beyond, head_N1 = [], [], torch.arange(heads, device="cpu")[:, None]
     for some, length in zip(members, filled, strict=True):
-        inside = torch.arange(length)
+        inside = torch.arange(length, device="cpu")
         row_SL = ((ends - sizes)[some][:, None] + inside).clamp(max=int(ends[-1]) - 1)
         there.append((row_SL[:, None] * heads + head_N1).flatten())
         beyond.append((inside >= sizes[some][:, None]).repeat_interleave(heads, 0).flatten())
     every, fills = torch.cat(there), torch.cat(beyond)
     own = (~fills).nonzero()[:, 0]
-    back = torch.empty(int(ends[-1]) * heads, dtype=torch.int64)
+    back = torch.empty(int(ends[-1]) * heads, dtype=torch.int64, device="cpu")
     back[every[own]] = own
-    in_order = torch.equal(torch.cat(members), torch.arange(len(sizes)))
+    in_order = torch.equal(torch.cat(members), torch.arange(len(sizes), device="cpu"))
     one_length = len(own) == len(every) and bool((sizes == sizes[0]).all())
     return Places(every, back, fills.nonzero()[:, 0], int(sizes[0]) if in_order and one_length else None)
 

@@ -64,7 +64,7 @@ def plain_integers(whole: Tensor, scales: Tensor) -> Sums:
 
 def _pointwise(whole: Tensor, scales: Tensor, zero: int) -> Sums:
     laid_out = torch.ops.onednn.qlinear_prepack(whole, None)
-    zeros = torch.zeros(len(whole), dtype=torch.int64)
+    zeros = torch.zeros(len(whole), dtype=torch.int64, device="cpu")
     multiply = torch.ops.onednn.qlinear_pointwise.default
     rest: tuple[Any, ...] = laid_out, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
 
@@ -110,8 +110,8 @@ def largest_weight(form: Int8Form) -> int:
     Raises:
         RuntimeError, AttributeError: there is no such kernel here.
     """
-    q, weight = torch.full((64, 64), 127, dtype=torch.int8), torch.full((64, 64), 127, dtype=torch.int8)
-    out = form(weight, torch.ones(64, dtype=torch.float32))(q)
+    largest = torch.full((64, 64), 127, dtype=torch.int8, device="cpu")
+    out = form(largest, torch.ones(64, dtype=torch.float32, device="cpu"))(largest)
     return 127 if bool((out == 64 * 127 * 127).all()) else 64
 
 
@@ -161,7 +161,7 @@ class Int8Linear:
 
         GELU always has the form of erf; the two are within 5e-4, which rounding hides (decision 015).
         """
-        y_TO = torch.empty(len(x_TI), len(self.bias), dtype=self.dtype)
+        y_TO = torch.empty(len(x_TI), len(self.bias), dtype=self.dtype, device="cpu")
         piece = piece_of(*y_TO.shape)
         for first in range(0, len(x_TI), piece):
             rows = slice(first, first + piece)

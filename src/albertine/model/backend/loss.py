@@ -44,7 +44,7 @@ class _Summed(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits_PV: Tensor, labels_P: Tensor) -> tuple[Tensor, Tensor]:
         gradient_PV = torch.empty_like(logits_PV)
-        loss, correct = torch.zeros((), dtype=torch.float32), torch.zeros((), dtype=torch.int64)
+        loss, correct = (logits_PV.new_zeros((), dtype=each) for each in (torch.float32, torch.int64))
         size = max(1, PIECE // (4 * logits_PV.shape[1]))
         pieces = (torch.split(x, size) for x in (logits_PV, labels_P, gradient_PV))
         for logits, labels, gradient in zip(*pieces, strict=True):

@@ -90,7 +90,7 @@ class Processor(Backend):
     def padded_rows(self, index: Tensor, num_rows: int) -> Tensor:
         """The rows to compute of `num_rows`: the same, with others behind them."""
         extra = round_up(len(index)) - len(index)
-        return index if extra > num_rows else torch.cat([index, torch.arange(extra)])
+        return index if extra > num_rows else torch.cat([index, torch.arange(extra, device="cpu")])
 
     def tied(self, x_PE: Tensor, word_VE: Tensor, bias_V: Tensor) -> Tensor:
         rows = len(x_PE)
@@ -197,7 +197,8 @@ def multiply_and_add(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def bias_is_fused() -> bool:
     """Whether this torch has that kernel here, and it is right. It is not public."""
     x, weight = (
-        torch.linspace(-9, 9, 32 * n, dtype=torch.float32).sin().view(n, 32).bfloat16() for n in (16, 48)
+        torch.linspace(-9, 9, 32 * n, dtype=torch.float32, device="cpu").sin().view(n, 32).bfloat16()
+        for n in (16, 48)
     )
     try:
         found = multiply_and_add(x, weight, weight[:, 0].contiguous())

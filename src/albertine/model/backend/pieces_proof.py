@@ -80,8 +80,8 @@ def pays(inputs: int, outputs: int, rows: int, threads: int) -> bool:
 def _faster(inputs: int, outputs: int, rows: int, threads: int) -> bool:
     """Whether pieces took less time; that many threads are the ones that measure now."""
     with torch.inference_mode():
-        weight = torch.full((outputs, inputs), 0.5, dtype=torch.bfloat16)
-        x = torch.full((rows, inputs), 0.5, dtype=torch.bfloat16)
+        weight = torch.full((outputs, inputs), 0.5, dtype=torch.bfloat16, device="cpu")
+        x = torch.full((rows, inputs), 0.5, dtype=torch.bfloat16, device="cpu")
         layer = FusedLinear(weight, weight[:, 0])
         ways = {"whole": partial(layer, x), "pieces": partial(in_pieces, layer, x)}
         times = least_seconds(ways, lambda t: t["pieces"] <= BETTER * t["whole"], rounds=2)

@@ -185,7 +185,7 @@ def prepared(weight: Tensor, bias: Tensor, form: Format) -> LinearLayer:
 
 def choices() -> list[KernelChoice]:
     """What is taken on this processor for each kind of product; of int8 with the dtype that it has here."""
-    dtype = compute_format("int8", torch.empty(0)).dtype
+    dtype = compute_format("int8", torch.empty(0, device="cpu")).dtype
     kinds = [("float32", torch.float32), ("bfloat16", torch.bfloat16), ("int8", dtype)]
     *found, int8s = [_choose(*each)[1] for each in kinds]
     if "int8" in _fixed or _same(dtype):
@@ -245,8 +245,8 @@ def _same(dtype: torch.dtype) -> bool:
 def int8_share(inputs: int, outputs: int, dtype: torch.dtype) -> float:
     """The time of a product of that size in int8, as part of its time in `dtype`."""
     forms = [_choose(kind, dtype)[0] for kind in (_name(dtype), "int8")]
-    weight = torch.full((outputs, inputs), 0.5, dtype=torch.float32)
-    x = torch.full((ROWS["int8"][0], inputs), 0.5, dtype=dtype)
+    weight = torch.full((outputs, inputs), 0.5, dtype=torch.float32, device="cpu")
+    x = torch.full((ROWS["int8"][0], inputs), 0.5, dtype=dtype, device="cpu")
     with torch.inference_mode():
         layers = [form.make(weight, weight[:, 0], dtype) for form in forms]
         ways = {name: partial(layer, x) for name, layer in zip(("float", "int8"), layers, strict=True)}
@@ -354,7 +354,11 @@ def _given(sizes: tuple[int, int, int], dtype: torch.dtype) -> Given:
     rows, inputs, outputs = sizes
     shapes = (outputs, inputs), (rows, inputs), (rows, outputs)
     weight, x, residual = (
-        torch.arange(1, a * b + 1, dtype=torch.float32).mul_(12.9898).sin_().view(a, b).to(dtype)
+        torch.arange(1, a * b + 1, dtype=torch.float32, device="cpu")
+        .mul_(12.9898)
+        .sin_()
+        .view(a, b)
+        .to(dtype)
         for a, b in shapes
     )
     x[rows // 2] *= 50

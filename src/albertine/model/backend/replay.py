@@ -80,7 +80,7 @@ class BatchSize:
         """`cu_seqlens` of the filled batch, the last sequences empty, int32 (sequences + 1,)."""
         lengths = self.lengths(packed)
         lengths += [0] * (self.sequences - len(lengths))
-        return torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
+        return torch.tensor([0, *lengths], dtype=torch.int32, device="cpu").cumsum(0, dtype=torch.int32)
 
     def filled(self, packed: Packed) -> Packed:
         """The batch at this size, in memory of its own. Of its lengths an upper bound is known."""
