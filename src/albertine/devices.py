@@ -18,7 +18,7 @@ def device_of(name: str) -> torch.device:
     """
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).item()  # which fails on "meta", where a tensor holds no number
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:  # the last: no name
         here = "cpu, cuda" if torch.cuda.is_available() else "cpu alone"
         raise SettingsError(f"there is no device `{name}` here", remedy=f"Known: {here}") from error

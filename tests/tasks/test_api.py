@@ -76,10 +76,14 @@ def test_a_second_call(pretrained: Path, tables: dict[str, Path], tmp_path: Path
     with pytest.raises(CheckpointError):
         albertine.finetune(pretrained, train=train[:300], dev=train[:20], **common)
     assert albertine.evaluate(first.folder)["dev"]["accuracy"] == first.scores["accuracy"]
+    with pytest.raises(SettingsError, match="there is no device `meta` here"):
+        albertine.Predictor(first.folder, device="meta")
     with pytest.raises(SettingsError, match="there is no device `nonsense` here"):
         albertine.evaluate(first.folder, device="nonsense")
     with pytest.raises(SettingsError, match="there is no device `None` here"):
         albertine.Predictor(first.folder, device=None)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="is no name of a file"):
+        albertine.evaluate(first.folder, file="a\0b")
 
 
 def test_a_recipe_names_the_run(pretrained: Path, tables: dict[str, Path], tmp_path: Path) -> None:

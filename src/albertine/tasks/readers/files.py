@@ -90,6 +90,8 @@ def unpacked(path: File) -> Iterator[ByteStream]:
         file = path.open("rb")
     except OSError as error:
         raise DataError(f"cannot be opened ({error.strerror})", where=path) from error
+    except ValueError as error:
+        raise DataError(f"is no name of a file ({error})", where=path) from error
     with file:
         yield unpack(ByteStream(file, str(path)), LIMITS)
 
