@@ -201,8 +201,9 @@ def default_device(here: str, source: str, tree: ast.AST) -> Iterator[str]:
     }
     for line, name, call in calls(tree):
         told = {k.arg for k in call.keywords}
-        if here in ("model", "inference") and name in CONSTRUCTORS and "device" not in told:
-            yield from () if id(call) in made else (f"line {line}: {name}",)
+        in_a_pass = here in ("model", "inference") and id(call) not in made
+        if in_a_pass and name in CONSTRUCTORS and "device" not in told:
+            yield f"line {line}: {name}"
 
 
 def sizes(here: str, source: str, tree: ast.AST) -> Iterator[str]:
