@@ -58,7 +58,12 @@ TASKS = (
     M("tasks/asking.py", "best[: top or None]", "best[:]", "tests/tasks/test_asking.py"),
     M("tasks/asking.py", 'if spans and told["prediction"]', "if spans", "tests/tasks/test_asking.py"),
     M("tasks/generate.py", 'fields, f"{row.number} "', 'fields, ""', "tests/tasks/test_asking.py"),
-    M("tasks/predict.py", "**how,\n", "", "tests/tasks/test_predict.py -k differ"),
+    M(
+        "tasks/predict.py",
+        '        **how,\n        "header"',
+        '        "header"',
+        "tests/tasks/test_predict.py -k differ",
+    ),
     M(
         "tasks/predict.py",
         '"model": predictor.fingerprint,',
@@ -66,12 +71,12 @@ TASKS = (
         "tests/tasks/test_predict.py -k differ",
     ),
     M(
-        "tasks/predict.py",
+        "tasks/parts.py",
         "parts = sorted(path for path in folder.iterdir() if path.stem.isdigit())",
         "parts = list(path for path in folder.iterdir() if path.stem.isdigit())",
         "tests/tasks/test_predict.py -k 'form and csv'",
     ),
-    M("tasks/predict.py", "sync_folder(whole)", "pass", "tests/tasks/test_predict.py -k power"),
+    M("tasks/parts.py", "sync_folder(whole)", "pass", "tests/tasks/test_predict.py -k power"),
     M(
         "tasks/predictor.py",
         "digest.update(self.tokenizer.fingerprint.encode())",
@@ -1037,7 +1042,7 @@ KEPT = (
         "for split in ():",
         "tests/tasks/test_judge.py -k last",
     ),
-    M("tasks/predict.py", "bare = any(", "bare = False and any(", "tests/tasks/test_predict.py -k carriage"),
+    M("tasks/parts.py", "bare = any(", "bare = False and any(", "tests/tasks/test_predict.py -k carriage"),
     M(
         "text/documents.py",
         "made = _made_of_text({*folders, *names})",
@@ -3528,7 +3533,7 @@ AUDITED = (
     ),
     M(
         "tasks/predict.py",
-        "            _check_columns(row.fields, names, row.where)\n",
+        "            check_columns(row.fields, names, row.where)\n",
         "            pass\n",
         "tests/tasks/test_predict.py -k wrong_row",
     ),
@@ -4055,14 +4060,14 @@ AUDITED = (
 BESIDE = (
     M(
         "tasks/predict.py",
-        "written.result()  # before it is told, and before the one behind it",
-        "pass",
+        "        self._written.result()\n",
+        "",
         "tests/tasks/test_predict.py -k full_disk",
     ),
     M(
         "tasks/predict.py",
-        "            written.result()\n            progress(done, total)",
-        "            progress(done, total)",
+        "            if kind is None:\n                self.settle()",
+        "            pass",
         "tests/tasks/test_predict.py -k full_disk",
     ),
     M(
@@ -4307,7 +4312,7 @@ BESIDE = (
         "tests/cli/test_released.py -k name_of_a_file",
     ),
     M(
-        "tasks/predict.py",
+        "tasks/parts.py",
         "mark + _text([names], form)",
         "_text([names], form)",
         "tests/tasks/test_predict.py -k excel",
@@ -4984,6 +4989,57 @@ EMBEDDED = (
 )
 
 
+WORKERS = (
+    M(
+        "tasks/predict.py",
+        "_as_a_worker(processes > 1)",
+        "_as_a_worker(False)",
+        "tests/tasks/test_predict.py -k several_processes",
+    ),
+    M(
+        "tasks/predict.py",
+        "predictor.cut = cut + kept.cut",
+        "pass",
+        "tests/tasks/test_predict.py -k several_processes",
+    ),
+    M(
+        "tasks/predict.py",
+        "predictor.cut - so_far",
+        "predictor.cut",
+        "tests/tasks/test_predict.py -k several_processes",
+    ),
+    M(
+        "tasks/predict.py",
+        "1 if alone else workers or",
+        "1 if alone or workers else",
+        "tests/tasks/test_predict.py -k several_processes",
+    ),
+    M(
+        "tasks/predict.py",
+        "rows >= ENOUGH * threads * CHUNK",
+        "rows > ENOUGH * threads * CHUNK",
+        "tests/tasks/test_predict.py -k as_many_as",
+    ),
+    M(
+        "tasks/predict.py",
+        "f\"{part.number:06d}{self.job['format']}\"",
+        "f\"{self.rows:06d}{self.job['format']}\"",
+        "tests/tasks/test_predict.py -k 'goes_on or several_processes'",
+    ),
+    M(
+        "tasks/predict.py",
+        "if workers is not None and workers > 1:",
+        "if False:",
+        "tests/tasks/test_predict.py -k refused_where",
+    ),
+    M(
+        "corpus/workers.py",
+        "threading.Thread(target=_end_with_parent, daemon=True).start()",
+        "pass",
+        "tests/corpus/test_workers.py -k parent_that_was",
+    ),
+)
+
 MUTANTS = (
     *TASKS,
     *INFERENCE,
@@ -5006,6 +5062,7 @@ MUTANTS = (
     *BESIDE,
     *MANY_WAYS,
     *EMBEDDED,
+    *WORKERS,
 )
 
 

@@ -4,9 +4,9 @@
 
 The model is tiny and untrained (two depths of 64), so that reading, cutting and writing weigh as much as
 they ever do; the texts are those of SST-2, over and over. Beside the command, half before and half after it:
-the same texts as a list in memory (`Predictor.classify`) and as rows (`Predictor.predict`); and transformers'
-pipeline with batches on a share of them. Then the command is killed three times on its way, and what it
-leaves in the end is compared.
+the same texts as a list in memory (`Predictor.classify`) and as rows (`Predictor.predict`); the command with
+`--workers 1`; and transformers' pipeline with batches on a share of them. Then the command is killed three
+times on its way, and what it leaves in the end is compared.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import csv
 import hashlib
 import json
 import lzma
-import resource
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from itertools import cycle, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,6 +27,7 @@ from typing import Any
 
 import albertine
 from albertine.bench.machine import describe, save_result
+from albertine.bench.process import megabytes
 from albertine.interop.heads import head_config
 from albertine.interop.huggingface import save_model
 from albertine.model.config import EncoderConfig
@@ -72,12 +73,26 @@ def command(model: Path, source: Path, output: Path) -> list[str]:
     return [sys.executable, "-m", "albertine", *words, "--precision", "float32"]
 
 
-def whole(model: Path, source: Path, output: Path) -> dict[str, Any]:
-    """The command from begin to end: seconds, and the most memory a child of this process has had."""
-    begin = time.perf_counter()
-    subprocess.run(command(model, source, output), check=True, capture_output=True)
-    seconds = time.perf_counter() - begin
-    return {"seconds": seconds, "megabytes": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024}
+def whole(model: Path, source: Path, output: Path, *words: str) -> dict[str, Any]:
+    """The command from begin to end: seconds, and the most memory that it and its workers have together."""
+    begin, most = time.perf_counter(), 0.0
+    process = subprocess.Popen(
+        [*command(model, source, output), *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    while process.poll() is None:
+        most = max(most, megabytes([process.pid, *workers_of(process.pid)]) or 0.0)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(1)
+    if process.returncode:
+        raise SystemExit(f"ended with {process.returncode}: {' '.join(map(str, process.args))}")
+    return {"seconds": time.perf_counter() - begin, "megabytes": most}
+
+
+def workers_of(process: int) -> list[int]:
+    """The processes that it forked."""
+    with suppress(OSError):
+        return [int(word) for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    return []
 
 
 def killed(model: Path, source: Path, output: Path, seconds: float) -> int:
@@ -142,11 +157,13 @@ def main(words: list[str] | None = None) -> None:
         # Half of them before the file and half after it: machines have better minutes and worse.
         before = in_memory(model, texts[::2])
         file = whole(model, source, folder / "out.csv")
+        one = whole(model, source, folder / "one.csv", "--workers", "1")
         listed, rows = (
             len(texts) / (a + b) for a, b in zip(before, in_memory(model, texts[1::2]), strict=True)
         )
         rates = {
             "file": len(texts) / file["seconds"],
+            "file, one process": len(texts) / one["seconds"],
             "memory": listed,
             "memory, as rows": rows,
             "transformers": of_transformers(model, texts[::PIPELINE_SHARE]),
@@ -157,8 +174,13 @@ def main(words: list[str] | None = None) -> None:
             "texts_a_second": rates,
             "of_memory": rates["file"] / rates["memory"],
             "of_rows_in_memory": rates["file"] / rates["memory, as rows"],
+            "of_one_process": rates["file"] / rates["file, one process"],
             "of_transformers": rates["file"] / rates["transformers"],
-            "peak_megabytes": {"a tenth of the rows": tenth["megabytes"], "all": file["megabytes"]},
+            "peak_megabytes": {
+                "a tenth of the rows": tenth["megabytes"],
+                "all": file["megabytes"],
+                "all, one process": one["megabytes"],
+            },
             "kills": kills,
             "the_same_after_kills": digest(folder / "out.csv") == digest(folder / "again.csv"),
         }

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -130,3 +131,41 @@ def test_a_process_has_the_mask_of_its_parent(held: set[signal.Signals]) -> None
         assert masks == [blocked()] * 4 and blocked() == set(map(int, before | held))
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def test_a_process_ends_with_a_parent_that_was_killed(tmp_path: Path) -> None:
+    """In the middle of its job: it would go on for as long as that takes, and hold what its parent locked."""
+
+    def long(job: int) -> int:
+        with (tmp_path / "at work").open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        time.sleep(60)
+        return job
+
+    parent = os.fork()
+    if parent == 0:
+        with WorkerPool(long, lambda _: None, 3, weight=lambda _: 1, budget=9) as pool:
+            for number in range(3):
+                pool.put(number)
+            pool.finish()
+        os._exit(0)
+    begin = time.monotonic()
+    while len(pids := told(tmp_path / "at work")) < 3 and time.monotonic() < begin + 30:
+        time.sleep(0.05)
+    os.kill(parent, signal.SIGKILL)
+    os.waitpid(parent, 0)
+    while any(map(alive, pids)) and time.monotonic() < begin + 40:
+        time.sleep(0.05)
+    assert len(pids) == 3 and not any(map(alive, pids))
+
+
+def told(path: Path) -> list[int]:
+    return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that nobody has asked about since it ended does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -11,20 +11,22 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from albertine import Predictor
 from albertine.cli.app import run
 from albertine.errors import DataError, ModelError, RunError, SettingsError
 from albertine.inference.embedding import TextEmbedder
-from albertine.tasks import predict, predictor
+from albertine.tasks import parts, predict, predictor
 from albertine.tasks.family import Fields
 from albertine.tasks.finetune import finetune
 from albertine.tasks.generate import Read
@@ -227,9 +229,9 @@ def test_every_form_has_the_rows_and_the_answers(
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+@pytest.mark.parametrize(("ending", "workers"), [(".csv", 1), (".parquet", 1), (".csv", 2)])
 def test_a_kill_anywhere_loses_and_doubles_nothing(
-    tuned: Path, tables: dict[str, Path], tmp_path: Path, ending: str
+    tuned: Path, tables: dict[str, Path], tmp_path: Path, ending: str, workers: int
 ) -> None:
     asked = Predictor(tuned, precision="float32")
     whole = tmp_path / f"whole{ending}"
@@ -237,7 +239,7 @@ def test_a_kill_anywhere_loses_and_doubles_nothing(
     expected, output, kills = read(whole), tmp_path / f"out{ending}", 0
 
     def work() -> None:
-        predict_file(asked, tables["dev"], output, fields=FIELDS, overwrite=True)
+        predict_file(asked, tables["dev"], output, fields=FIELDS, overwrite=True, workers=workers)
 
     for at in range(1, 400, 7):
         if not dies_while(work, at):
@@ -280,6 +282,110 @@ def test_it_goes_on_where_it_was(tuned: Path, tables: dict[str, Path], tmp_path:
         go()
     before = output.read_bytes()
     assert go(overwrite=True).before == 0 and output.read_bytes() == before
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("small", "two_threads")
+def test_several_processes_answer_as_one(
+    tuned: Path, tables: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows in their order, to the last digit, what lost its end counted; and they do answer."""
+    rows = [f'"{"the old man " * (12 if n % 7 == 0 else 1)}house {n}"' for n in range(100)]
+    source, asked = tmp_path / "in.csv", Predictor(tuned, precision="float32")
+    source.write_text("\n".join(["review", *rows]) + "\n")
+    at_work = tmp_path / "at work"
+    real = Predictor.said
+
+    def said(predictor: Predictor, examples: Any) -> Any:
+        with at_work.open("a") as file:
+            file.write(f"{os.getpid()} {torch.get_num_threads()}\n")
+        return real(predictor, examples)
+
+    monkeypatch.setattr(Predictor, "said", said)
+    for ending in (".csv", ".jsonl"):
+        outputs = [tmp_path / f"{count}{ending}" for count in (1, 3)]
+        one, three = (
+            predict_file(asked, source, output, fields=FIELDS, workers=count)
+            for count, output in zip((1, 3), outputs, strict=True)
+        )
+        assert one == three and one.cut == 15
+        alone, shared = map(read, outputs)
+        assert [row["review"] for row in shared] == [row["review"] for row in alone]
+        found, expected = ([float(row["probability"]) for row in rows] for rows in (shared, alone))
+        assert found == pytest.approx(expected, abs=1e-6)
+    assert asked.cut == 60 and torch.get_num_threads() == 2
+    told = [line.split() for line in at_work.read_text().splitlines()]
+    own, others = ([n for pid, n in told if (pid == str(os.getpid())) is here] for here in (True, False))
+    assert len(own) == 2 * (7 + 1) and len(others) == 2 * 6 and set(others) == {"1"}
+    assert own.count("1") == 2  # the first part of several processes has one thread too
+
+
+@pytest.mark.parametrize(
+    ("threads", "rows", "count"), [(2, 128, 2), (2, 127, 1), (1, 10_000, 1), (4, 256, 4)]
+)
+def test_processes_are_as_many_as_threads_where_there_is_work_for_all(
+    monkeypatch: pytest.MonkeyPatch, small: None, threads: int, rows: int, count: int
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    assert predict._fitting(rows) == count
+
+
+def test_a_process_that_is_killed_is_told_and_costs_its_part_alone(
+    tuned: Path, tables: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: None
+) -> None:
+    asked, output, real, parent = Predictor(tuned), tmp_path / "out.csv", Predictor.said, os.getpid()
+
+    def said(predictor: Predictor, examples: Any) -> Any:
+        if os.getpid() != parent and examples[0].where.endswith(":34"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(predictor, examples)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Predictor, "said", said)
+        with pytest.raises(RunError, match=r"killed by SIGKILL\. If memory ran out, use fewer workers"):
+            predict_file(asked, tables["dev"], output, fields=FIELDS, workers=2)
+    assert not output.exists()
+    done = predict_file(asked, tables["dev"], output, fields=FIELDS, workers=2)
+    assert done.before == 32 and [r["review"] for r in read(output)] == [
+        r["review"] for r in read(tables["dev"])
+    ]
+
+
+def test_an_answer_that_cannot_be_written_is_told_by_every_process(
+    tuned: Path, tables: dict[str, Path], tmp_path: Path, small: None
+) -> None:
+    """Its row named, and nothing left behind."""
+    parent = os.getpid()
+
+    def answers(asked: Any, rows: Any, fields: Any) -> Any:
+        names = "prediction" if os.getpid() == parent else "review"
+        return ((row, {names: "a"}) for row in rows)
+
+    asked, output = Predictor(tuned), tmp_path / "out.csv"
+    with pytest.raises(DataError, match=r"dev.csv:\d+: has a column `review` itself"):
+        predict_file(asked, tables["dev"], output, fields=FIELDS, ask=answers, workers=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_workers_are_refused_where_a_model_lives_in_one_process(
+    tuned: Path, tables: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, output = Predictor(tuned), tmp_path / "out.csv"
+    with pytest.raises(SettingsError, match="workers is a whole number from 1, not 0"):
+        predict_file(asked, tables["dev"], output, fields=FIELDS, workers=0)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(SettingsError, match="Leave the number of workers out"):
+        predict_file(asked, tables["dev"], output, fields=FIELDS, workers=2)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(predict, "_fitting", lambda rows: pytest.fail("it forks"))
+    assert predict_file(asked, tables["dev"], output, fields=FIELDS).rows == 100
 
 
 def test_what_a_person_can_get_wrong(tuned: Path, tables: dict[str, Path], tmp_path: Path) -> None:
@@ -442,7 +548,7 @@ def test_how_many_rows_there_are_is_known(tuned: Path, tmp_path: Path, ending: s
     rows, source, totals = [{"review": "a\nman"}] * 40, tmp_path / f"in{ending}", set[int | None]()
     if ending == ".parquet":
         pytest.importorskip("pyarrow")
-        arrow, parquet = predict._pyarrow()
+        arrow, parquet = parts._pyarrow()
         parquet.write_table(arrow.Table.from_pylist(rows), source)
     elif ending == ".csv":
         source.write_text("review\n" + '"a\nman"\n' * 40)
@@ -613,7 +719,7 @@ def test_a_package_that_is_missing_costs_no_answer(
     tuned: Path, tables: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: None
 ) -> None:
     pytest.importorskip("pyarrow")
-    arrow, parquet = predict._pyarrow()
+    arrow, parquet = parts._pyarrow()
     source, output = tmp_path / "in.parquet", tmp_path / "out.jsonl"
     parquet.write_table(arrow.Table.from_pylist(read(tables["dev"])), source)
 

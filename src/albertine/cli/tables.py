@@ -63,6 +63,14 @@ def _of_files(
         ),
     ] = True,
     encoding: Annotated[str, typer.Option("--encoding", help="Of --file.")] = "utf-8",
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            min=1,
+            help="Of --file, on a processor: processes that answer; default: one a core for many rows.",
+        ),
+    ] = None,
     overwrite: Overwrite = False,
 ) -> None:
     """What the commands of `asking` and `asking_any` take beside their own parameters."""

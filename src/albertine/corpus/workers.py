@@ -8,6 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
@@ -128,7 +129,7 @@ class WorkerPool(Generic[J, R]):
         process.join(5)
         code = process.exitcode or 0
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-        remedy = "If memory ran out, use fewer workers; run the same command again, finished shards are kept"
+        remedy = "If memory ran out, use fewer workers; run the same command again, what is finished is kept"
         return RunError(f"a worker process {how}", remedy=remedy)
 
 
@@ -140,6 +141,7 @@ def _serve(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     let_through(mask)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     for other in inherited:
         other.close()  # or this process would keep the pipes of a dead parent open
     while True:
@@ -155,3 +157,11 @@ def _serve(
             connection.send(result)
         except OSError:
             return
+
+
+def _end_with_parent() -> None:
+    """A parent that was killed tells nobody, and in the middle of a long job its lock would be held on."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

@@ -6,16 +6,12 @@ which says of what they are; when the last one is written they become the output
 
 from __future__ import annotations
 
-import codecs
-import csv
 import gc
 import hashlib
-import io
 import json
-import os
-import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -23,29 +19,23 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from albertine.corpus.lock import NAME as LOCK
 from albertine.corpus.lock import locked
-from albertine.errors import DataError, RunError, SettingsError
-from albertine.files import explained, make_folder, replace_durably, sync_folder
-from albertine.tasks.asking import chunks, decimals, with_answers
+from albertine.corpus.workers import WorkerPool
+from albertine.errors import DataError, RunError, SettingsError, check_whole
+from albertine.files import explained, make_folder, replace_durably
+from albertine.inference.exported import ExportedModel
+from albertine.tasks.asking import chunks, with_answers
 from albertine.tasks.family import Fields
+from albertine.tasks.parts import Columns, assemble, check_columns, check_lines, content_of, form_of, mark_of
 from albertine.tasks.predictor import CHUNK, Predictor
 from albertine.tasks.questions import rows_to_ask
-from albertine.tasks.readers.files import unpacked
 from albertine.tasks.readers.table import Header, Row, rows_of
 from albertine.tasks.vectors import cosines
 
-FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
 JOB = "job.json"
-BLOCK = 1 << 20
-NESTED = (list, tuple, dict)
-"""Values that CSV, TSV and Parquet have as JSON."""
-_USUAL = frozenset((str, float, int, type(None)))
-"""Types whose values every format has."""
-_BREAKS = re.compile("[\t\n\r]")
-Columns = dict[str, Any]
+ENOUGH = 4
+"""Parts for each process; with fewer, one process computes with all threads."""
 Progress = Callable[[int, int | None], None]
 Ask = Callable[..., Iterator[tuple[Row, Columns]]]
 
@@ -60,6 +50,17 @@ class Answered:
     cut: int
 
 
+@dataclass(frozen=True)
+class _Part:
+    """Some rows, answered: how many, how many rows of tokens lost their end, the columns, and the bytes."""
+
+    number: int
+    rows: int
+    cut: int
+    names: Sequence[str]
+    content: bytes
+
+
 def predict_file(
     predictor: Predictor,
     source: Path,
@@ -70,6 +71,7 @@ def predict_file(
     header: Header = True,
     encoding: str = "utf-8",
     overwrite: bool = False,
+    workers: int | None = None,
     progress: Progress = lambda done, total: None,
     **how: Any,
 ) -> Answered:
@@ -86,16 +88,20 @@ def predict_file(
         ask: gives every row its further columns, called as `ask(predictor, rows, fields, **how)`.
         fields, how: as `ask` has them. header, encoding: of `source`, as in `rows_of`.
         overwrite: an output that is there is replaced, and an interrupted job of other files forgotten.
+        workers: processes that answer, each with a thread of its own, on a processor and Linux, forked from
+            this one. By default one for each thread of torch where every one has `ENOUGH` parts to answer.
         progress: told how many rows are done of how many; None: an earlier version began, and did not say.
 
     Raises:
-        SettingsError: the output is there, or of an unknown format. DataError: a row is not what the task
+        SettingsError: the output is there, or of an unknown format; several workers where the model lives in
+            one process. DataError: a row is not what the task
             asks about, or the format cannot hold it. RunError: an interrupted job was of another source,
             model or other settings.
     """
-    form = _form(output)
+    form = form_of(output)
     output = output.resolve() if output.is_symlink() else output  # a link to a file stays a link
     check_free(output, overwrite)
+    alone = _alone(predictor, workers)
     job = {
         "source": _digest(source),
         "model": predictor.fingerprint,
@@ -107,11 +113,11 @@ def predict_file(
         "rows": CHUNK,
         "format": form,
     }
-    mark, folder = _mark(source), output.with_name(f".{output.name}.parts")
+    mark, folder = mark_of(source), output.with_name(f".{output.name}.parts")
     with explained(output), _working_in(folder):
         check_free(output, overwrite)  # another command may have made it meanwhile
         parts, begun = _begun(folder, job, overwrite)
-        names, total = begun.get("columns", []), begun.get("total")
+        total = begun.get("total")
         reading: Any = {"header": header, "encoding": encoding, "prefix": "--"}
 
         def asked() -> tuple[Iterator[Row], Fields | None]:
@@ -125,25 +131,33 @@ def predict_file(
             if not total:
                 raise DataError("holds no rows", where=source)
             rows, fields = asked()
-        before = done = sum(1 for _ in islice(rows, parts * CHUNK))
-        progress(done, total)
-        with ThreadPoolExecutor(1, "albertine parts") as writer:
-            written = writer.submit(lambda: None)
-            for chunk in chunks(ask(predictor, _ahead(rows), fields, **how), CHUNK):
-                table = [with_answers(row, told) for row, told in chunk]
-                names = names or list(dict.fromkeys(name for row in table for name in row))
-                written.result()  # before it is told, and before the one behind it
-                progress(done, total)
-                told = None if done else {**job, "columns": names, "total": total}
-                part = folder / f"{done // CHUNK:06d}{form}"
-                written = writer.submit(_write, part, chunk, table, names, told)
-                done += len(table)
-            written.result()
-            progress(done, total)
+        before, cut = sum(1 for _ in islice(rows, parts * CHUNK)), predictor.cut
+        processes = 1 if alone else workers or _fitting(total or 0)
+        blocks = enumerate(chunks(rows if processes > 1 else _ahead(rows), CHUNK), parts)
+
+        def answer(block: tuple[int, Sequence[Row]]) -> _Part:
+            (number, asked), so_far = block, predictor.cut
+            chunk = list(ask(predictor, asked, fields, **how))
+            table = [with_answers(row, told) for row, told in chunk]
+            names = kept.names or list(dict.fromkeys(name for row in table for name in row))
+            content = content_of(table, names, form, chunk)
+            return _Part(number, len(table), predictor.cut - so_far, names, content)
+
+        kept = _Kept(folder, {**job, "total": total}, before, begun.get("columns", ()), progress)
+        with kept:
+            with _as_a_worker(processes > 1):  # one here: it tells the columns, and tries kernels out for all
+                for block in islice(blocks, 1):
+                    kept.add(answer(block))
+            kept.settle()
+            with WorkerPool(answer, kept.add, processes, weight=lambda _: 1, budget=2 * processes) as pool:
+                for block in blocks:
+                    pool.put(block)
+                pool.finish()
+        predictor.cut = cut + kept.cut
         check_free(output, overwrite)
-        _assemble(folder, output, names, form, mark=mark)
+        assemble(folder, output, kept.names, form, mark=mark)
         _clear(folder)
-    return Answered(done, before, predictor.cut)
+    return Answered(kept.rows, before, kept.cut)
 
 
 def _ahead(rows: Iterable[Row]) -> Iterator[Row]:
@@ -156,17 +170,93 @@ def _ahead(rows: Iterable[Row]) -> Iterator[Row]:
             yield from block
 
 
-def _write(
-    part: Path,
-    chunk: Sequence[tuple[Row, Columns]],
-    table: Sequence[Columns],
-    names: Sequence[str],
-    job: Mapping[str, Any] | None,
-) -> None:
-    """A part, and behind the first one what the job is."""
-    replace_durably(part, _part(table, names, part.suffix, chunk))
-    if job is not None:
-        replace_durably(part.with_name(JOB), json.dumps(job).encode())
+class _Kept:
+    """The parts of a job: each is written while the next is answered, and the job with the first.
+
+    Args:
+        job: what `job.json` tells, but for the columns. rows: how many an earlier command answered.
+        names: the columns, if they are known.
+
+    Attributes:
+        rows, cut: how many there are, and how many rows of tokens lost their end in this command.
+    """
+
+    def __init__(
+        self, folder: Path, job: Mapping[str, Any], rows: int, names: Sequence[str], progress: Progress
+    ) -> None:
+        self.folder, self.job, self.rows, self.names, self.cut = folder, job, rows, names, 0
+        self._progress, self._writer = progress, ThreadPoolExecutor(1, "albertine parts")
+        self._written = self._writer.submit(lambda: None)
+
+    def __enter__(self) -> None:
+        self.settle()
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        with self._writer:
+            if kind is None:
+                self.settle()
+
+    def settle(self) -> None:
+        """Wait until the last part is written, and tell how many rows are done."""
+        self._written.result()
+        self._progress(self.rows, self.job["total"])
+
+    def add(self, part: _Part) -> None:
+        self.settle()
+        self.names, self.rows, self.cut = part.names, self.rows + part.rows, self.cut + part.cut
+        self._written = self._writer.submit(self._write, part)
+
+    def _write(self, part: _Part) -> None:
+        replace_durably(self.folder / f"{part.number:06d}{self.job['format']}", part.content)
+        if part.number == 0:
+            told = {**self.job, "columns": part.names}
+            replace_durably(self.folder / JOB, json.dumps(told).encode())
+
+
+def _alone(predictor: Predictor, workers: int | None) -> bool:
+    """Whether the model lives in one process.
+
+    Raises:
+        SettingsError: it does, and several were asked for; or less than one.
+    """
+    check_whole("workers", 1 if workers is None else workers, 1)
+    model = predictor.model
+    if sys.platform == "linux" and not isinstance(model, ExportedModel) and model.device.type == "cpu":
+        return False
+    if workers is not None and workers > 1:
+        raise SettingsError(
+            "several processes answer on the processor alone, on Linux, and no exported graph",
+            remedy="Leave the number of workers out",
+        )
+    return True
+
+
+def _fitting(rows: int) -> int:
+    """How many processes answer if nobody says: as many as torch has threads, if there is work for all.
+
+    Args:
+        rows: how many there are in all, so that a command that goes on computes as the one before it.
+    """
+    import torch
+
+    threads = torch.get_num_threads()
+    return threads if rows >= ENOUGH * threads * CHUNK else 1
+
+
+@contextmanager
+def _as_a_worker(one: bool) -> Iterator[None]:
+    """Within, torch has one thread as a worker has, if `one`: its answers are the same to the last digit."""
+    if not one:
+        yield
+        return
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def check_free(output: Path, overwrite: bool) -> None:
@@ -176,15 +266,6 @@ def check_free(output: Path, overwrite: bool) -> None:
     """
     if output.exists() and not overwrite:
         raise SettingsError("is there already", where=output, remedy="Pass --overwrite, or name another file")
-
-
-def _form(output: Path) -> str:
-    if output.suffix.lower() not in FORMATS:
-        known = ", ".join(FORMATS)
-        raise SettingsError(
-            f"ends in `{output.suffix}`", where=output, remedy=f"Name a file that ends in {known}"
-        )
-    return output.suffix.lower()
 
 
 def _digest(source: Path) -> str:
@@ -230,9 +311,9 @@ def _checked(rows: Iterable[Row], question: Callable[[Row], object], form: str) 
         if count <= CHUNK:
             names.update(row.fields)
         elif form != ".jsonl":
-            _check_columns(row.fields, names, row.where)
+            check_columns(row.fields, names, row.where)
         if form == ".tsv":
-            _check_lines(row.fields, row.where)
+            check_lines(row.fields, row.where)
     return count
 
 
@@ -286,160 +367,3 @@ def _begun(folder: Path, job: Mapping[str, Any], overwrite: bool) -> tuple[int, 
         )
     _clear(folder)
     return 0, {}
-
-
-def _part(
-    table: Sequence[Columns], names: Sequence[str], form: str, chunk: Sequence[tuple[Row, Columns]]
-) -> bytes:
-    """The bytes of a part; all parts of text one after the other are the output, but for its header."""
-    if form == ".jsonl":
-        return "".join(_json(row) + "\n" for row in table).encode()
-    known = frozenset(names)
-    for (row, _), joined in zip(chunk, table, strict=True):
-        _check_columns(joined, known, row.where)
-        if form == ".tsv":
-            _check_lines(joined, row.where)
-    cells = [
-        [value if value.__class__ in _USUAL else _cell(value, form) for value in map(row.get, names)]
-        for row in table
-    ]
-    if form == ".parquet":
-        return _parquet(cells, names)
-    return _text(cells, form)
-
-
-def _check_columns(fields: Mapping[str, Any], known: Set[str], where: str) -> None:
-    """
-    Raises:
-        DataError: a row has a column that none of the first part has.
-    """
-    if not fields.keys() <= known:
-        raise DataError(
-            f"has a column `{min(fields.keys() - known)}`, which the first rows lack",
-            where=where,
-            remedy="Name an output that ends in .jsonl, whose rows may differ",
-        )
-
-
-def _check_lines(fields: Mapping[str, Any], where: str) -> None:
-    """
-    Raises:
-        DataError: a row is more than a line, or a field more than one of TSV.
-    """
-    for name, value in fields.items():
-        held = _plain(value) if isinstance(value, bytes) else value
-        if any(isinstance(text, str) and _BREAKS.search(text) for text in (name, held)):
-            raise DataError(
-                f"`{' '.join(name.split()):.60}` holds a tab or a line break, which TSV has no form for",
-                where=where,
-                remedy="Name an output that ends in .csv, .jsonl or .parquet",
-            )
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=_plain)
-
-
-def _plain(value: Any) -> Any:
-    """What JSON has no form for: vectors as lists, times as ISO 8601 writes them, bytes as the text that they
-    are."""
-    if isinstance(value, np.ndarray):
-        return decimals(value)
-    if isinstance(value, bytes):
-        return value.decode(errors="backslashreplace")
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
-
-
-def _cell(value: Any, form: str) -> Any:
-    """A value as a column of CSV, TSV or Parquet has it."""
-    if isinstance(value, NESTED) or (isinstance(value, np.ndarray) and form != ".parquet"):
-        return _json(value)
-    return _plain(value) if isinstance(value, bytes) and form != ".parquet" else value
-
-
-def _text(cells: Sequence[Sequence[Any]], form: str) -> bytes:
-    text = io.StringIO()
-    how: Any = {"delimiter": "," if form == ".csv" else "\t", "lineterminator": "\n"}
-    csv.writer(text, **how).writerows(cells)
-    if "\r" in text.getvalue():  # which is left bare, and readers take it for the end of a row
-        text = io.StringIO()
-        usual, quoting = csv.writer(text, **how), csv.writer(text, **how, quoting=csv.QUOTE_ALL)
-        for row in cells:
-            bare = any(isinstance(cell, str) and "\r" in cell for cell in row)
-            (quoting if bare else usual).writerow(row)
-    return text.getvalue().encode()
-
-
-def _parquet(cells: Sequence[Sequence[Any]], names: Sequence[str]) -> bytes:
-    arrow, parquet = _pyarrow()
-    content = io.BytesIO()
-    columns = {name: _column([row[i] for row in cells], arrow) for i, name in enumerate(names)}
-    parquet.write_table(arrow.table(columns), content)
-    return content.getvalue()
-
-
-def _column(values: Sequence[Any], arrow: Any) -> Any:
-    """A column of Parquet: text where its values are of no one type."""
-    try:
-        return arrow.array(values)
-    except (arrow.ArrowException, OverflowError):
-        texts = [value if isinstance(value, str | None) else _json(value) for value in values]
-        return arrow.array(texts, arrow.string())
-
-
-def _schema(parts: Sequence[Any], arrow: Any) -> Any:
-    """The columns of Parquet that hold those of all parts: text where their types do not go together.
-
-    Args:
-        parts: their schemas, all with the same names.
-    """
-
-    def field(name: str) -> Any:
-        alone = [arrow.schema([part.field(name)]) for part in parts]
-        try:
-            return arrow.unify_schemas(alone, promote_options="permissive").field(name)
-        except arrow.ArrowException:
-            return arrow.field(name, arrow.string())
-
-    return arrow.schema([field(name) for name in parts[0].names])
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise SettingsError(
-            "Parquet needs pyarrow", remedy="pip install 'albertine[data]', or write .jsonl"
-        ) from error
-    return pyarrow, pyarrow.parquet
-
-
-def _mark(source: Path) -> bytes:
-    """The mark of UTF-8, if it begins a file: without it Excel takes a text for one of another encoding."""
-    if source.is_dir():
-        return b""
-    with unpacked(source) as stream:
-        return codecs.BOM_UTF8 if stream.head(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else b""
-
-
-def _assemble(folder: Path, output: Path, names: Sequence[str], form: str, *, mark: bytes) -> None:
-    """Make the parts the output, in one step; a text with names begins with the mark."""
-    whole = folder / f"whole{form}"
-    parts = sorted(path for path in folder.iterdir() if path.stem.isdigit())
-    if form == ".parquet":
-        arrow, parquet = _pyarrow()
-        schema = _schema([parquet.read_schema(part) for part in parts], arrow)
-        with parquet.ParquetWriter(whole, schema) as writer:
-            for part in parts:
-                table = parquet.read_table(part)
-                writer.write_table(table.cast(schema, safe=False))  # whole numbers may become fractions
-    else:
-        with whole.open("wb") as file:
-            file.write(b"" if form == ".jsonl" else mark + _text([names], form))
-            for part in parts:
-                with part.open("rb") as piece:
-                    shutil.copyfileobj(piece, file, BLOCK)
-    sync_folder(whole)  # opened for reading, a file is flushed as a folder is
-    os.replace(whole, output)
-    sync_folder(output.parent)
