@@ -84,7 +84,7 @@ def whole(model: Path, source: Path, output: Path, *words: str) -> dict[str, Any
         with suppress(subprocess.TimeoutExpired):
             process.wait(1)
     if process.returncode:
-        raise SystemExit(f"ended with {process.returncode}: {' '.join(map(str, process.args))}")
+        raise SystemExit(f"albertine predict ended with {process.returncode}")
     return {"seconds": time.perf_counter() - begin, "megabytes": most}
 
 
