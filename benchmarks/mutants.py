@@ -5040,6 +5040,170 @@ WORKERS = (
     ),
 )
 
+READERS = (
+    M(
+        "tasks/predict.py",
+        "_not_late(answer(block), late)",
+        "answer(block)",
+        "tests/tasks/test_predict.py -k late_column",
+    ),
+    M(
+        "tasks/predict.py",
+        "not multiprocessing.current_process().daemon",
+        "True",
+        "tests/tasks/test_predict.py -k refused_where",
+    ),
+    M(
+        "tasks/predict.py",
+        "if block[0] not in there)",
+        "if block[0] >= len(there))",
+        "tests/tasks/test_predict.py -k 'no_row or costs_its'",
+    ),
+    M("tasks/readers/table.py", ' or fields == [""]', "", "tests/tasks/readers/test_table.py -k only_column"),
+    M(
+        "tasks/readers/table.py",
+        "_told_apart(check_names(",
+        "list(check_names(",
+        "tests/tasks/readers/test_table.py -k without_a_name",
+    ),
+    M(
+        "tasks/readers/table.py",
+        "if pa.types.is_temporal(column.type)",
+        "if False",
+        "tests/tasks/readers/test_table.py -k times_of_parquet",
+    ),
+    M(
+        "corpus/workers.py",
+        "except (EOFError, OSError):  #",
+        "except (EOFError, ConnectionResetError):  #",
+        "tests/corpus/test_workers.py -k while_it_sends",
+    ),
+    M(
+        "corpus/workers.py",
+        "AlbertineError, OSError, MemoryError)",
+        "AlbertineError, OSError)",
+        "tests/tasks/test_predict.py -k without_memory",
+    ),
+    M(
+        "serving/answerer.py",
+        "if length > most else one",
+        "if False else one",
+        "tests/serving/test_routes.py -k beside_its_options",
+    ),
+    M(
+        "export/archive.py",
+        "sys.path += sys.argv[3].split(os.pathsep)\n",
+        "",
+        "tests/export/test_archive.py -k alone_looks",
+    ),
+    M(
+        "export/calibrated.py",
+        "if source.head.of_subjects else {}",
+        "if False else {}",
+        "tests/export/test_openvino.py -k subject_in_every",
+    ),
+    M("export/make.py", "from_home(output)", "Path(output)", "tests/export/test_make.py -k home_folder"),
+    M(
+        "serving/server.py",
+        "(OSError, OverflowError, UnicodeError)",
+        "(OSError, OverflowError)",
+        "tests/serving/test_process.py -k one_line",
+    ),
+    M(
+        "model/crf.py",
+        "if not logits.isfinite().all():",
+        "if False:",
+        "tests/serving/test_service.py -k nan_behind",
+    ),
+    M(
+        "inference/triples.py",
+        "if not np.isfinite(chances_RK2).all():",
+        "if False:",
+        "tests/serving/test_service.py -k nan_behind",
+    ),
+    M(
+        "pretraining/first_model.py",
+        "if other_pieces(folder, tokenizer):",
+        "if False:",
+        "tests/pretraining/test_first_model.py -k as_many",
+    ),
+    M(
+        "pretraining/distilling.py",
+        "**(place if run else {})",
+        "**place",
+        "tests/cli/test_distill.py -k come_to",
+    ),
+    M(
+        "pretraining/unread.py",
+        "_runs(settings), ",
+        "True, ",
+        "tests/pretraining/test_stages.py -k nothing_reads",
+    ),
+    M(
+        "pretraining/run.py",
+        "due(stages, clock.progress) if stage is None else stage",
+        "stage or 0",
+        "tests/pretraining/test_stages.py -k branch_is_judged",
+    ),
+    M(
+        "training/loop.py",
+        "        self._tell_clock(self.begun)\n        with (",
+        "        with (",
+        "tests/pretraining/test_stages.py -k branch_is_judged",
+    ),
+    M(
+        "training/loop.py",
+        "        _check_room(job, store)\n        return _Run",
+        "        return _Run",
+        "tests/training/test_loop.py -k full_disk",
+    ),
+    M("cli/source.py", "limits=LIMITS,", "", "tests/cli/test_prepare.py -k vocabulary_is_made_of"),
+    M(
+        "cli/generate.py",
+        "if given and not samples:",
+        "if False:",
+        "tests/tasks/test_generate.py -k all_that_is_said",
+    ),
+    M("api.py", '8 if name == "max_length" else 0', "-9", "tests/tasks/test_api.py"),
+    M("api.py", "if corpus is None and (not pairs", "if False and (not pairs", "tests/tasks/test_api.py"),
+    M(
+        "evaluation/run_card.py",
+        '"base": str | list',
+        ' "base": str',
+        "tests/evaluation/test_run_card.py -k to_a_list",
+    ),
+    M(
+        "cli/convert.py",
+        "if model.config.plan == found.model.config.plan:",
+        "if False:",
+        "tests/tasks/test_sharing.py -k other_weights",
+    ),
+    M(
+        "cli/convert.py",
+        "without_head(found) if left and whitened else found",
+        "found",
+        "tests/tasks/test_sharing.py -k other_weights",
+    ),
+    M(
+        "interop/sentence_transformers.py",
+        "(SINGLE, PICKLED)",
+        "(SINGLE,)",
+        "tests/tasks/test_sharing.py -k either_form",
+    ),
+    M(
+        "interop/huggingface.py",
+        'if names == "albert" and "embedding_mapping"',
+        'if False and "embedding_mapping"',
+        "tests/interop/test_brightmart.py -k word_of",
+    ),
+    M(
+        "tasks/advice.py",
+        "width, dropout, found = encoder.hidden_size",
+        "width, dropout, found = 768",
+        "tests/tasks/test_finetune.py -k of_its_width",
+    ),
+)
+
 MUTANTS = (
     *TASKS,
     *INFERENCE,
@@ -5063,6 +5227,7 @@ MUTANTS = (
     *MANY_WAYS,
     *EMBEDDED,
     *WORKERS,
+    *READERS,
 )
 
 

@@ -275,6 +275,14 @@ def score(
     from albertine.pretraining.scores import held_out_scores, open_pretrained, token_counts
 
     check_whole("sequences", sequences, 1)
+    carried = {"memory": memory, "reach": reach, "clamp": clamp}
+    for name, value in {"max_length": max_length, **carried}.items():
+        if value is not None:
+            check_whole(name, value, 8 if name == "max_length" else 0)
+    if corpus is None and (not pairs or set(carried.values()) != {None}):
+        raise SettingsError(
+            "memory, reach, clamp and pairs are of a corpus", remedy="Name one, or leave them out"
+        )
     files = _paths(texts)
     folder = None if corpus is None else from_home(corpus)
     judged = open_pretrained(model, device=device, precision=precision)
@@ -282,8 +290,7 @@ def score(
     how: dict[str, Any] = {"max_length": max_length}
     if folder is not None:
         how["counts"] = token_counts(judged, folder)  # which reads all of the corpus
-        read: dict[str, Any] = {"pairs": pairs, "memory": memory, "reach": reach, "clamp": clamp}
-        found = held_out_scores(judged, folder, sequences=sequences, **read, **how)
+        found = held_out_scores(judged, folder, sequences=sequences, pairs=pairs, **carried, **how)
     if "lm" in found and not files:
         return found
     found.setdefault("mlm", {"task": "mlm"})

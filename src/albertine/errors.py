@@ -64,6 +64,16 @@ class ModelError(AlbertineError):
 class NotFinite(ModelError):
     """A model whose numbers are NaN or infinite, and mean nothing."""
 
+    def __init__(
+        self,
+        what: str = "the model gives numbers that are not finite, which mean nothing",
+        *,
+        where: object = None,
+        remedy: str | None = "Try --precision float32 (training.precision); if it stays so, its weights are "
+        "damaged",
+    ) -> None:
+        super().__init__(what, where=where, remedy=remedy)
+
 
 class CheckpointError(AlbertineError):
     """A checkpoint that is damaged or belongs to another run."""

@@ -49,6 +49,8 @@ def test_what_the_words_come_to(albertine: Command, place: Path) -> None:
     assert student == {"sharing": "all", "hidden_size": 8}
     assert told["objective"]["distillation"]["teacher"] == told["model"]["start_from"] == str(place / "big")
     assert (told["name"], told["seed"], told["training"]["steps"]) == ("big-student", 3, None)
+    elsewhere = yaml.safe_load(albertine(*words, "output=/else where").out)
+    assert (elsewhere["name"], elsewhere["output"]) == ("big-student", "/else where")
     half = albertine(*words[:3], "--dry-run").out
     assert "    # depths of the student, each begun with one of the model's\n    depth: 2\n" in half
     halved = yaml.safe_load(half)
@@ -110,6 +112,14 @@ def test_other_processes_get_the_same_words(place: Path, monkeypatch: pytest.Mon
 def test_wrong_words(albertine: Command, place: Path, tmp_path: Path) -> None:
     nobody = albertine("distill", "nobody", str(place / "corpus"))
     assert nobody.code == 2 and "neither a folder nor a released model" in nobody.err
+    for given, word in (
+        (["corpus=x"], "CORPUS"),
+        (["model.start_from=x"], "TEACHER"),
+        (["objective.distillation.teacher=x"], "TEACHER"),
+        (["name=x", "-o", str(tmp_path / "y")], "--output"),
+    ):
+        said = albertine("distill", str(place / "big"), str(place / "corpus"), "--dry-run", *given)
+        assert said.code == 2 and f"is what {word} says" in said.err
     near = albertine("distill", str(place / "big"), str(place / "corpus"), "--hiden-size=8")
     assert near.code == 2 and "Did you mean --hidden-size" in near.err
     both = albertine(

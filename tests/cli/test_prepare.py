@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from albertine.cli import source
 from albertine.corpus import prepare as preparing
 from albertine.corpus.manifest import load_manifest
+from albertine.text.streams import Limits
 from tests.cli.conftest import Command
 from tests.corpus.texts import library, write_lines
 from tests.text.test_documents import PROSE, wrapped
@@ -59,3 +61,14 @@ def test_every_option_is_a_setting_of_the_corpus(albertine: Command, tmp_path: P
     wanted = {"words": "jieba", "seed": 7, "deduplicate": False, "min_characters": 5, "format": "lines"}
     assert {name: made.settings[name] for name in wanted} == wanted
     assert made.documents == 2 and made.dropped["duplicate"] == 0
+
+
+def test_the_vocabulary_is_made_of_what_the_corpus_takes(
+    albertine: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text that the corpus would refuse is told before a vocabulary is made of it."""
+    monkeypatch.setattr(source, "LIMITS", Limits(document_characters=2000))
+    (tmp_path / "book.txt").write_text("The old man said that it was good. " * 100, encoding="utf-8")
+    told = albertine("prepare", tmp_path / "book.txt", "--output", tmp_path / "c", "--format", "book")
+    assert told.code == 2 and "longer than 2,000 characters" in told.err
+    assert "sentences for the vocabulary" not in told.err

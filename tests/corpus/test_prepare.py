@@ -23,6 +23,7 @@ from albertine.corpus.shards import EDGE
 from albertine.errors import CorpusError, DataError, RunError, SettingsError, TokenizerError
 from albertine.text.documents import Document, FileReport, read_documents
 from albertine.text.sentences import document_sentences
+from albertine.text.streams import Limits
 from albertine.text.tokenizer import Tokenizer
 from tests.corpus.texts import content, document, letter_tokenizer, library, write_files, write_lines
 
@@ -506,7 +507,7 @@ def test_text_that_cannot_be_read_is_named_and_work_is_kept(tmp_path: Path, toke
 def test_a_document_too_large_for_memory_is_refused(
     tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LONGEST_DOCUMENT", 2000)
+    monkeypatch.setattr(module, "LIMITS", Limits(document_characters=2000))
     text = write_lines(tmp_path / "t.txt", [document(1, 9), document(2, 200)])
     with pytest.raises(DataError, match="longer than 2,000 characters"):
         run(text, tmp_path / "corpus", tokenizer)

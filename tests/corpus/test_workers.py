@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from albertine.corpus.workers import WorkerPool
+from albertine.errors import RunError
 
 Span = tuple[int, float, float, int]
 
@@ -131,6 +133,32 @@ def test_a_process_has_the_mask_of_its_parent(held: set[signal.Signals]) -> None
         assert masks == [blocked()] * 4 and blocked() == set(map(int, before | held))
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def test_a_process_killed_while_it_sends_is_told() -> None:
+    """Its result is larger than what a pipe holds, so that the parent has the beginning of it."""
+
+    def long(job: int) -> bytes:
+        return b"x" * 20_000_000
+
+    with (
+        pytest.raises(RunError, match=r"killed by SIGKILL\. If memory ran out, use fewer workers"),
+        WorkerPool(long, lambda _: None, 2, weight=lambda _: 1, budget=4) as pool,
+    ):
+        pool.put(1)
+        time.sleep(1)
+        for process in pool._processes.values():
+            os.kill(process.pid or 0, signal.SIGKILL)
+        pool.finish()
+
+
+def test_a_process_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> int:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", none)
+    with pytest.raises(RunError, match=r"no process can be started \(Resource .*Use fewer workers"):
+        WorkerPool(timed, lambda _: None, 2, weight=lambda _: 1, budget=4)
 
 
 def test_a_process_ends_with_a_parent_that_was_killed(tmp_path: Path) -> None:

@@ -207,6 +207,18 @@ def test_what_a_person_edits_in_the_head_counts(tuned: Path) -> None:
     assert head_of(card.read_text())["license"] == "mit", "what is said now is above all"
 
 
+def test_a_base_model_that_is_edited_to_a_list_counts(tuned: Path) -> None:
+    begun_with(tuned, "someone/a-model", "someone/a-model")
+    card, line = tuned / "best" / "README.md", "base_model: someone/a-model"
+    write_card(card.parent, Stated())
+    page = card.read_text()
+    assert line in page
+    card.write_text(page.replace(line, "base_model:\n- me/other\n- me/third", 1))
+    for _ in range(2):
+        write_card(card.parent, Stated())
+        assert head_of(card.read_text())["base_model"] == ["me/other", "me/third"]
+
+
 def begun_with(run: Path, typed: str, meant: str) -> None:
     """A run that began with a model as it was typed, which its settings tell as it was found."""
     record = json.loads((run / "result.json").read_text()) | {"encoder": typed}

@@ -8,6 +8,7 @@ import sys
 import zipfile
 from itertools import pairwise
 from pathlib import Path
+from venv import EnvBuilder
 
 import numpy as np
 import pytest
@@ -119,6 +120,17 @@ def test_weights_stand_once_and_no_example_is_kept(stem: str, folder: Path) -> N
         kept = [archive.read(name) for name in archive.namelist() if "sample_inputs" in name]
     assert wanted <= weights < 1.2 * wanted
     assert not any(kept)  # an empty file where there is none
+
+
+def test_torch_may_lie_where_this_process_alone_looks(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `pip install --user`, or by PYTHONPATH. Kills: a check that can never succeed there."""
+    EnvBuilder(with_pip=False).create(tmp_path / "bare")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bare" / "bin" / "python"))
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    ask = OtherProcess(folder / "torch" / "model.pt2", names, ("logits",))
+    assert np.isfinite(ask({name: np.ones((1, 3), np.int64) for name in names})["logits"]).all()
 
 
 def test_a_file_that_is_none_is_told_by_its_reader(tmp_path: Path) -> None:

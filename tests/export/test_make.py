@@ -121,6 +121,16 @@ def test_an_export_is_not_replaced_unless_asked(in_torch: Torch, classifier: Pat
     assert json.loads((out / "export.json").read_text()) == first.report
 
 
+def test_an_export_may_be_named_in_the_home_folder(
+    in_torch: Torch, classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert export(classifier, "~/out").folder == tmp_path / "home" / "out"
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+
+
 def test_what_is_no_export_is_never_replaced(in_torch: Torch, classifier: Path, tmp_path: Path) -> None:
     model = shutil.copytree(classifier, tmp_path / "model")
     before = files_in(model)

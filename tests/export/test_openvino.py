@@ -23,6 +23,7 @@ from albertine.inference.whitening import sentences_of
 from albertine.model.plan import SharingPlan
 from benchmarks import exports
 from tests.export import saved
+from tests.inference.exports import tuned
 
 openvino = pytest.importorskip("openvino")
 FAR = 0.05  # 0.016 as it is, 0.10 without the marks
@@ -215,6 +216,19 @@ def test_a_head_of_two_texts_is_measured_and_asked_by_two(name: str, tmp_path: P
             assert np.array_equal(own, types) or not own.any()
             seen[bool(own.any())] += 1
     assert (seen[True] > 5) == (wanted is not False) and (seen[False] > 12) == (wanted is not True)
+
+
+def test_a_sample_for_relations_has_a_subject_in_every_row(tmp_path: Path, monkeypatch: Any) -> None:
+    """Else the half of the head that finds objects is measured by nothing."""
+    monkeypatch.setattr(calibrated, "SENTENCES", 8)
+    (tmp_path / "text.txt").write_text(saved.TEXT, encoding="utf-8")
+    for task in ("relate", "tag"):
+        source = opened(tuned(task, tmp_path / task))
+        rows = calibrated.calibration(source, (tmp_path / "text.txt",))
+        assert [set(row) for row in rows] == [
+            {"input_ids", "attention_mask", "token_type_ids", *(("subjects",) if task == "relate" else ())}
+        ] * len(rows)
+        assert all(row["subjects"].shape == (1, 3) for row in rows if task == "relate")
 
 
 @pytest.mark.parametrize("task", ["classify", "answer"])

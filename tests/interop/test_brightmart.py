@@ -25,7 +25,7 @@ from albertine.interop.copies import KEPT
 from albertine.interop.google import NAME, save_checkpoint
 from albertine.interop.google_names import SECOND, WORDS, keymap, kind_of
 from albertine.interop.heads import usual_pooling
-from albertine.interop.huggingface import Layout, read_folder, save_model
+from albertine.interop.huggingface import Layout, load_model, read_folder, save_model
 from albertine.interop.tensorflow_bundle import open_bundle, read_index, write_bundle
 from albertine.interop.weights import open_weights, read_json
 from albertine.model.config import EncoderConfig
@@ -274,3 +274,15 @@ def test_narrower_formats(precision: InferencePrecision, bound: float) -> None:
     exact = model(ids).last_hidden_state
     model.precision = precision
     assert 0 < (model(ids).last_hidden_state.float() - exact).abs().max() < bound
+
+
+def test_the_word_of_brightmart_beside_weights_of_transformers(tmp_path: Path) -> None:
+    """Whose names tell more: transformers passes the word over, and loads them."""
+    model = builders.model(SharingPlan.shared(2))
+    save_model(model, None, tmp_path)
+    path = tmp_path / "config.json"
+    tree = {name: value for name, value in read_json(path).items() if name != "albertine"}
+    path.write_text(json.dumps(tree | {"ln_type": "postln"}))
+    found = load_model(tmp_path)
+    assert found.config.embedding_mapping == "if_needed"
+    assert all(torch.equal(a, b) for a, b in zip(found.parameters(), model.parameters(), strict=True))

@@ -18,6 +18,7 @@ from albertine.model.model import Model
 from albertine.objectives.baseline import count_tokens
 from albertine.pretraining.first_model import first_model
 from albertine.text.train import train_sentencepiece
+from albertine.text.wordpiece import BERT, WordPieceTokenizer
 from tests.pretraining.conftest import Build
 
 
@@ -70,6 +71,22 @@ def test_pairs_need_two_kinds_of_segments_or_none(build: Build, corpus: Path, tm
     given = {"preset": None, "change": {}, "start_from": tmp_path / "one"}
     with pytest.raises(ModelError, match="one kind of segments"):
         first_model(build(model=given), counts)
+
+
+def test_another_vocabulary_of_as_many_pieces_is_refused(build: Build, corpus: Path, tmp_path: Path) -> None:
+    """Kills: rows of embeddings that are trained as those of other words, and no word said."""
+    own = Corpus(corpus).tokenizer()
+    counts, special = count_tokens(Corpus(corpus), own.vocab_size), list(vars(BERT).values())
+    other = WordPieceTokenizer([*special, *(f"w{i}" for i in range(own.vocab_size - len(special)))])
+    model = first_model(build(), counts)
+    for name, tokenizer in (("other", other), ("own", own), ("none", None)):
+        save_model(model, tokenizer, tmp_path / name)
+        settings = build(model={"preset": None, "change": {}, "start_from": tmp_path / name})
+        if name == "other":
+            with pytest.raises(ModelError, match=r"another vocabulary than the corpus.*prepare TEXT --token"):
+                first_model(settings, counts, own)
+        else:
+            assert first_model(settings, counts, own).config == model.config
 
 
 def test_a_model_without_pairs_gets_a_sentence_head(build: Build, corpus: Path, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from albertine.pretraining.held_out import judge
 from albertine.pretraining.run import pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.pretraining.stages import resolved, told
+from albertine.pretraining.unread import check_read
 from albertine.settings import dump, resolve
 from albertine.training import surroundings
 from albertine.training.checkpoints import read
@@ -338,6 +339,50 @@ def test_a_stage_of_fewer_depths_is_judged_by_them_too(build: Build, monkeypatch
     assert fourth["evaluation"]["mask_loss"] == pytest.approx(judge(model, held_out)["mask_loss"], rel=1e-5)
     blind = last["context_gain"] + last["evaluation"]["mask_loss"]
     assert fourth["context_gain"] == pytest.approx(blind - shallow, abs=1e-4)
+
+
+def test_a_branch_is_judged_as_deep_as_the_stage_it_is_in(build: Build) -> None:
+    """Before its first batch, too, when no place in the data names a stage."""
+    stages = [{"begin": 0, "depth": 1}, {"begin": 0.5}]
+    watching = {"evaluate_every": 2, "checkpoint_every": 2, "keep": 9}
+    first = run(build(name="first", stages=stages, watching=watching, training={"steps": 12}))
+    settings = build(name="second", stages=stages, watching=watching, training={"steps": 8})
+    second = pretrain(
+        settings, branch_from=first / "checkpoints" / "step-4", reporter=Reporter(quiet=True)
+    ).folder
+    rows = [row for row in read_metrics(second / "metrics.jsonl") if "evaluation" in row]
+    assert rows[0]["step"] == 4 and not any("stage_mask_loss" in row["evaluation"] for row in rows)
+    earlier = [row for row in read_metrics(first / "metrics.jsonl") if "evaluation" in row]
+    assert [row["step"] for row in earlier if "stage_mask_loss" in row["evaluation"]] == [2, 4, 6]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "name"),
+    [
+        (
+            {"masking": {"ngram": 1, "favor_shorter": False}},
+            {"masking": {"ngram": 2, "favor_shorter": False}},
+            "objective.masking.favor_shorter",
+        ),
+        (
+            {"kind": "causal", "pairs": "none", "reference_defects": True},
+            {"reference_defects": True},
+            "objective.reference_defects",
+        ),
+        (
+            {"distillation": {"teacher": "x", "soft": 0.0, "temperature": 8.0}},
+            {"distillation": {"teacher": "x", "temperature": 8.0}},
+            "objective.distillation.temperature",
+        ),
+    ],
+)
+def test_a_setting_that_nothing_reads_is_refused(build: Build, wrong: Any, right: Any, name: str) -> None:
+    config = preset("albert-tiny-zh")
+    with pytest.raises(SettingsError, match=rf"^{name}: belongs to .*nothing in this run reads it"):
+        check_read(build(objective=wrong), config)
+    check_read(build(objective=right), config)
+    if "favor_shorter" in name:
+        check_read(build(objective=wrong, stages=[{"begin": 0}, {"begin": 0.5, "ngram": 3}]), config)
 
 
 def test_repeats_need_pairs_and_wait_for_them(build: Build) -> None:

@@ -240,6 +240,8 @@ def test_what_is_wrong_is_one_line_with_its_remedy(
         port = str(other.getsockname()[1])
         said = refused(folder("single"), "--port", port)
         assert "already in use" in said and "--port" in said
+    for host in ("a..b", "a" * 64):  # which Python cannot write as the names of a network are written
+        assert f"cannot listen on {host}" in refused(folder("single"), "--host", host, "--insecure")
     assert "neither a folder nor a released" in refused(tmp_path / "nowhere", "--port", "0")
     (tmp_path / "empty").write_text(" \n")
     assert "holds no token" in refused(folder("single"), "--token-file", tmp_path / "empty")

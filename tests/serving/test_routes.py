@@ -417,6 +417,21 @@ def test_a_mask_is_one_token_where_it_is_filled(client: Clients) -> None:
         assert int(vectors.headers["x-compute-tokens"]) > 4
 
 
+def test_a_question_that_is_too_long_beside_its_options_is_refused(client: Clients) -> None:
+    """Half of a row is for it, also where all of the row is short enough. Kills: a silent cut of its
+    beginning, after which two questions that begin otherwise have one answer."""
+    asked = client("choose")
+    body = {"passage": "the man", "options": ["the old man", "it was good"]}
+    long = {**body, "question": "who said that a house was good and never bad"}
+    refused = post(asked, "/choose", long, 422)
+    assert refused["code"] == "input_too_long"
+    assert refused["details"]["limit"] == 12 < refused["details"]["tokens"] <= 24
+    cut = asked.post("/choose", json={**long, "truncate": True})
+    assert cut.status_code == 200 and cut.headers["x-truncated-inputs"] == "1"
+    short = asked.post("/choose", json={**body, "question": "who said"})
+    assert short.status_code == 200 and short.headers["x-truncated-inputs"] == "0"
+
+
 @pytest.mark.parametrize(
     ("name", "path", "body", "limit"),
     [

@@ -351,6 +351,25 @@ def test_logs_hold_no_text(folder: Folders, caplog: pytest.LogCaptureFixture) ->
     assert "POST /embed 200" in lines[0] and "tokens=3" in lines[0] and "POST (unknown) 404" in lines[2]
 
 
+@pytest.mark.parametrize("name", ["crf", "relate"])
+def test_nan_behind_a_search_is_the_servers_fault_too(folder: Folders, name: str) -> None:
+    """Of the best tags, and of what is above a threshold, numbers tell nothing any more."""
+
+    async def ask(service: Service) -> Any:
+        return await Asked(service, "/", {"inputs": "the old man"}).answer()
+
+    with running(folder(name)) as (service, gate):
+        gate.open.set()
+        model: Any = service.answerer.predictor.tuned
+        if name == "crf":
+            tags = len(service.answerer.predictor.family.labels)
+            model.forward = lambda packed: torch.full((packed.num_tokens, tags), float("nan"))
+        else:
+            model.subjects = lambda x: torch.full((len(x), 2), float("nan"))
+        status, _, told = asyncio.run(ask(service))
+        assert (status, told["code"]) == (500, "non_finite_output")
+
+
 def test_a_head_that_gives_nan_is_the_servers_fault(folder: Folders) -> None:
     async def ask(service: Service) -> Any:
         return await Asked(service, "/predict", {"inputs": "who"}).answer()

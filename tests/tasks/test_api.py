@@ -184,6 +184,15 @@ def test_text_to_a_pretrained_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for none in (0, -1, "8"):
         with pytest.raises(SettingsError, match=f"sequences is a whole number from 1, not {none!r}"):
             albertine.score(result.folder, tmp_path / "corpus", sequences=none)  # type: ignore[arg-type]
+    for wrong, told_wrong in (
+        ({"max_length": 2}, "max_length is a whole number from 8, not 2"),
+        ({"max_length": 1}, "max_length is a whole number from 8, not 1"),
+        ({"memory": -1}, "memory is a whole number from 0"),
+        ({"memory": 4}, "memory, reach, clamp and pairs are of a corpus"),
+        ({"pairs": False}, "memory, reach, clamp and pairs are of a corpus"),
+    ):
+        with pytest.raises(SettingsError, match=told_wrong):
+            albertine.score(result.folder, texts=text, **wrong)
     (own,) = albertine.score(result.folder, texts=text).values()
     assert own["spans"]["characters"] > 0 and "loss" not in own
 

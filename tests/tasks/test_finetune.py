@@ -18,6 +18,7 @@ from albertine.errors import (
     TokenizerError,
 )
 from albertine.interop.huggingface import load_model, save_model
+from albertine.interop.weights import read_json
 from albertine.layout import Packed, pack
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
@@ -33,6 +34,7 @@ from albertine.tasks.start import first_encoder, open_encoder, rates, tuned_conf
 from albertine.text.load import load_tokenizer
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.progress import Reporter
+from tests.model import builders
 from tests.tasks.conftest import Tune
 
 TEXTS = ["the old man said good time", "he was never of the house"]
@@ -550,11 +552,16 @@ def test_a_narrow_model_has_a_higher_rate(width: int, rate: float) -> None:
     assert TuningChoice(optimizer="muon").rate(width) == 0.01
 
 
-def test_the_rate_of_a_run_is_that_of_its_width(tune: Tune) -> None:
+def test_the_rate_of_a_run_is_that_of_its_width(tune: Tune, tmp_path: Path) -> None:
     folder = run(tune(training={"steps": 40, "learning_rate": None}, watching={"log_every": 1})).folder
     rates = [json.loads(x).get("lr", 0.0) for x in (folder / "metrics.jsonl").read_text().splitlines()]
     assert max(rates) == pytest.approx(5e-4, rel=0.1)
     assert any("hardly moves" in line for line in advice(tune(training={"learning_rate": 2e-5})))
+    own = builders.model(SharingPlan.shared(3), positions="rotary")  # whose config.json has a form of ours
+    save_model(own, None, tmp_path / "own")
+    assert read_json(tmp_path / "own" / "config.json")["model_type"] == "albertine"
+    narrow = tune(encoder={"folder": tmp_path / "own"}, training={"learning_rate": 2e-5})
+    assert any("hardly moves" in line for line in advice(narrow))
     muon = {"optimizer": "muon", "learning_rate": 5e-4}
     assert any("0.01 with muon" in line for line in advice(tune(training=muon)))
     assert not any("hardly moves" in line for line in advice(tune(training={"learning_rate": None})))

@@ -469,7 +469,9 @@ def test_a_target_that_just_fits_loses_nothing(tune: Tune) -> None:
         Room.of(LEAST_SOURCE + 3, 4)
 
 
-def test_all_that_is_said_of_the_search_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_that_is_said_of_the_search_is_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Temperature, shares, seed, penalty and memory, each in its place."""
     seen: list[object] = []
 
@@ -497,6 +499,16 @@ def test_all_that_is_said_of_the_search_is_done(monkeypatch: pytest.MonkeyPatch)
         assert run(["predict", "continue", "m", "a", *words, *far]) == 0
     draw, search, going = Draw(2, 5, 3, 0.5, 0.7, 9), Search(2, 5, 0.3), Going(True, 16, 4)
     assert seen == [draw, search, (draw, going), (search, going)]
+    assert run(["predict", "generate", "m", "a"]) == run(["predict", "continue", "m", "a"]) == 0
+    assert seen[4] == Search(4, 32) and seen[5] == (Search(1, 64), Going(None, 512, 128))
+    for option, value in (("--top-k", "3"), ("--top-p", "0.5"), ("--temperature", "0.7"), ("--seed", "9")):
+        for verb in ("generate", "continue"):
+            assert run(["predict", verb, "m", "a", option, value]) == 2
+            assert f"{option}: is for texts that are drawn: --samples" in capsys.readouterr().err
+    for option, value in (("--beams", "2"), ("--length-penalty", "0.3")):
+        assert run(["predict", "generate", "m", "a", "--samples", "2", option, value]) == 2
+        assert f"{option}: is for the likeliest texts" in capsys.readouterr().err
+    assert len(seen) == 6
 
 
 def test_what_is_no_text_is_named(written: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,40 @@ def test_convert_shares_and_tells(
     with torch.no_grad():
         mine, other = ours(ids).last_hidden_state, theirs(input_ids=ids).last_hidden_state
     torch.testing.assert_close(mine, other, atol=1e-5, rtol=1e-5)
+
+
+def test_a_whitening_of_other_weights_is_left_out_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Kills: vectors that are not whitened any more, of a folder that says they are; and its loss where no
+    weight changes."""
+    one, two, flags = tmp_path / "one", tmp_path / "two", {"task": "embed", "pooling": "whitened"}
+    save_model(apart(), None, tmp_path / "apart", extra_config={"albertine": flags})
+    for source, target in ((tmp_path / "apart", one), (one, two)):
+        (source / "whitening.safetensors").write_bytes(b"as it was")
+        assert run(["convert", str(source), str(target), "--share"]) == 0
+        said, told = capsys.readouterr().out, read_json(target / "config.json").get("albertine", {})
+        assert ("Left out: whitening.safetensors, of the weights before. --whiten" in said) == (target == one)
+        assert (target / "whitening.safetensors").exists() == (target == two)
+        assert told.get("pooling") is None
+
+
+@pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin"])
+def test_the_weights_of_a_module_go_along_in_either_form(tmp_path: Path, weights: str) -> None:
+    """A folder that names a module whose weights it lacks is no model of sentence-transformers."""
+    kinds = (("Transformer", ""), ("Pooling", "1_Pooling"), ("Dense", "2_Dense"))
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (kind, path) in enumerate(kinds)
+    ]
+    save_model(apart(), None, tmp_path / "theirs")
+    (tmp_path / "theirs" / "modules.json").write_text(json.dumps(modules))
+    for part in ("1_Pooling", "2_Dense"):
+        (tmp_path / "theirs" / part).mkdir()
+        (tmp_path / "theirs" / part / "config.json").write_text("{}")
+    (tmp_path / "theirs" / "2_Dense" / weights).write_bytes(b"its weights")
+    assert run(["convert", str(tmp_path / "theirs"), str(tmp_path / "ours")]) == 0
+    assert (tmp_path / "ours" / "2_Dense" / weights).read_bytes() == b"its weights"
 
 
 def test_a_tuned_model_keeps_its_head(tune: Tune, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -441,7 +441,7 @@ def test_the_best_and_the_final_model_need_room_too(tmp_path: Path, monkeypatch:
         try:
             with RunFolder(tmp_path) as folder:
                 job = toy_job(folder, steps=1)
-                loop._checked(job, "auto", False, None)
+                loop._check_room(job, loop.CheckpointStore(folder.checkpoints, job.settings.keep))
         except RunError as error:
             assert "the run needs" in str(error)
             return False
@@ -456,6 +456,13 @@ def test_a_full_disk_is_refused_before_the_start(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000})())
     with pytest.raises(RunError, match="the disk has"):
         run_toy(tmp_path)
+
+
+def test_a_run_that_is_done_needs_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a script that goes through several runs again."""
+    run_toy(tmp_path)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 0})())
+    assert run_toy(tmp_path)[1].done
 
 
 def test_a_run_whose_time_ends_while_it_saves_is_over(

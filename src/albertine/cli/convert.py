@@ -123,7 +123,6 @@ def convert(
     from albertine.errors import SettingsError
     from albertine.interop.huggingface import read_folder
     from albertine.interop.places import check_apart, model_folder
-    from albertine.interop.sentence_transformers import vector_files
     from albertine.text.load import has_vocabulary
 
     source = model_folder(source)
@@ -153,12 +152,30 @@ def convert(
         if whiten:
             files = _whitening(source, model, tokenizer, whiten, depth)
         else:
-            files = vector_files(source, same_weights=not share, last=model.config.summary == "last")
+            found, files = _vectors(source, found, model)
         _folder(replace(found, model=model), tokenizer, target, to, files, stored)
     if found.left_aside:
         typer.echo(f"Left out: {', '.join(found.left_aside)}, a head that Albertine does not compute.")
     why = "" if without_tokenizer else ", as it had none"
     typer.echo(f"{target}: written, {'with its tokenizer' if tokenizer else f'without a tokenizer{why}'}")
+
+
+def _vectors(source: Path, found: ModelFolder, model: Model) -> tuple[ModelFolder, dict[str, bytes]]:
+    """What a folder says of how it makes vectors, as far as it is true of the model as it is written; what is
+    left out is told."""
+    from albertine.interop.config_values import our_flags
+    from albertine.interop.heads import without_head
+    from albertine.interop.sentence_transformers import vector_files
+
+    last = model.config.summary == "last"
+    every = vector_files(source, last=last)
+    if model.config.plan == found.model.config.plan:
+        return found, every
+    files = vector_files(source, same_weights=False, last=last)
+    if left := sorted(every.keys() - files.keys()):
+        typer.echo(f"Left out: {', '.join(left)}, of the weights before. --whiten TEXT makes new ones.")
+    whitened = our_flags(found.config).get("pooling") == "whitened"
+    return (without_head(found) if left and whitened else found), files
 
 
 def _tokenizer(source: Path, found: ModelFolder) -> Tokenizer:

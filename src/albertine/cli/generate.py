@@ -70,8 +70,8 @@ def generate(
 ) -> None:
     """The text that goes with every source, such as its title."""
     scored = predictor.writer.search
-    beams, limit = beams or scored.beams, max_tokens or scored.max_tokens
-    how = _how(beams, limit, length_penalty, samples, top_k, top_p, temperature, seed)
+    limit = max_tokens or scored.max_tokens
+    how = _how(beams, scored.beams, limit, length_penalty, samples, top_k, top_p, temperature, seed)
     for line in text or lines():
         source, _, pair = line.partition("\t")
         _tell(line, predictor.generate(source, pair or None, how=how), json, every=samples > 0)
@@ -110,7 +110,9 @@ def continue_(
         ),
     ] = 128,
     max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Longest text in tokens.")] = 64,
-    beams: Annotated[int, typer.Option("--beams", min=1, help=f"{FOLLOWED}.")] = 1,
+    beams: Annotated[
+        int | None, typer.Option("--beams", min=1, help=f"{FOLLOWED}, the default.", show_default=False)
+    ] = None,
     length_penalty: PENALTY = 1.0,
     samples: SAMPLES = 0,
     top_k: TOP_K = 0,
@@ -125,8 +127,8 @@ def continue_(
     from albertine.tasks.predictor import Predictor
 
     check_texts(text)
+    how = _how(beams, 1, max_tokens, length_penalty, samples, top_k, top_p, temperature, seed)
     predictor, going = Predictor(model, device=device), Going(left_to_right, memory, segment)
-    how = _how(beams, max_tokens, length_penalty, samples, top_k, top_p, temperature, seed)
     for line in text or lines():
         _tell(line, predictor.go_on(line, how, going), json, every=samples > 0)
 
@@ -166,11 +168,24 @@ def read(
     show.as_json({"question": question, "found": _told(found)}) if json else typer.echo(found[0].text)
 
 
-def _how(beams: int, limit: int, length_penalty: float, samples: int, *drawing: Any) -> Search | Draw:
-    """Draws where samples are wanted, with `top_k`, `top_p`, `temperature` and `seed`; otherwise a search."""
+def _how(
+    beams: int | None, usual: int, limit: int, length_penalty: float, samples: int, *drawing: Any
+) -> Search | Draw:
+    """Draws where samples are wanted, with `top_k`, `top_p`, `temperature` and `seed`; otherwise a search.
+
+    Args:
+        beams: None: as many as are usual.
+    """
     from albertine.inference.search import Draw, Search
 
-    return Draw(samples, limit, *drawing) if samples else Search(beams, limit, length_penalty)
+    options, plain = ("--top-k", "--top-p", "--temperature", "--seed"), (0, 1.0, 1.0, 1)
+    given = [name for name, value, is_plain in zip(options, drawing, plain, strict=True) if value != is_plain]
+    if given and not samples:
+        raise typer.BadParameter("is for texts that are drawn: --samples", param_hint=given[0])
+    if samples and (beams is not None or length_penalty != 1.0):
+        hint = "--length-penalty" if beams is None else "--beams"
+        raise typer.BadParameter("is for the likeliest texts, and --samples draws some", param_hint=hint)
+    return Draw(samples, limit, *drawing) if samples else Search(beams or usual, limit, length_penalty)
 
 
 def _tell(line: str, found: list[Written], json: bool, *, every: bool) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from albertine.cli import show
-from albertine.corpus.plan import earlier_setting
+from albertine.corpus.plan import LIMITS, earlier_setting
 from albertine.errors import SettingsError
 from albertine.text.documents import PASSED_OVER, Document, FileReport, read_documents
 from albertine.text.sentences import Language, guess_language
@@ -60,7 +60,12 @@ class Source:
 
     def documents(self) -> Iterator[Document]:
         return read_documents(
-            self.paths, self.format, self.text_field, encoding=self.encoding, on_file=self.note
+            self.paths,
+            self.format,
+            self.text_field,
+            encoding=self.encoding,
+            limits=LIMITS,
+            on_file=self.note,
         )
 
     def note(self, report: FileReport) -> None:

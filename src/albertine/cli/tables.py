@@ -232,8 +232,12 @@ def answer_file(
     usual = Fields() if task is None else predictor.made_to(task).fields
     named = {"text": text_column, "pair": pair_column, "options": options_column}
     fields = replace(usual, **{name: column for name, column in named.items() if column})
-    with show.progress("rows") as progress:
-        done = predict_file(predictor, file, output, fields=fields, progress=progress, **how)
+    try:
+        with show.progress("rows") as progress:
+            done = predict_file(predictor, file, output, fields=fields, progress=progress, **how)
+    except KeyboardInterrupt:
+        typer.echo("Interrupted. The same command goes on where it was.", err=True)
+        raise
     again = f", {done.before:,} of them by an earlier command" if done.before else ""
     typer.echo(f"{done.rows:,} rows in {output}{again}")
     show.cut(done.cut)

@@ -17,8 +17,11 @@ from albertine.corpus.manifest import FORMAT, NAME, load_manifest
 from albertine.errors import CorpusError, SettingsError, check_whole
 from albertine.text.documents import list_files
 from albertine.text.sentences import RULES, Language
+from albertine.text.streams import Limits
 from albertine.text.tokenizer import Tokenizer
 
+LIMITS = Limits(document_characters=32_000_000)
+"""Of reading text for a corpus: a wrapped book takes up to sixteen bytes for each of its characters."""
 PLAN = "prepare.json"
 """Written first and removed last: a folder with it is not finished."""
 

@@ -23,7 +23,7 @@ from albertine.corpus.duplicates import SeenDigests
 from albertine.corpus.encode import Words, encode_job
 from albertine.corpus.lock import locked
 from albertine.corpus.manifest import NAME, SPLITS, Manifest, ShardRecord, load_manifest, shard_stem
-from albertine.corpus.plan import PLAN, Options, claim, earlier_setting, make_plan, stamp
+from albertine.corpus.plan import LIMITS, PLAN, Options, claim, earlier_setting, make_plan, stamp
 from albertine.corpus.shards import check_file, file_record, finished_shard, write_shard
 from albertine.corpus.space import check_space, disk_errors, estimate
 from albertine.corpus.workers import WorkerPool
@@ -31,13 +31,10 @@ from albertine.errors import CorpusError, DataError, TokenizerError
 from albertine.files import recover, replace_durably, replaced_folder, sync_folder
 from albertine.text.documents import PASSED_OVER, FileReport, list_files, read_documents
 from albertine.text.sentences import Language
-from albertine.text.streams import Limits
 from albertine.text.tokenizer import Tokenizer
 
 UNKNOWN_LIMIT = 0.2
 _ENOUGH_TOKENS = 200_000
-LONGEST_DOCUMENT = 32_000_000
-"""Characters; reading a wrapped book takes up to sixteen bytes for each."""
 IN_FLIGHT = 17_000_000
 """Characters that may be on their way, for each process: a largest shard, which goes on to the end of its
 last document."""
@@ -252,7 +249,7 @@ class _Run:
                 options.format,
                 options.text_field,
                 encoding=options.encoding,
-                limits=Limits(document_characters=LONGEST_DOCUMENT),
+                limits=LIMITS,
                 on_file=note,
                 on_bytes=count_bytes,
             )

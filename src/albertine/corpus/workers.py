@@ -59,7 +59,11 @@ class WorkerPool(Generic[J, R]):
             inherited = [*self._processes, ours]
             with held_back(signal.SIGINT, signal.SIGTERM) as mask:
                 process = context.Process(target=_serve, args=(work, theirs, inherited, mask), daemon=True)
-                process.start()
+                try:
+                    process.start()
+                except OSError as error:
+                    why = f"no process can be started ({error.strerror or error})"
+                    raise RunError(why, remedy="Use fewer workers") from error
                 theirs.close()
                 self._processes[ours] = process
 
@@ -104,7 +108,7 @@ class WorkerPool(Generic[J, R]):
             assert isinstance(connection, Connection)
             try:
                 result = connection.recv()
-            except (EOFError, ConnectionResetError):
+            except (EOFError, OSError):  # the latter in the middle of a result
                 raise self._death(connection) from None
             del self._in_hand[connection]
             if isinstance(result, Failure):
@@ -152,7 +156,7 @@ def _serve(
         try:
             result = work(job)
         except Exception as error:
-            result = Failure(error, AlbertineError, OSError)
+            result = Failure(error, AlbertineError, OSError, MemoryError)
         try:
             connection.send(result)
         except OSError:

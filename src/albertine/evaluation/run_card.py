@@ -72,7 +72,7 @@ def _in_head(head: Mapping[str, Any]) -> dict[str, Any]:
         "languages": [languages] if isinstance(languages, str) else languages,
         "base": head.get("base_model"),
     }
-    kinds = {"licence": str, "languages": list, "base": str}
+    kinds: dict[str, Any] = {"licence": str, "languages": list, "base": str | list}
     known = {key: value for key, value in said.items() if isinstance(value, kinds[key])}
     return known | ({"licence": None} if head.get("license") == UNKNOWN else {})
 

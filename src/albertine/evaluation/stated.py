@@ -20,14 +20,14 @@ class Stated:
     Attributes:
         licence: as the Hub names licences, such as apache-2.0. languages: codes, such as en.
         watts: drawn while it was trained. grid: grams of CO2 equivalent a kilowatt-hour.
-        base: of the Hub, what it was made from.
+        base: of the Hub, what it was made from, or several.
     """
 
     licence: str | None = None
     languages: tuple[str, ...] | None = None
     watts: float | None = None
     grid: float | None = None
-    base: str | None = None
+    base: str | list[str] | None = None
 
     def over(self, before: Mapping[str, Any]) -> Stated:
         """With what was said when the card was last written, where it is not said anew.

@@ -9,6 +9,7 @@ process, in which nothing but torch is imported.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import warnings
@@ -30,7 +31,8 @@ OPTIONS = frozenset({"packed"})
 FOLDER = "torch"
 
 _READER = """
-import sys
+import os, sys
+sys.path += sys.argv[3].split(os.pathsep)
 import numpy, torch
 program = torch.export.load(sys.argv[1]).module()
 names = sys.argv[2].split(",")
@@ -102,8 +104,10 @@ class OtherProcess:
                 return dict(zip(self.outputs, (found[name] for name in found.files), strict=True))
 
     def _start(self) -> subprocess.Popen[str]:
-        # -I: without PYTHONPATH and the folder that it is started in.
-        command = [sys.executable, "-I", "-c", _READER, str(self.file), ",".join(self.inputs)]
+        # -I: without the folder that it is started in. What PYTHONPATH and the user have, where torch may be,
+        # comes behind all else.
+        places = os.pathsep.join(place for place in sys.path if place)
+        command = [sys.executable, "-I", "-c", _READER, str(self.file), ",".join(self.inputs), places]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
         return self._process

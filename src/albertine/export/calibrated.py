@@ -19,7 +19,7 @@ from albertine.errors import DataError, ModelError, RunError, SettingsError
 from albertine.export.hushed import errors_only
 from albertine.export.opened import Opened
 from albertine.export.quantized import LEAST_SHARE
-from albertine.export.verify import Arrays
+from albertine.export.verify import Arrays, subjects_of
 from albertine.inference.whitening import sentences_of
 from albertine.interop.huggingface_config import our_flags
 
@@ -52,7 +52,8 @@ def calibration(source: Opened, texts: Sequence[Path]) -> list[Arrays]:
         two = None if second is None else encode(second)
         ids, types = source.tokenizer.layout(encode(first), two, max_length=longest)
         row = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
-        found.append({name: np.array(x, np.int64)[None] for name, x in row.items()})
+        asked = {name: np.array(x, np.int64)[None] for name, x in row.items()}
+        found.append(asked | ({"subjects": subjects_of(asked)} if source.head.of_subjects else {}))
     if not found:
         raise DataError("has no sentence", where=texts[0])
     return found

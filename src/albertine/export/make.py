@@ -19,7 +19,7 @@ from albertine.errors import ModelError, SettingsError
 from albertine.export.formats import ExportedFile, ExportOptions, check_options, format_of
 from albertine.export.opened import Opened, opened
 from albertine.export.verify import ALIKE, PLACES, Arrays, Verified, batches, framed, rounding_of, verify
-from albertine.files import explained, replaced_folder
+from albertine.files import explained, from_home, replaced_folder
 from albertine.interop.exported_folder import REPORT, TRANSITIONS
 from albertine.interop.pickled import PICKLED, PICKLED_INDEX
 from albertine.interop.places import check_apart, model_folder
@@ -73,7 +73,7 @@ def export(
         SettingsError: `output` exists, or holds weights; an unknown format, an option that does not fit.
         RunError: a library is missing, the disk refuses. In each case nothing is written.
     """
-    options, folder = options or ExportOptions(), Path(output)
+    options, folder = options or ExportOptions(), from_home(output)
     chosen = {name: format_of(name) for name in dict.fromkeys(to)}
     if not chosen:
         raise SettingsError("an export needs a format", remedy="Say --to onnx")

@@ -199,7 +199,7 @@ def packed_inputs(padded: Arrays) -> Arrays:
     return {name: padded[name][real] for name in ("input_ids", "token_type_ids")} | {"cu_seqlens": offsets}
 
 
-def _subjects(padded: Arrays) -> NDArray[np.int64]:
+def subjects_of(padded: Arrays) -> NDArray[np.int64]:
     """One subject a row: its first token and its middle one."""
     sizes = padded["attention_mask"].sum(1)
     return np.stack([np.arange(len(sizes)), np.zeros_like(sizes), (sizes - 1) // 2], 1)
@@ -237,14 +237,14 @@ def rounding_of(head: Head) -> float:
 def _asked(head: Head, padded: Arrays) -> list[NDArray[Any]]:
     """What the source says."""
     batch, _ = from_padded(*(torch.from_numpy(x) for x in padded.values()))
-    subjects = torch.from_numpy(_subjects(padded)) if head.of_subjects else None
+    subjects = torch.from_numpy(subjects_of(padded)) if head.of_subjects else None
     return [x.numpy() for x in head.source(batch, subjects)]
 
 
 @torch.no_grad()
 def _compared(head: Head, run: Run, padded: Arrays, packed: bool) -> Compared:
     real = padded["attention_mask"] != 0
-    further: Arrays = {"subjects": _subjects(padded)} if head.of_subjects else {}
+    further: Arrays = {"subjects": subjects_of(padded)} if head.of_subjects else {}
     with evaluating(head.model):
         right = _asked(head, padded)
     found = run((packed_inputs(padded) if packed else dict(padded)) | further)

@@ -33,11 +33,24 @@ def option_rows(
             first, second = tokenizer.encode(joined), None
         else:
             first, second = whole, tokenizer.encode(_asked(question, option))
-        asked = None if second is None else second[-min(QUESTION_TOKENS, max_length // 2) :]
+        asked = None if second is None else second[-question_limit(max_length) :]
         room = max_length - (2 if asked is None else 3 + len(asked))
         cut += len(first) > room or len(asked or ()) < len(second or ())
         rows.append(tokenizer.layout(first[: max(1, room)], asked, max_length=max_length))
     return rows, cut
+
+
+def question_limit(max_length: int) -> int:
+    """Tokens that a question and an option may have together, in rows of a length."""
+    return min(QUESTION_TOKENS, max_length // 2)
+
+
+def question_length(tokenizer: Tokenizer, passage: str, question: str, options: Sequence[str]) -> int:
+    """Tokens of the question with the longest option, uncut; 0 where all options stand in the passage."""
+    asked = (
+        _asked(question, x) for x in options if question or _filled(passage, x, GAP_OUTSIDE_NAMES) is None
+    )
+    return max((len(tokenizer.encode(one)) for one in asked), default=0)
 
 
 def characters_of(passage: str, question: str, options: Sequence[str]) -> int:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from albertine.errors import NotFinite
 from albertine.grouping import by_tokens
 from albertine.text.tokenizer import Spans
 
@@ -49,7 +50,12 @@ def pointed(
 
     Returns:
         For every run (kind, first, last), counted from the run's beginning.
+
+    Raises:
+        NotFinite: a probability is not.
     """
+    if not np.isfinite(chances_RK2).all():  # NaN is above no threshold
+        raise NotFinite
     offsets = [0, *accumulate(lengths)]
     found: list[list[Place]] = [[] for _ in lengths]
     firsts, lasts = (

@@ -162,6 +162,8 @@ def _as_computed(names: str, config: EncoderConfig, tree: Mapping[str, Any]) -> 
     if names == "lonepatient":
         layers, groups = number(tree, "num_hidden_layers"), tree.get("num_hidden_groups", 1)
         return config.with_plan(lonepatient_plan(layers, groups, inner_blocks(tree)))
+    if names == "albert" and "embedding_mapping" not in our_flags(tree):  # whatever brightmart's word says
+        return replace(config, embedding_mapping="if_needed")
     return config
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from albertine.errors import ModelError
 from albertine.interop.config_values import our_flags
-from albertine.interop.weights import read_json
+from albertine.interop.pickled import PICKLED
+from albertine.interop.weights import SINGLE, read_json
 from albertine.model.config import Pooling
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ PROMPTS = "config_sentence_transformers.json"
 WHITENING = "whitening.safetensors"
 _NAMES = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 """Under which older releases kept `TRANSFORMER`."""
-_OF_A_MODULE = ("config.json", "model.safetensors")
 UNLIMITED = 1 << 30
 _MODES: Mapping[Pooling, str] = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
 _LAST = "pooling_mode_lasttoken"
@@ -173,7 +173,11 @@ def vector_files(folder: Path, *, same_weights: bool = True, last: bool = False)
     names = [WHITENING]
     if has_modules := (folder / MODULES).is_file():
         parts = [path for path in _listed(folder / MODULES)[1] if path not in ("", ".")]
-        names += [MODULES, PROMPTS, *(f"{part}/{file}" for part in parts for file in _OF_A_MODULE)]
+        names += [
+            MODULES,
+            PROMPTS,
+            *(f"{part}/{file}" for part in parts for file in _of_a_module(folder / part)),
+        ]
     found = {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
     if has_modules:
         told = _told(folder)
@@ -185,6 +189,11 @@ def vector_files(folder: Path, *, same_weights: bool = True, last: bool = False)
             tree.pop("pooling_mode", None)
             found[pooling] = (json.dumps(tree | _flags(_LAST), indent=2) + "\n").encode()
     return found
+
+
+def _of_a_module(part: Path) -> tuple[str, str]:
+    """The files of a module; its weights go along as bytes also where they are pickled."""
+    return "config.json", next((x for x in (SINGLE, PICKLED) if (part / x).is_file()), SINGLE)
 
 
 def _flags(own: str) -> dict[str, bool]:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from albertine.errors import NotFinite
 from albertine.layout import Packed
 from albertine.model.model import Model
 from albertine.model.task_model import Classifier
@@ -115,8 +116,10 @@ class CrfTagger(Classifier):
         return self.crf.log_likelihood(logits[inner], tags[inner], lengths).sum()
 
     def tags(self, packed: Packed) -> Tensor:
-        """The likeliest tags (T,) int64; 0 for the special tokens."""
+        """The likeliest tags (T,) int64; 0 for the special tokens. Raises NotFinite: a logit is not."""
         logits = self(packed)
+        if not logits.isfinite().all():
+            raise NotFinite
         inner, lengths = _inner(packed, self.base.config.lead)
         found = torch.zeros_like(packed.input_ids)
         if lengths:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from albertine.errors import SettingsError
 from albertine.interop.huggingface import load_model
 from albertine.interop.places import model_folder
 from albertine.model.model import Model
@@ -18,6 +19,9 @@ USUAL: Mapping[str, Any] = {
 }
 """Where neither a recipe nor the person says otherwise. One masked token is as good a question as another;
 words need not be hidden whole to ask a teacher."""
+NAMED = {"corpus": "CORPUS", "model.start_from": "TEACHER", "objective.distillation.teacher": "TEACHER"}
+PLACED = {"name": "--output", "output": "--output"}
+"""Settings that have words of their own in the command."""
 STEPS = 2000
 RATE = 0.01
 """Of Muon; any other optimizer has its published rate."""
@@ -39,9 +43,12 @@ def distillation_settings(
         config: a recipe. assignments: `key.sub=value`, which win over all else.
 
     Raises:
-        AlbertineError: there is no such teacher, or a setting is wrong.
+        AlbertineError: there is no such teacher, or a setting is wrong or has a word of its own here.
     """
     assignments = list(assignments)
+    for name in (one.partition("=")[0].strip() for one in assignments):
+        if word := NAMED.get(name) or (run and PLACED.get(name)):
+            raise SettingsError(f"is what {word} says", where=name, remedy=f"Leave it out, or change {word}")
     tree = load_given(PretrainingSettings, config, assignments)
     parts = {name: part for name, part in tree.items() if isinstance(part, Mapping)}
     found = load_model(model_folder(teacher))
@@ -52,16 +59,18 @@ def distillation_settings(
     usual: dict[str, Any] = {} if {"steps", "minutes"} & training.keys() else {"steps": STEPS}
     if training.get("optimizer", "muon") == "muon":
         usual["learning_rate"] = RATE
+    folder = run or Path("runs") / f"{teacher.name}-student"
+    place = {"name": folder.name, "output": folder.parent}
     known: dict[str, Any] = {
+        **place,
         "objective": {"pairs": _pairs(found), "distillation": {"teacher": teacher}},
         "training": usual,
     }
-    folder = run or Path("runs") / f"{teacher.name}-student"
     said: dict[str, Any] = {
         "corpus": corpus,
         "model": {"start_from": teacher, **({"student": asked} if asked else {})},
         "objective": {"distillation": {"teacher": teacher}},
-        **({"name": folder.name, "output": folder.parent} if run or "name" not in tree else {}),
+        **(place if run else {}),
     }
     # A part that is none is not covered by what is known of it: it is for `resolve` to refuse.
     wrong = {name: tree[name] for name in ("model", *USUAL) if name in tree and name not in parts}

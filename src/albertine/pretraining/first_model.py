@@ -21,6 +21,7 @@ from albertine.objectives.baseline import Unigram
 from albertine.pretraining.settings import ModelChoice, ObjectiveChoice, PretrainingSettings
 from albertine.pretraining.student import student_of
 from albertine.text.load import check_tokenizer
+from albertine.text.pruning import other_pieces
 from albertine.text.tokenizer import CLS_SEGMENT, Tokenizer
 
 
@@ -147,16 +148,24 @@ def first_model(
             with torch.no_grad():
                 head.bias.copy_(torch.from_numpy(Unigram(counts).log_probabilities))
         return model
-    model = load_model(model_folder(choice.start_from))
+    folder = model_folder(choice.start_from)
+    model = load_model(folder)
     if choice.student is not None:
         model = student_of(model, choice.student, settings.seed)
+    remedy = f"Prepare the text with this model's: albertine prepare TEXT --tokenizer {choice.start_from}"
     if model.config.vocab_size != vocab_size:
         raise ModelError(
             f"knows {model.config.vocab_size} pieces and the corpus was prepared with {vocab_size}",
             where=choice.start_from,
-            remedy="Prepare the corpus with this model's tokenizer",
+            remedy=remedy,
         )
     if tokenizer is not None:
+        if other_pieces(folder, tokenizer):
+            raise ModelError(
+                "has another vocabulary than the corpus, as many pieces as they are",
+                where=choice.start_from,
+                remedy=remedy,
+            )
         check_tokenizer(model.config, tokenizer, choice.start_from)
     if objective.max_length > model.config.max_position_embeddings:
         raise ModelError(

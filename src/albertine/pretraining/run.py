@@ -36,7 +36,7 @@ from albertine.pretraining.losses import losses_of, parts_of_run
 from albertine.pretraining.no_skill import NoSkill
 from albertine.pretraining.recorded import recorded_passes
 from albertine.pretraining.settings import Masking, ModelChoice, ObjectiveChoice, PretrainingSettings
-from albertine.pretraining.stages import check_depths, check_processes, resolved
+from albertine.pretraining.stages import check_depths, check_processes, due, resolved
 from albertine.pretraining.stream_data import StreamBatches, held_out_streams
 from albertine.pretraining.teaching import Teacher, model_digest, open_teacher
 from albertine.pretraining.unread import check_read
@@ -220,7 +220,9 @@ def _judging(
 
         def judged(poll: Callable[[], None]) -> Mapping[str, float]:
             score = partial(judge, model, device=world.device, add_up=world.add, poll=poll)
-            scores, depth = score(batches), stages[(clock.cursor or {}).get("stage", 0)].depth
+            stage = (clock.cursor or {}).get("stage")  # none of a branch, before its first batch
+            scores = score(batches)
+            depth = stages[due(stages, clock.progress) if stage is None else stage].depth
             if not _shallower(depth, model.config) or model.config.solves:  # which runs to its fixed point
                 return scores
             shallow = score([replace(batch, depth=depth) for batch in batches])

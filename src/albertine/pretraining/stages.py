@@ -106,6 +106,11 @@ Order = tuple[Place, int, list[Row]]
 """Of a global batch the place after it, the number of its stage, and its rows."""
 
 
+def due(stages: Sequence[Resolved], done: float) -> int:
+    """The number of the stage that a run is in, of which a share is done."""
+    return max(i for i, one in enumerate(stages) if i == 0 or one.begin <= done)
+
+
 def orders(
     stages: Sequence[Resolved],
     rows_of: Callable[[int], Callable[[int], int]],
@@ -130,9 +135,7 @@ def orders(
     batches: Iterator[tuple[Cursor, list[Row]]] | None = None
     count = 0
     while True:
-        done = progress(count)
-        due = max(i for i, one in enumerate(stages) if i == 0 or one.begin <= done)
-        now = max(stage or 0, due)  # never back, whatever a clock says
+        now = max(stage or 0, due(stages, progress(count)))  # never back, whatever a clock says
         if stage is not None and now != stage:
             cursor, batches = Cursor(cursor.epoch + 1), None
         if batches is None:

@@ -17,8 +17,7 @@ from albertine.model.digest import weights_digest
 from albertine.model.model import Model
 from albertine.objectives.distillation import Lessons
 from albertine.settings import Settings
-from albertine.text.load import has_vocabulary, load_tokenizer
-from albertine.text.pruning import same_pieces
+from albertine.text.pruning import other_pieces
 from albertine.text.tokenizer import Tokenizer
 
 RECORD = "teacher.json"
@@ -105,10 +104,7 @@ def open_teacher(choice: Distillation, tokenizer: Tokenizer, max_length: int) ->
     """
     folder, name = model_folder(choice.teacher), str(choice.teacher)
     model = load_model(folder)
-    other = model.config.vocab_size != tokenizer.vocab_size
-    if folder.is_dir() and has_vocabulary(folder):
-        other = other or not same_pieces(load_tokenizer(folder), tokenizer)
-    if other:
+    if model.config.vocab_size != tokenizer.vocab_size or other_pieces(folder, tokenizer):
         raise ModelError(
             "has another vocabulary than the corpus, and a student learns what it says of each piece",
             where=name,

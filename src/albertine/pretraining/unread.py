@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from albertine.model.config import EncoderConfig
 from albertine.model.presets import preset
-from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings, TrainingChoice
+from albertine.pretraining.settings import (
+    Distillation,
+    Masking,
+    ObjectiveChoice,
+    PretrainingSettings,
+    TrainingChoice,
+)
 from albertine.settings import unread
 
 
@@ -18,14 +24,21 @@ def check_read(settings: PretrainingSettings, config: EncoderConfig) -> None:
         SettingsError: there is such a setting.
     """
     objective, training, model = settings.objective, settings.training, settings.model
+    taught = objective.distillation or Distillation.model_construct()
+    teaches = taught.soft > 0
     parts = {  # as they are here, and where nobody says
         "training": (training, TrainingChoice.model_construct()),
         "objective": (objective, ObjectiveChoice()),
+        "objective.masking": (objective.masking, Masking()),
+        "objective.distillation": (taught, Distillation.model_construct()),
         "model.change": (model.change, config if model.preset is None else preset(model.preset)),
     }
     read_by = (
         ("training", "decay", training.schedule == "wsd", "training.schedule=wsd"),
         ("objective", "jacobian_frequency", objective.jacobian is not None, "objective.jacobian"),
+        ("objective", "reference_defects", objective.kind != "causal", "another objective.kind"),
+        ("objective.masking", "favor_shorter", _runs(settings), "objective.masking.ngram=2 or more"),
+        ("objective.distillation", "temperature", teaches, "objective.distillation.soft"),
         ("objective", "short_probability", not objective.streamed, "text that is cut into samples"),
         ("model.change", "rotary_base", config.positions == "rotary", "model.change.positions=rotary"),
         ("model.change", "halting_epsilon", config.halts, "model.change.halting"),
@@ -36,3 +49,10 @@ def check_read(settings: PretrainingSettings, config: EncoderConfig) -> None:
         given, usual = (getattr(where, name) for where in parts[part])
         if not is_read and given not in (None, usual):
             raise unread(f"{part}.{name}", reader, usual)
+
+
+def _runs(settings: PretrainingSettings) -> bool:
+    """Whether several words in a row are hidden, in a stage at least."""
+    here = settings.objective.masking.ngram
+    longest = (here if stage.ngram is None else stage.ngram for stage in settings.stages)
+    return settings.objective.kind == "masked" and max(longest, default=here) > 1

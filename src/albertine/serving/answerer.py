@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 from albertine.errors import ModelError
 from albertine.inference.exported import ExportedModel
 from albertine.inference.masks import no_mask
-from albertine.inference.options import QUESTION_TOKENS, characters_of
+from albertine.inference.options import characters_of, question_length, question_limit
 from albertine.interop.exported_folder import GRAPHS
 from albertine.tasks.answer import FromPassages, Question
 from albertine.tasks.choose import Choice
@@ -169,13 +169,14 @@ class Answerer:
         data = family.encode(examples, self.predictor.tokenizer)
         lengths = [len(row) for row in data.ids]
         found = [_extent(lengths[a:b], limit) for a, b in zip(data.starts[:-1], data.starts[1:], strict=True)]
-        if not data.truncated:
+        if kind.task != "choose":
             return found
-        # Only the question of an option, which has a bound of its own however long a row may be.
-        cut = [bool(family.encode([one], self.predictor.tokenizer).truncated) for one in examples]
+        # The question with an option has a bound of its own, which goes with the length of rows.
+        asked = [question_length(self.predictor.tokenizer, *question) for question in questions]
+        most = question_limit(limit)
         return [
-            one._replace(cut=True, limit=QUESTION_TOKENS) if too else one
-            for one, too in zip(found, cut, strict=True)
+            one._replace(length=length, limit=most, cut=True) if length > most else one
+            for one, length in zip(found, asked, strict=True)
         ]
 
     def _of_masked(self, text: str, limit: int) -> Extent:

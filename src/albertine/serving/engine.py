@@ -115,7 +115,7 @@ class Engine:
     def _deliver(self, item: Item, answer: Any, began: float, seconds: float) -> None:
         now = self._clock()
         if not isinstance(answer, Exception) and not finite(answer):
-            answer = NotFinite("gave numbers that are not finite")
+            answer = NotFinite("gave numbers that are not finite", remedy=None)
         if isinstance(answer, NotFinite):
             self.spoiled += 1
             self._observer.failed("non_finite_output")

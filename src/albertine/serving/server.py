@@ -137,7 +137,7 @@ def bound(host: str, port: int, *, token: bytes | None, insecure: bool) -> socke
         listening = socket.socket(family, kind, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:  # the last: a name with an empty part
         raise _not_had((host, port), error) from error
     return listening
 

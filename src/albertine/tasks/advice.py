@@ -6,6 +6,7 @@ from itertools import islice
 
 from albertine.interop.heads import NARROW, classified_by_first
 from albertine.interop.huggingface import folder_config
+from albertine.interop.huggingface_config import encoder_in
 from albertine.interop.places import model_folder
 from albertine.tasks.choice import PooledTask, TaskChoice
 from albertine.tasks.datasets.similarity import VectorsTask
@@ -27,11 +28,9 @@ def advice(settings: FinetuneSettings, seeds: int = 1) -> list[str]:
         seeds: how many runs there will be.
     """
     dataset = str(settings.task.dataset or "")
-    config = folder_config(model_folder(settings.encoder.folder))
-    width = config.get("hidden_size", config.get("d_model"))
-    dropout = config.get("hidden_dropout_prob", config.get("dropout"))
-    found = []
-    width = width if isinstance(width, int) and width > 0 else 768
+    config = folder_config(folder := model_folder(settings.encoder.folder))
+    _, encoder = encoder_in(config, folder)
+    width, dropout, found = encoder.hidden_size, encoder.hidden_dropout_prob, list[str]()
     training = settings.training
     rate, usual = training.rate(width), TuningChoice(optimizer=training.optimizer).rate(width)
     adamw = training.optimizer == "adamw"

@@ -45,12 +45,15 @@ def with_answers(row: Row, told: Mapping[str, Any]) -> dict[str, Any]:
         DataError: a column has the name of an answer.
     """
     if not told.keys().isdisjoint(row.fields):
-        raise DataError(
-            f"has a column `{min(told.keys() & row.fields.keys())}` itself",
-            where=row.where,
-            remedy="Rename it: the answers need that name",
-        )
+        raise taken(min(told.keys() & row.fields.keys()), row.where)
     return {**row.fields, **told}
+
+
+def taken(column: str, where: str) -> DataError:
+    """What is wrong with a row that has a column of the name of an answer."""
+    return DataError(
+        f"has a column `{column}` itself", where=where, remedy="Rename it: the answers need that name"
+    )
 
 
 def decimals(vector: Iterable[np.float32]) -> list[float]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import gc
 import hashlib
 import json
+import multiprocessing
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from albertine.corpus.workers import WorkerPool
 from albertine.errors import DataError, RunError, SettingsError, check_whole
 from albertine.files import explained, make_folder, replace_durably
 from albertine.inference.exported import ExportedModel
-from albertine.tasks.asking import chunks, with_answers
+from albertine.tasks.asking import chunks, taken, with_answers
 from albertine.tasks.family import Fields
 from albertine.tasks.parts import Columns, assemble, check_columns, check_lines, content_of, form_of, mark_of
 from albertine.tasks.predictor import CHUNK, Predictor
@@ -36,7 +37,7 @@ from albertine.tasks.vectors import cosines
 JOB = "job.json"
 ENOUGH = 4
 """Parts for each process; with fewer, one process computes with all threads."""
-Progress = Callable[[int, int | None], None]
+Progress = Callable[[int, int], None]
 Ask = Callable[..., Iterator[tuple[Row, Columns]]]
 
 
@@ -90,7 +91,7 @@ def predict_file(
         overwrite: an output that is there is replaced, and an interrupted job of other files forgotten.
         workers: processes that answer, each with a thread of its own, on a processor and Linux, forked from
             this one. By default one for each thread of torch where every one has `ENOUGH` parts to answer.
-        progress: told how many rows are done of how many; None: an earlier version began, and did not say.
+        progress: told how many rows are done of how many.
 
     Raises:
         SettingsError: the output is there, or of an unknown format; several workers where the model lives in
@@ -116,8 +117,7 @@ def predict_file(
     mark, folder = mark_of(source), output.with_name(f".{output.name}.parts")
     with explained(output), _working_in(folder):
         check_free(output, overwrite)  # another command may have made it meanwhile
-        parts, begun = _begun(folder, job, overwrite)
-        total = begun.get("total")
+        there, begun = _begun(folder, job, overwrite)
         reading: Any = {"header": header, "encoding": encoding, "prefix": "--"}
 
         def asked() -> tuple[Iterator[Row], Fields | None]:
@@ -125,15 +125,14 @@ def predict_file(
                 return rows_to_ask(source, predictor.family, fields, **reading)
             return rows_of(source, **reading), fields
 
-        rows, fields = asked()
-        if not parts:  # before hours are spent on answers
-            total = _checked(rows, _question(predictor, ask, fields), form)
-            if not total:
-                raise DataError("holds no rows", where=source)
+        (rows, fields), late = asked(), dict[str, str]()
+        if (total := begun.get("total")) is None:  # before hours are spent on answers
+            total, late = _checked(rows, _question(predictor, ask, fields), form, source)
             rows, fields = asked()
-        before, cut = sum(1 for _ in islice(rows, parts * CHUNK)), predictor.cut
-        processes = 1 if alone else workers or _fitting(total or 0)
-        blocks = enumerate(chunks(rows if processes > 1 else _ahead(rows), CHUNK), parts)
+        before, cut = sum(min(CHUNK, total - number * CHUNK) for number in there), predictor.cut
+        processes = 1 if alone else workers or _fitting(total)
+        every = enumerate(chunks(rows if processes > 1 else _ahead(rows), CHUNK))
+        blocks = (block for block in every if block[0] not in there)
 
         def answer(block: tuple[int, Sequence[Row]]) -> _Part:
             (number, asked), so_far = block, predictor.cut
@@ -147,7 +146,7 @@ def predict_file(
         with kept:
             with _as_a_worker(processes > 1):  # one here: it tells the columns, and tries kernels out for all
                 for block in islice(blocks, 1):
-                    kept.add(answer(block))
+                    kept.add(_not_late(answer(block), late))
             kept.settle()
             with WorkerPool(answer, kept.add, processes, weight=lambda _: 1, budget=2 * processes) as pool:
                 for block in blocks:
@@ -221,11 +220,12 @@ def _alone(predictor: Predictor, workers: int | None) -> bool:
     """
     check_whole("workers", 1 if workers is None else workers, 1)
     model = predictor.model
-    if sys.platform == "linux" and not isinstance(model, ExportedModel) and model.device.type == "cpu":
+    here = sys.platform == "linux" and not multiprocessing.current_process().daemon  # which may have no child
+    if here and not isinstance(model, ExportedModel) and model.device.type == "cpu":
         return False
     if workers is not None and workers > 1:
         raise SettingsError(
-            "several processes answer on the processor alone, on Linux, and no exported graph",
+            "several processes answer on a processor alone, on Linux, no exported graph, in no pool's worker",
             remedy="Leave the number of workers out",
         )
     return True
@@ -299,22 +299,36 @@ def _question(predictor: Predictor, ask: Ask, fields: Fields | None) -> Callable
     return (lambda row: (named.first(row), named.needed(row))) if ask is cosines else named.first
 
 
-def _checked(rows: Iterable[Row], question: Callable[[Row], object], form: str) -> int:
-    """How many rows there are, after a look at each.
+def _checked(
+    rows: Iterable[Row], question: Callable[[Row], object], form: str, source: Path
+) -> tuple[int, dict[str, str]]:
+    """How many rows there are, after a look at each, and the columns of JSON lines that none of the first
+    part has, each with the first row that has it.
 
     Raises:
-        DataError: one is not what is asked about, or the output cannot hold it.
+        DataError: one is not what is asked about, or the output cannot hold it; or there is none.
     """
-    names, count = set[str](), 0
+    names, late, count = set[str](), dict[str, str](), 0
     for count, row in enumerate(rows, 1):
         question(row)
         if count <= CHUNK:
             names.update(row.fields)
         elif form != ".jsonl":
             check_columns(row.fields, names, row.where)
+        elif not row.fields.keys() <= names:
+            late = dict.fromkeys(row.fields.keys() - names, row.where) | late
         if form == ".tsv":
             check_lines(row.fields, row.where)
-    return count
+    if not count:
+        raise DataError("holds no rows", where=source)
+    return count, late
+
+
+def _not_late(part: _Part, late: Mapping[str, str]) -> _Part:
+    """The first part. Raises DataError: a later row has a column of the name of an answer."""
+    for name in late.keys() & {*part.names}:
+        raise taken(name, late[name])
+    return part
 
 
 @contextmanager
@@ -348,16 +362,16 @@ def _clear(folder: Path) -> None:
             path.unlink()
 
 
-def _begun(folder: Path, job: Mapping[str, Any], overwrite: bool) -> tuple[int, Mapping[str, Any]]:
-    """How many parts there are of this job, and what `job.json` tells of them."""
+def _begun(folder: Path, job: Mapping[str, Any], overwrite: bool) -> tuple[Set[int], Mapping[str, Any]]:
+    """The parts of this job that are there, of several processes and after a kill while they are deleted with
+    gaps between them, and what `job.json` tells of them."""
     parts = [path for path in folder.iterdir() if path.stem.isdigit()]
     try:
         known = json.loads((folder / JOB).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         known = None
     if known is not None and {name: known.get(name) for name in job} == dict(job):
-        there = {int(path.stem) for path in parts}  # a kill while they are deleted leaves gaps
-        return next(number for number in count() if number not in there), known
+        return {int(path.stem) for path in parts}, known
     if known is not None and not overwrite:
         different = [name for name in job if known.get(name) != job[name]]
         raise RunError(
@@ -366,4 +380,4 @@ def _begun(folder: Path, job: Mapping[str, Any], overwrite: bool) -> tuple[int, 
             remedy="Pass --overwrite to begin anew, or give what it was given",
         )
     _clear(folder)
-    return 0, {}
+    return frozenset(), {}

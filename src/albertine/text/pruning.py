@@ -6,10 +6,13 @@ ways that remain; for WordPiece the longest match at each place is still there, 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
 
 from albertine.errors import SettingsError, TokenizerError
+from albertine.text.load import has_vocabulary, load_tokenizer
 from albertine.text.modelproto import PieceType, ends_in_digit_comma, with_pieces
 from albertine.text.sentencepiece import SentencePieceTokenizer
 from albertine.text.tokenizer import Tokenizer
@@ -122,3 +125,8 @@ def same_pieces(one: Tokenizer, other: Tokenizer) -> bool:
         return True
     size = one.vocab_size
     return size == other.vocab_size and all(one.id_to_piece(i) == other.id_to_piece(i) for i in range(size))
+
+
+def other_pieces(folder: Path, tokenizer: Tokenizer) -> bool:
+    """Whether a folder of a model holds a vocabulary, and not that of this tokenizer."""
+    return folder.is_dir() and has_vocabulary(folder) and not same_pieces(load_tokenizer(folder), tokenizer)

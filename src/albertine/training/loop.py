@@ -64,18 +64,23 @@ def train(
         state = start.state
         if _over(job, start):
             return Outcome(True, 0, state.step, state.tokens, state.elapsed, state.scores)
+        _check_room(job, store)
         return _Run(job, store, start, reporter).go()
 
 
 def _checked(
     job: Job, resume: str | Path, strict: bool, branch_from: str | Path | None
 ) -> tuple[CheckpointStore, Start]:
-    """The run's checkpoints, and the one that it begins from in the model, if there is room for the rest."""
+    """The run's checkpoints, and the one that it begins from in the model."""
     store = CheckpointStore(job.folder.checkpoints, job.settings.keep)
-    if job.world.main:
-        ensure_space(job.folder.path, _needed(job, store))
     job.world.share_weights(job.model)
     return store, restored_state(job, store, resume, strict=strict, branch_from=branch_from)
+
+
+def _check_room(job: Job, store: CheckpointStore) -> None:
+    """Raises RunError: the disk has less room than the run needs."""
+    if job.world.main:
+        ensure_space(job.folder.path, _needed(job, store))
 
 
 def _over(job: Job, start: Start) -> bool:
@@ -105,6 +110,7 @@ class _Run:
 
     def go(self) -> Outcome:
         self.job.model.train()
+        self._tell_clock(self.begun)
         with (
             self.signals,
             _collector_off(),

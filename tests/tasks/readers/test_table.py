@@ -286,6 +286,53 @@ def test_blank_lines_are_no_rows(tmp_path: Path) -> None:
         assert rows == [("a", "b"), ("", "c"), ("", "")]
 
 
+def test_an_empty_text_in_quotes_is_a_row_of_its_only_column(tmp_path: Path) -> None:
+    """As pandas and csv write it; answers would else stand beside other rows."""
+    path = tmp_path / "a.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([["review"], ["a"], [""], ["b"]])
+    assert path.read_bytes().split() == [b"review", b"a", b'""', b"b"]
+    path.write_bytes(path.read_bytes() + b"\n   \n")
+    assert [row.fields for row in rows_of(path)] == [{"review": "a"}, {"review": ""}, {"review": "b"}]
+
+
+def test_every_column_without_a_name_is_kept(tmp_path: Path) -> None:
+    """An index of pandas, whose column has no name, and the comma with which Excel may end a line."""
+    path = tmp_path / "a.csv"
+    path.write_text(",text,\n0,a man,x\n1,a dog,y\n")
+    assert [tuple(row.fields.items()) for row in rows_of(path)] == [
+        (("", "0"), ("text", "a man"), ("3", "x")),
+        (("", "1"), ("text", "a dog"), ("3", "y")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        (("timestamp", [1, None], "ns"), ["1970-01-01 00:00:00.000000001", None]),
+        (("date32", [3_000_000, 1]), ["10183-09-21", "1970-01-02"]),
+        (("timestamp", [2**62, 0], "us"), None),
+        (("duration", [1, 2], "ns"), [1, 2]),
+    ],
+)
+def test_times_of_parquet_that_python_has_none_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column: Any, said: list[Any] | None
+) -> None:
+    """In a column that nobody asked about, too, they were a traceback."""
+    arrow, path = pytest.importorskip("pyarrow"), tmp_path / "a.parquet"
+    monkeypatch.setitem(sys.modules, "pandas", None)  # which has times of nanoseconds of its own
+    kind, values, *unit = column
+    when = arrow.array(values, getattr(arrow, kind)(*unit))
+    table = arrow.table({"text": ["a", "b"], "when": when})
+    pytest.importorskip("pyarrow.parquet").write_table(table, path)
+    found = [row.fields for row in rows_of(path)]
+    assert [row["text"] for row in found] == ["a", "b"]
+    if said is None:
+        assert isinstance(found[0]["when"], str) and isinstance(found[1]["when"], str)
+    else:
+        assert [row["when"] for row in found] == said
+
+
 @pytest.mark.parametrize(
     ("content", "rows"),
     [

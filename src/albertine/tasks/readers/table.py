@@ -202,15 +202,33 @@ def _parquet(path: File, stream: ByteStream) -> Iterator[Placed]:
         table = pq.ParquetFile(path if lies else io.BytesIO(whole(stream)))
         check_names(table.schema_arrow.names, path)
         for batch in table.iter_batches(batch_size=_ROWS):
-            for fields in batch.to_pylist():
+            for fields in _listed(batch):
                 number += 1
                 where = f"{path}, row {number}"
                 yield plain(fields, where), where
-    except (pa.ArrowException, OSError) as error:
-        why = str(error).splitlines()[0]
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        why = str(error).split("\n")[0]
         raise DataError(
             f"is damaged or no Parquet file ({why})", where=path, remedy="Copy it again"
         ) from error
+
+
+def _listed(batch: Any) -> list[dict[str, Any]]:
+    """The rows of a part of a Parquet file; times that Python has none for, of nanoseconds or far years, are
+    text, and durations numbers."""
+    import pyarrow as pa
+
+    try:
+        found: list[dict[str, Any]] = batch.to_pylist()
+    except (ValueError, OverflowError):
+        columns = [
+            column.cast(pa.int64() if pa.types.is_duration(column.type) else pa.string())
+            if pa.types.is_temporal(column.type)
+            else column
+            for column in batch.columns
+        ]
+        found = pa.RecordBatch.from_arrays(columns, batch.schema.names).to_pylist()
+    return found
 
 
 def _json(lines: TextLines, listed: bool, prefix: str) -> Iterator[Placed]:
@@ -299,7 +317,8 @@ def _separated(lines: TextLines, delimiter: str | None, *, quotes: bool) -> Iter
     before = lines.number
     try:
         for fields in table:
-            if len(fields) > 1 or any(field.strip(" ") for field in fields):
+            # An empty text in quotes is a row of one column, an empty line is none.
+            if len(fields) > 1 or fields == [""] or any(field.strip(" ") for field in fields):
                 yield before + 1, fields
             before = lines.number
     except csv.Error as error:
@@ -327,7 +346,7 @@ def _headed(
     if first is None:
         return [], table, advice
     if header is True:
-        names = check_names(first[1], f"{where}:{first[0]}")
+        names = _told_apart(check_names(first[1], f"{where}:{first[0]}"))
         if any(_NUMBER.fullmatch(name) or columns(name) > _LONGEST_NAME for name in names):
             how = "pass --no-header" if prefix == "--" else f"set {prefix}header=false"
             advice += f", or {how} if its first line is a row; they are then 1, 2, …"
@@ -336,6 +355,15 @@ def _headed(
     if spare is not None and names[-1] == spare and len(first[1]) == len(names) - 1:
         names.pop()
     return names, chain([first], table), f"{advice} by number" if header is False else advice
+
+
+def _told_apart(names: Sequence[str]) -> list[str]:
+    """Names of columns; of those without one, as of an index and behind a last comma, each behind the first
+    has its number."""
+    found = list[str]()
+    for at, name in enumerate(names, 1):
+        found.append(name or (str(at) if "" in found and str(at) not in names else ""))
+    return found
 
 
 def _fields(
