@@ -1286,8 +1286,8 @@ KEEPING = (
     ),
     M(
         "tasks/predict.py",
-        "if not parts:",
-        "if False:",
+        "_checked(rows, _question(predictor, ask, fields), form, source)",
+        "sum(1 for _ in rows), {}",
         "tests/tasks/test_predict.py -k no_line_of_tsv",
     ),
     M(
@@ -1870,9 +1870,9 @@ UNSEEN = (
     ),
     M(
         "tasks/predict.py",
-        "return next(number for number in count() if number not in there)",
-        "return len(there)",
-        "tests/tasks/test_predict.py -k no_row",
+        "sum(min(CHUNK, total - number * CHUNK) for number in there)",
+        "len(there) * CHUNK",
+        "tests/tasks/test_predict.py -k costs_its",
     ),
     M("tasks/predict.py", "if not _outside(error):", "if True:", "tests/tasks/test_predict.py -k no_answer"),
     M(
@@ -2116,8 +2116,8 @@ UNSEEN = (
     ),
     M(
         "cli/generate.py",
-        "Search(beams, limit, length_penalty)",
-        "Search(beams, limit)",
+        "Search(beams or usual, limit, length_penalty)",
+        "Search(beams or usual, limit)",
         "tests/tasks/test_generate.py -k said_of_the_search",
     ),
     M(
@@ -2207,8 +2207,8 @@ UNSEEN = (
     ),
     M(
         "tasks/family.py",
-        "        raise NotFinite(",
-        "        raise ValueError(",
+        "        raise NotFinite\n",
+        "        raise ValueError\n",
         "tests/serving/test_service.py -k gives_nan",
     ),
     M(
@@ -4025,8 +4025,8 @@ AUDITED = (
     ),
     M(
         "cli/convert.py",
-        ', last=model.config.summary == "last")',
-        ")",
+        "every = vector_files(source, last=last)",
+        "every = vector_files(source)",
         "tests/tasks/test_cls_last.py -k earlier_folder",
     ),
     M(
@@ -4945,8 +4945,8 @@ EMBEDDED = (
     ),
     M(
         "tasks/readers/table.py",
-        "if len(fields) > 1 or any(",
-        "if any(",
+        "if len(fields) > 1 or fields",
+        "if fields",
         "tests/tasks/readers/test_table.py",
     ),
     M("tasks/asking.py", "told = dict(answered)", "told: Any = answered", "tests/tasks/test_asking.py"),
@@ -5086,8 +5086,8 @@ READERS = (
     ),
     M(
         "serving/answerer.py",
-        "if length > most else one",
-        "if False else one",
+        "if max(seconds[a:b]) > most\n",
+        "if False\n",
         "tests/serving/test_routes.py -k beside_its_options",
     ),
     M(

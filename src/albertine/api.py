@@ -275,7 +275,7 @@ def score(
     from albertine.pretraining.scores import held_out_scores, open_pretrained, token_counts
 
     check_whole("sequences", sequences, 1)
-    carried = {"memory": memory, "reach": reach, "clamp": clamp}
+    carried: dict[str, Any] = {"memory": memory, "reach": reach, "clamp": clamp}
     for name, value in {"max_length": max_length, **carried}.items():
         if value is not None:
             check_whole(name, value, 8 if name == "max_length" else 0)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from albertine.model.config import EncoderConfig
 from albertine.model.presets import preset
 from albertine.pretraining.settings import (
-    Distillation,
     Masking,
     ObjectiveChoice,
     PretrainingSettings,
     TrainingChoice,
 )
+from albertine.pretraining.teaching import Distillation
 from albertine.settings import unread
 
 
@@ -24,13 +26,14 @@ def check_read(settings: PretrainingSettings, config: EncoderConfig) -> None:
         SettingsError: there is such a setting.
     """
     objective, training, model = settings.objective, settings.training, settings.model
-    taught = objective.distillation or Distillation.model_construct()
+    nobody = Distillation.model_construct(teacher=Path())
+    taught = objective.distillation or nobody
     teaches = taught.soft > 0
     parts = {  # as they are here, and where nobody says
         "training": (training, TrainingChoice.model_construct()),
         "objective": (objective, ObjectiveChoice()),
         "objective.masking": (objective.masking, Masking()),
-        "objective.distillation": (taught, Distillation.model_construct()),
+        "objective.distillation": (taught, nobody),
         "model.change": (model.change, config if model.preset is None else preset(model.preset)),
     }
     read_by = (

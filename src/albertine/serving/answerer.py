@@ -171,13 +171,19 @@ class Answerer:
         found = [_extent(lengths[a:b], limit) for a, b in zip(data.starts[:-1], data.starts[1:], strict=True)]
         if kind.task != "choose":
             return found
-        # The question with an option has a bound of its own, which goes with the length of rows.
-        asked = [question_length(self.predictor.tokenizer, *question) for question in questions]
-        most = question_limit(limit)
+        # The question with an option, the second segment with its [SEP], has a bound of its own, which goes
+        # with the length of rows.
+        most, seconds = question_limit(limit), [int((types == 1).sum()) - 1 for types in data.types]
         return [
-            one._replace(length=length, limit=most, cut=True) if length > most else one
-            for one, length in zip(found, asked, strict=True)
+            one._replace(length=self._asked_length(question), limit=most, cut=True)
+            if max(seconds[a:b]) > most
+            else one
+            for one, question, a, b in zip(found, questions, data.starts[:-1], data.starts[1:], strict=True)
         ]
+
+    def _asked_length(self, question: tuple[str, str, Sequence[str]]) -> int:
+        """Tokens of a question with its longest option, uncut."""
+        return question_length(self.predictor.tokenizer, *question)
 
     def _of_masked(self, text: str, limit: int) -> Extent:
         ids = self.predictor.tokenizer.encode_marked(text)

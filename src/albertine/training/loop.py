@@ -142,7 +142,6 @@ class _Run:
                 self.recorder.say(f"no new best in {self.state.since_best} evaluations: the run ends early")
                 return
             if batches is None:
-                self._tell_clock(self.begun)
                 self.job.clock.step = self.state.step
                 batches = iter(self.job.batches(self.state.cursor))
                 stack.callback(getattr(batches, "close", lambda: None))
