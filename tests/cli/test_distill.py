@@ -146,3 +146,6 @@ def test_pruning_by_a_corpus(albertine: Command, place: Path, tmp_path: Path) ->
     assert "pieces" in told and "400 of 500" in told and "unknown" in told
     assert load_model(out).config.vocab_size == 400 == load_tokenizer(out).vocab_size
     assert (place / "corpus" / "manifest.json").is_file()  # a corpus that was named is not tidied away
+    for option in ("--workers=1", "--language=en"):
+        idle = albertine("prune", place / "big", place / "corpus", "-o", tmp_path / "idle", option)
+        assert idle.code == 2 and "are for text, not for a corpus" in " ".join(idle.err.split())

@@ -70,9 +70,9 @@ def prune(
     check_apart(source, output)
     given = Source(text, format, text_field, encoding)
     named = text[0] if len(text) == 1 and (text[0] / NAME).is_file() else None  # a corpus, and no text
-    if named and (given != Source(text) or language != "auto"):
+    if named and (given != Source(text) or language != "auto" or workers is not None):
         raise SettingsError(
-            "--language, --format, --text-field and --encoding are for text, not for a corpus",
+            "--language, --format, --text-field, --encoding and --workers are for text, not for a corpus",
             remedy="Leave them out, or name the text that the corpus was made of",
         )
     corpus = named or _prepared(given, source, output, language, workers)
