@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -178,7 +179,7 @@ def _how(
     """
     from albertine.inference.search import Draw, Search
 
-    options, plain = ("--top-k", "--top-p", "--temperature", "--seed"), (0, 1.0, 1.0, 1)
+    options, plain = ("--top-k", "--top-p", "--temperature", "--seed"), astuple(Draw())[2:]
     given = [name for name, value, is_plain in zip(options, drawing, plain, strict=True) if value != is_plain]
     if given and not samples:
         raise typer.BadParameter("is for texts that are drawn: --samples", param_hint=given[0])

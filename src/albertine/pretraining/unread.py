@@ -6,12 +6,7 @@ from pathlib import Path
 
 from albertine.model.config import EncoderConfig
 from albertine.model.presets import preset
-from albertine.pretraining.settings import (
-    Masking,
-    ObjectiveChoice,
-    PretrainingSettings,
-    TrainingChoice,
-)
+from albertine.pretraining.settings import Masking, ObjectiveChoice, PretrainingSettings, TrainingChoice
 from albertine.pretraining.teaching import Distillation
 from albertine.settings import unread
 
@@ -28,7 +23,6 @@ def check_read(settings: PretrainingSettings, config: EncoderConfig) -> None:
     objective, training, model = settings.objective, settings.training, settings.model
     nobody = Distillation.model_construct(teacher=Path())
     taught = objective.distillation or nobody
-    teaches = taught.soft > 0
     parts = {  # as they are here, and where nobody says
         "training": (training, TrainingChoice.model_construct()),
         "objective": (objective, ObjectiveChoice()),
@@ -41,7 +35,7 @@ def check_read(settings: PretrainingSettings, config: EncoderConfig) -> None:
         ("objective", "jacobian_frequency", objective.jacobian is not None, "objective.jacobian"),
         ("objective", "reference_defects", objective.kind != "causal", "another objective.kind"),
         ("objective.masking", "favor_shorter", _runs(settings), "objective.masking.ngram=2 or more"),
-        ("objective.distillation", "temperature", teaches, "objective.distillation.soft"),
+        ("objective.distillation", "temperature", taught.soft > 0, "objective.distillation.soft"),
         ("objective", "short_probability", not objective.streamed, "text that is cut into samples"),
         ("model.change", "rotary_base", config.positions == "rotary", "model.change.positions=rotary"),
         ("model.change", "halting_epsilon", config.halts, "model.change.halting"),

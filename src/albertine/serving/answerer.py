@@ -175,15 +175,11 @@ class Answerer:
         # with the length of rows.
         most, seconds = question_limit(limit), [int((types == 1).sum()) - 1 for types in data.types]
         return [
-            one._replace(length=self._asked_length(question), limit=most, cut=True)
+            one._replace(length=question_length(self.predictor.tokenizer, *question), limit=most, cut=True)
             if max(seconds[a:b]) > most
             else one
             for one, question, a, b in zip(found, questions, data.starts[:-1], data.starts[1:], strict=True)
         ]
-
-    def _asked_length(self, question: tuple[str, str, Sequence[str]]) -> int:
-        """Tokens of a question with its longest option, uncut."""
-        return question_length(self.predictor.tokenizer, *question)
 
     def _of_masked(self, text: str, limit: int) -> Extent:
         ids = self.predictor.tokenizer.encode_marked(text)

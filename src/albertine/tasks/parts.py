@@ -31,7 +31,8 @@ _BREAKS = re.compile("[\t\n\r]")
 Columns = dict[str, Any]
 
 
-def form_of(output: Path) -> str:
+def output_form(output: Path) -> str:
+    """The format of an output by its ending, one of `FORMATS`. Raises SettingsError: it has another."""
     if output.suffix.lower() not in FORMATS:
         known = ", ".join(FORMATS)
         raise SettingsError(

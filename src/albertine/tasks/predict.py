@@ -28,7 +28,15 @@ from albertine.files import explained, make_folder, replace_durably
 from albertine.inference.exported import ExportedModel
 from albertine.tasks.asking import chunks, taken, with_answers
 from albertine.tasks.family import Fields
-from albertine.tasks.parts import Columns, assemble, check_columns, check_lines, content_of, form_of, mark_of
+from albertine.tasks.parts import (
+    Columns,
+    assemble,
+    check_columns,
+    check_lines,
+    content_of,
+    mark_of,
+    output_form,
+)
 from albertine.tasks.predictor import CHUNK, Predictor
 from albertine.tasks.questions import rows_to_ask
 from albertine.tasks.readers.table import Header, Row, rows_of
@@ -95,11 +103,10 @@ def predict_file(
 
     Raises:
         SettingsError: the output is there, or of an unknown format; several workers where the model lives in
-            one process. DataError: a row is not what the task
-            asks about, or the format cannot hold it. RunError: an interrupted job was of another source,
-            model or other settings.
+            one process. DataError: a row is not what the task asks about, or the format cannot hold it.
+            RunError: an interrupted job was of another source, model or other settings.
     """
-    form = form_of(output)
+    form = output_form(output)
     output = output.resolve() if output.is_symlink() else output  # a link to a file stays a link
     check_free(output, overwrite)
     alone = _alone(predictor, workers)

@@ -202,7 +202,7 @@ def _parquet(path: File, stream: ByteStream) -> Iterator[Placed]:
         table = pq.ParquetFile(path if lies else io.BytesIO(whole(stream)))
         check_names(table.schema_arrow.names, path)
         for batch in table.iter_batches(batch_size=_ROWS):
-            for fields in _listed(batch):
+            for fields in _listed(batch, pa):
                 number += 1
                 where = f"{path}, row {number}"
                 yield plain(fields, where), where
@@ -213,11 +213,9 @@ def _parquet(path: File, stream: ByteStream) -> Iterator[Placed]:
         ) from error
 
 
-def _listed(batch: Any) -> list[dict[str, Any]]:
+def _listed(batch: Any, pa: Any) -> list[dict[str, Any]]:
     """The rows of a part of a Parquet file; times that Python has none for, of nanoseconds or far years, are
     text, and durations numbers."""
-    import pyarrow as pa
-
     try:
         found: list[dict[str, Any]] = batch.to_pylist()
     except (ValueError, OverflowError):
