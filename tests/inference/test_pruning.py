@@ -198,8 +198,8 @@ def test_a_corpus_that_was_named_stays(place: Path, tmp_path: Path) -> None:
     """Also one that lies where the command would have put its own."""
     named = tmp_path / "out.corpus"
     shutil.copytree(place / "corpus", named)
-    for text in (named, place / "some.txt"):
-        words = ["prune", str(place / "model"), str(text), "-o", str(tmp_path / "out"), "--workers=1"]
+    for text, *workers in ((named,), (place / "some.txt", "--workers=1")):
+        words = ["prune", str(place / "model"), str(text), "-o", str(tmp_path / "out"), *workers]
         subprocess.run([sys.executable, "-m", "albertine", *words], capture_output=True, check=True)
     assert Corpus(named).num_sentences == Corpus(place / "corpus").num_sentences
 
