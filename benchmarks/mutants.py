@@ -5204,6 +5204,63 @@ READERS = (
     ),
 )
 
+ATTENDED = (
+    M(
+        "model/relative_positions.py",
+        "group.farthest + group.leading - some.start",
+        "group.farthest + group.leading",
+        "tests/model/test_relative.py",
+    ),
+    M(
+        "model/relative_positions.py",
+        "if self.leading < self.queries or not firsts:",
+        "if not firsts:",
+        "tests/model/test_xlnet_goldens.py",
+    ),
+    M(
+        "model/relative_positions.py",
+        "if some.start not in self._seen_by:",
+        "if not self._seen_by:",
+        "tests/model/test_relative.py",
+    ),
+    M(
+        "model/relative_positions.py",
+        "self.each.logical_not().to(dtype)",
+        "self.each.to(dtype)",
+        "tests/model/test_relative.py",
+    ),
+    M(
+        "model/relative_positions.py",
+        "KeysSeen(self.each[:, :, rows], None if self.some is None else self.some[:, :, rows])",
+        "KeysSeen(self.each[:, :, rows], None)",
+        "tests/model/test_relative.py -k p4",
+    ),
+    M(
+        "model/relative_positions.py",
+        "return directed_NDP[:, :, first:end], self.columns - first",
+        "return directed_NDP[:, :, first:end], self.columns",
+        "tests/model/test_relative.py",
+    ),
+    M(
+        "model/relative_positions.py",
+        "(rows_NRD @ table_NDP).unflatten(1, (sequences, length)).transpose(0, 1)",
+        "(rows_NRD @ table_NDP).unflatten(1, (length, sequences)).movedim(2, 0)",
+        "tests/model/test_relative.py",
+    ),
+    M(
+        "model/relative_positions.py",
+        "table_NDP.flip(2) if self.backward else table_NDP",
+        "table_NDP",
+        "tests/model/test_relative.py",
+    ),
+    M(
+        "model/backend/base.py",
+        "added_SNLM = added_SNLM + seen.hiding(added_SNLM.dtype)",
+        "added_SNLM = added_SNLM + 0",
+        "tests/model/test_relative.py",
+    ),
+)
+
 MUTANTS = (
     *TASKS,
     *INFERENCE,
@@ -5228,6 +5285,7 @@ MUTANTS = (
     *EMBEDDED,
     *WORKERS,
     *READERS,
+    *ATTENDED,
 )
 
 

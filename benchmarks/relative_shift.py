@@ -35,15 +35,15 @@ from benchmarks.markdown import table
 from benchmarks.xlnet_pair import HEAD, Shape, batch_of, our_model, our_step
 
 SHAPE = Shape(width=768, depth=2, batch=1, length=512, memory=384, targets=85)
-Form = Callable[[Tensor, Tensor, EqualSequences], Tensor]
+Form = Callable[[Tensor, Tensor, EqualSequences, slice], Tensor]
 
 
-def reshaped_scores(q_SNLD: Tensor, table_PND: Tensor, group: EqualSequences) -> Tensor:
+def reshaped_scores(q_SNLD: Tensor, directed_NDP: Tensor, group: EqualSequences, some: slice) -> Tensor:
     """What `shifted_scores` gives, by reshapes (`_rel_shift`, Dai et al. 2019, appendix B)."""
     s, heads, n, _ = q_SNLD.shape
-    directed_PND = table_PND.flip(0) if group.backward else table_PND
-    near_NDP = directed_PND[group.farthest - group.keys : group.farthest + n].permute(1, 2, 0)
-    scores = q_SNLD @ near_NDP
+    nearest = group.farthest + group.leading - some.start
+    table_N1DP = directed_NDP[:, None, :, nearest - group.keys - n : nearest]
+    scores = (q_SNLD.transpose(0, 1) @ table_N1DP).transpose(0, 1)
     columns = scores.shape[3]
     moved = scores.reshape(s, heads, columns, n)[:, :, 1:].reshape(s, heads, n, columns - 1)
     return moved[..., : group.keys]
@@ -71,7 +71,7 @@ def attention(form: Form, shape: Shape, learns: bool = True) -> Callable[[], flo
 
     q = drawn(shape.batch, heads, shape.length, HEAD)
     k, v = (drawn(shape.batch, heads, keys, HEAD) for _ in "kv")
-    distances = drawn(2 * keys + 1, heads, HEAD)
+    distances = drawn(heads, HEAD, 2 * keys + 1)
     nothing = torch.zeros(0, dtype=torch.int64)
     group = EqualSequences(
         *(shape.batch, shape.length, keys, False, shape.length, keys), nothing, None, nothing, nothing
@@ -80,7 +80,7 @@ def attention(form: Form, shape: Shape, learns: bool = True) -> Callable[[], flo
 
     def step() -> float:
         with torch.set_grad_enabled(learns):
-            mixed = ops.attend_scored(q, k, v, form(q, distances, group), None, 0.0).sum()
+            mixed = ops.attend_scored(q, k, v, form(q, distances, group, slice(0, None)), None, 0.0).sum()
         if not learns:
             return float(mixed)
         mixed.backward()  # type: ignore[no-untyped-call]

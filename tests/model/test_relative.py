@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from albertine.errors import SettingsError
 from albertine.layout import Packed, pack
+from albertine.model import relative_positions
 from albertine.model.config import EncoderConfig
 from albertine.model.layers import Linear
 from albertine.model.memory import Memory
@@ -300,9 +301,31 @@ def test_by_reshapes_the_scores_are_the_same_view() -> None:
     """Appendix B of Transformer-XL copies nothing on the way there: numbers and strides are ours."""
     nothing = torch.zeros(0, dtype=torch.int64)
     group = EqualSequences(3, 6, 10, False, 6, 10, nothing, None, nothing, nothing)
-    q, table = torch.randn(3, 4, 6, 8), torch.randn(21, 4, 8)
-    ours, theirs = (form(q, table, group) for form in (shifted_scores, reshaped_scores))
+    q, table, some = torch.randn(3, 4, 6, 8), torch.randn(4, 8, 21), slice(0, None)
+    ours, theirs = (form(q, table, group, some) for form in (shifted_scores, reshaped_scores))
     assert torch.equal(ours, theirs) and ours.stride() == theirs.stride()
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_queries_in_parts_are_those_computed_at_once(streams: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers and gradients, with memories, both directions and orders of factorisation; 7 and 9 rows in
+    parts of 3 end once inside a part."""
+    lengths, remembered = [7, 7, 9], (4, 4, 2)
+    batch, content, _, targets, until = at_random(lengths)
+    segments = Segments(batch, content, backward=(False, True, True))
+    if streams == 2:
+        segments = replace(segments, targets=targets, asking=until)
+    states = torch.randn(3, sum(remembered), H, generator=torch.Generator().manual_seed(3)).double()
+    found = []
+    for rows in (128, 3):
+        monkeypatch.setattr(relative_positions, "ROWS", rows)
+        model = xlnet(SharingPlan.unshared(3))
+        out = read(model, segments, Memory(tuple(states), remembered))
+        out.square().sum().backward()
+        found.append({"out": out} | {n: p.grad for n, p in model.named_parameters() if p.grad is not None})
+    assert len(found[0]) > 30
+    for name, at_once in found[0].items():
+        torch.testing.assert_close(found[1][name], at_once, atol=1e-11, rtol=1e-11)
 
 
 @pytest.mark.parametrize("plan", [SharingPlan.shared(3), SharingPlan.unshared(3)])

@@ -25,7 +25,8 @@ def recomputed(
     """A depth, (R, H) to (R, H), of which only input and output stay (Chen et al. 2016)."""
     ops = current()
     if queries.distances is not None:  # what depths share is not computed again for each of them
-        queries.distances.projected(cast(RelativeAttentionBlock, attention).position)
+        block = cast(RelativeAttentionBlock, attention)
+        queries.distances.projected(block.position, block.num_heads)
 
     def again(x_RH: Tensor, context_TH: Tensor) -> Tensor:
         with computing(encoder, lambda: ops):  # also in the backward pass, which is outside of this one

@@ -57,25 +57,24 @@ class RelativeAttentionBlock(PreparedAttentionBlock):
         """
         distances = queries.distances
         assert distances is not None
-        table_PND = distances.projected(self.position).view(-1, self.num_heads, self.head_size)
+        table_NDP = distances.projected(self.position, self.num_heads)
         together = grouped(distances, queries, keys)
         each = zip(together.groups, together.split(q_RND, k_TND, v_TND), strict=True)
-        return together.joined([self.mixed(group, *qkv, table_PND) for group, qkv in each])
+        return together.joined([self.mixed(group, *qkv, table_NDP) for group, qkv in each])
 
-    def mixed(self, group: EqualSequences, q: Tensor, k: Tensor, v: Tensor, table_PND: Tensor) -> Tensor:
+    def mixed(self, group: EqualSequences, q: Tensor, k: Tensor, v: Tensor, table_NDP: Tensor) -> Tensor:
         """softmax(scores / √D)·v of some sequences of equal shape, from and to rows (…, N, D)."""
-        ops, n = current(), group.leading
+        ops = current()
         q, k, v = group.heads(q * self.head_size**-0.5), group.heads(k), group.heads(v)
         content, position, segment = self.biased(q)
         if segment is not None and self.told_apart:
             content, k = self.with_segments(content, k, segment, group)
-        dropout, seen, parts = self.training * self.attention_dropout, group.seen, []
-        if n:
-            added = shifted_scores(position[:, :, :n], table_PND, group)
-            parts.append(ops.attend_scored(content[:, :, :n], k, v, added, seen and seen.first(n), dropout))
-        if n < group.queries or not n:
-            added = looked_up_scores(position[:, :, n:], table_PND, group)
-            parts.append(ops.attend_scored(content[:, :, n:], k, v, added, seen and seen.after(n), dropout))
+        directed_NDP, dropout = group.directed(table_NDP), self.training * self.attention_dropout
+        parts = []
+        for some in group.parts:
+            scored = shifted_scores if some.start < group.leading else looked_up_scores
+            added = scored(position[:, :, some], directed_NDP, group, some)
+            parts.append(ops.attend_scored(content[:, :, some], k, v, added, group.seen_by(some), dropout))
         mixed_SNLD = parts[0] if len(parts) == 1 else torch.cat(parts, 2)
         return mixed_SNLD.transpose(1, 2).flatten(0, 1)
 

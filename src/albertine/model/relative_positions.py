@@ -25,6 +25,10 @@ def sinusoids_by(distances: Tensor, frequencies_C: Tensor) -> Tensor:
     return torch.cat([angles.sin(), angles.cos()], 1)
 
 
+ROWS = 128
+"""About so many queries are compared with the table at once: n of M keys read M + n distances."""
+
+
 @dataclass(frozen=True, eq=False)
 class Distances:
     """What one pass knows of the places of its rows. A distance is a query's place minus a key's: what is to
@@ -36,7 +40,8 @@ class Distances:
         backward: of each sequence, whether its text is reversed: its distances then change their sign. None:
             no sequence is.
         leading: how many first queries of each sequence stand at consecutive places, as keys do, of which
-            the last is that of the last key, so that their scores are a shift of one another; None: unknown.
+            the last is that of the last key, so that their scores are a shift of one another; the
+            others stand at places of these. None: unknown.
         reach: a query sees no key at a larger distance; None: it may.
         masks: bool (L, M) for each sequence, the keys that its queries may see, where two integers a token
             cannot say it; None: nothing is to be said.
@@ -70,10 +75,12 @@ class Distances:
         """The same for some of the queries, of whose places nothing is known."""
         return replace(self, leading=None)
 
-    def projected(self, layer: nn.Module) -> Tensor:
-        """W_r·φ, (P, H): computed once a pass, however many depths share the layer."""
+    def projected(self, layer: nn.Module, heads: int) -> Tensor:
+        """W_r·φ, (N, D, P): computed once a pass, however many depths share the layer. Every head's numbers
+        lie together, as do their gradients, which many groups and depths add to."""
         if layer not in self._projected:
-            self._projected[layer] = layer(self.table_PH)
+            table_PND = layer(self.table_PH).unflatten(1, (heads, -1))
+            self._projected[layer] = table_PND.permute(1, 2, 0).contiguous()
         return self._projected[layer]
 
 
@@ -87,19 +94,23 @@ class KeysSeen:
 
     each: Tensor
     some: Tensor | None
+    _hiding: dict[torch.dtype, Tensor] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, each: Tensor) -> KeysSeen:
         some = each.any(-1, keepdim=True)
         return cls(each, None if some.device.type == "cpu" and bool(some.all()) else some)
 
-    def first(self, n: int) -> KeysSeen:
-        """Those of the first n queries of each sequence."""
-        return KeysSeen(self.each[:, :, :n], None if self.some is None else self.some[:, :, :n])
+    def hiding(self, dtype: torch.dtype) -> Tensor:
+        """What is added to the scores, (S, 1, L, M): the least number there is at keys that are not seen.
+        Adding costs a quarter of putting in, one by one, what a permutation scatters."""
+        if dtype not in self._hiding:
+            self._hiding[dtype] = self.each.logical_not().to(dtype).mul_(torch.finfo(dtype).min)
+        return self._hiding[dtype]
 
-    def after(self, n: int) -> KeysSeen:
-        """Those of the queries behind the first n of each sequence."""
-        return KeysSeen(self.each[:, :, n:], None if self.some is None else self.some[:, :, n:])
+    def part(self, rows: slice) -> KeysSeen:
+        """Those of some queries of each sequence."""
+        return KeysSeen(self.each[:, :, rows], None if self.some is None else self.some[:, :, rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +135,7 @@ class EqualSequences:
     seen: KeysSeen | None
     q_types: Tensor
     k_types: Tensor
+    _seen_by: dict[int, KeysSeen | None] = field(default_factory=dict, repr=False)
 
     @cached_property
     def segments(self) -> tuple[Tensor, Tensor]:
@@ -134,31 +146,65 @@ class EqualSequences:
         asked, looked_at = (F.one_hot(x, width).view(self.count, 1, n, width) for x, n in rows)
         return asked, looked_at
 
+    @cached_property
+    def parts(self) -> list[slice]:
+        """The queries that are computed at once: about `ROWS` leading ones, which read little more of the
+        table than they have keys, and all that stand behind these."""
+        most = -(-self.leading // max(1, round(self.leading / ROWS)))
+        firsts = [*range(0, self.leading, max(1, most))]
+        if self.leading < self.queries or not firsts:
+            firsts.append(self.leading)
+        return [slice(*ends) for ends in zip(firsts, [*firsts[1:], None], strict=True)]
+
+    def seen_by(self, some: slice) -> KeysSeen | None:
+        """`seen` of one of the parts, made once a pass."""
+        if some.start not in self._seen_by:
+            self._seen_by[some.start] = self.seen and self.seen.part(some)
+        return self._seen_by[some.start]
+
+    def directed(self, table_NDP: Tensor) -> Tensor:
+        """W_r·φ as the sequences read it: a reversed text has distances of the other sign."""
+        return table_NDP.flip(2) if self.backward else table_NDP
+
+    def near(self, directed_NDP: Tensor) -> tuple[Tensor, Tensor]:
+        """The part of the table that can be looked up, and `columns` of it: beside leading queries distances
+        from M down to 1 - n."""
+        if not self.leading:
+            return directed_NDP, self.columns
+        first, end = self.farthest - self.keys, self.farthest + self.leading
+        return directed_NDP[:, :, first:end], self.columns - first
+
     def heads(self, x: Tensor) -> Tensor:
         """Rows (S·L, N, D) as (S, N, L, D)."""
         return x.view(self.count, -1, *x.shape[1:]).transpose(1, 2).contiguous()
 
 
-def shifted_scores(q_SNLD: Tensor, table_PND: Tensor, group: EqualSequences) -> Tensor:
-    """qᵢ·W_r·φ(i - j) of the leading queries, (S, N, n, M).
+def shifted_scores(q_SNLD: Tensor, directed_NDP: Tensor, group: EqualSequences, some: slice) -> Tensor:
+    """qᵢ·W_r·φ(i - j) of some leading queries, (S, N, n, M).
 
     They look nothing up: their products with the table, read with rows that are one shorter, are the scores.
     Of n queries and distances from M down to 1 - n, element (i, j) is column j + n - i
     (xlnet_and_relatives.md, section 2); no number is copied.
 
     Args:
-        q_SNLD: queries with the bias of positions. table_PND: W_r·φ from `farthest` to -`farthest`.
+        q_SNLD: the queries `some`, with the bias of positions. directed_NDP: `group.directed` of W_r·φ.
     """
-    n, keys = q_SNLD.shape[2], group.keys
-    directed_PND = table_PND.flip(0) if group.backward else table_PND
-    near_NDP = directed_PND[group.farthest - keys : group.farthest + n].permute(1, 2, 0)
-    scores = (q_SNLD @ near_NDP).contiguous()
+    n, nearest = q_SNLD.shape[2], group.farthest + group.leading - some.start
+    scores = _compared(q_SNLD, directed_NDP[:, :, nearest - group.keys - n : nearest])
     s, h, row, column = scores.stride()
-    return scores.as_strided((*scores.shape[:3], keys), (s, h, row - column, column), n)
+    return scores.as_strided((*scores.shape[:3], group.keys), (s, h, row - column, column), n)
 
 
-def looked_up_scores(q_SNLD: Tensor, table_PND: Tensor, group: EqualSequences) -> Tensor:
+def looked_up_scores(q_SNLD: Tensor, directed_NDP: Tensor, group: EqualSequences, some: slice) -> Tensor:
     """The same of the queries behind the leading ones, wherever they stand."""
-    directed_PND = table_PND.flip(0) if group.backward else table_PND
-    scores = q_SNLD @ directed_PND.permute(1, 2, 0)
-    return scores.gather(3, group.columns[:, None].expand(-1, scores.shape[1], -1, -1))
+    table_NDP, columns = group.near(directed_NDP)
+    scores = _compared(q_SNLD, table_NDP)
+    return scores.gather(3, columns[:, None].expand(-1, scores.shape[1], -1, -1))
+
+
+def _compared(q_SNLD: Tensor, table_NDP: Tensor) -> Tensor:
+    """Products with the table, (S, N, L, P). The queries of all sequences are the rows of one product a head,
+    whose gradient for the table is one product as well, and no sum over sequences."""
+    sequences, _, length, _ = q_SNLD.shape
+    rows_NRD = q_SNLD.transpose(0, 1).flatten(1, 2)
+    return (rows_NRD @ table_NDP).unflatten(1, (sequences, length)).transpose(0, 1)

@@ -113,11 +113,13 @@ class Backend:
         Args:
             seen: which keys the queries see; None: all.
         """
-        q, k, added = q_SNLD.flatten(0, 1), k_SNMD.flatten(0, 1), added_SNLM.flatten(0, 1)
-        scores_SNLM = torch.baddbmm(added, q, k.transpose(1, 2)).view(added_SNLM.shape)
         if seen is not None:
-            with torch.no_grad():  # what has no weight has no gradient either, and none need be put out
-                scores_SNLM.masked_fill_(~seen.each, torch.finfo(scores_SNLM.dtype).min)
+            added_SNLM = added_SNLM + seen.hiding(added_SNLM.dtype)
+        q, k, added = q_SNLD.flatten(0, 1), k_SNMD.flatten(0, 1), added_SNLM.flatten(0, 1)
+        product = (
+            torch.baddbmm if seen is None else torch.Tensor.baddbmm_
+        )  # a sum of our own can be written to
+        scores_SNLM = product(added, q, k.transpose(1, 2)).view(added_SNLM.shape)
         mixed_SNLD = F.dropout(scores_SNLM.softmax(-1), dropout, dropout > 0) @ v_SNMD
         return mixed_SNLD if seen is None or seen.some is None else mixed_SNLD * seen.some
 
