@@ -5243,8 +5243,8 @@ ATTENDED = (
     ),
     M(
         "model/relative_positions.py",
-        "(rows_NRD @ table_NDP).unflatten(1, (sequences, length)).transpose(0, 1)",
-        "(rows_NRD @ table_NDP).unflatten(1, (length, sequences)).movedim(2, 0)",
+        "scores_NRP.view(heads, sequences, length, scores_NRP.shape[2]).transpose(0, 1)",
+        "scores_NRP.view(heads, length, sequences, scores_NRP.shape[2]).movedim(2, 0)",
         "tests/model/test_relative.py",
     ),
     M(

@@ -306,6 +306,16 @@ def test_by_reshapes_the_scores_are_the_same_view() -> None:
     assert torch.equal(ours, theirs) and ours.stride() == theirs.stride()
 
 
+def test_of_a_sequence_without_a_wanted_row_nothing_is_computed() -> None:
+    model, batch = xlnet(), builders.packed([7, 3, 5])
+    wanted = torch.tensor([1, 12])
+    whole = model.encoder(batch).last_hidden
+    torch.testing.assert_close(
+        model.encoder(batch, rows=wanted).last_hidden, whole[wanted], atol=1e-12, rtol=0
+    )
+    assert model.encoder(batch, rows=wanted[:0]).last_hidden.shape == (0, H)
+
+
 @pytest.mark.parametrize("streams", [1, 2])
 def test_queries_in_parts_are_those_computed_at_once(streams: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers and gradients, with memories, both directions and orders of factorisation; 7 and 9 rows in

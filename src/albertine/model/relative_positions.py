@@ -205,6 +205,7 @@ def looked_up_scores(q_SNLD: Tensor, directed_NDP: Tensor, group: EqualSequences
 def _compared(q_SNLD: Tensor, table_NDP: Tensor) -> Tensor:
     """Products with the table, (S, N, L, P). The queries of all sequences are the rows of one product a head,
     whose gradient for the table is one product as well, and no sum over sequences."""
-    sequences, _, length, _ = q_SNLD.shape
+    sequences, heads, length, _ = q_SNLD.shape
     rows_NRD = q_SNLD.transpose(0, 1).flatten(1, 2)
-    return (rows_NRD @ table_NDP).unflatten(1, (sequences, length)).transpose(0, 1)
+    scores_NRP = rows_NRD @ table_NDP
+    return scores_NRP.view(heads, sequences, length, scores_NRP.shape[2]).transpose(0, 1)
