@@ -315,6 +315,7 @@ def test_threads_wait_passively_unless_told_otherwise(
     ("verb", "flag", "kept"),
     [
         ("pretrain", "avx2", "8"),
+        ("distill", "avx2", "8"),
         ("finetune", "avx2", "8"),
         ("pretrain", "amx_bf16", None),
         ("predict", "avx2", None),

@@ -95,11 +95,14 @@ def test_a_dry_run_knows_which_presets_there_are(albertine: Command) -> None:
         ("model.change.type_vocab_size=1", "model.change.type_vocab_size is 1"),
         ("stages=[{begin: 0, depth: 13}]", "stages: number 1 computes 13 depths, and the encoder has 12"),
         ("training.decay=0.5", "training.decay: belongs to training.schedule=wsd"),
+        ("training.schedule=wsd; training.warmup=0.9", "warm-up (0.9) and decay (0.2) together are longer"),
+        ("objective.ponder=0.1", "objective.ponder: an encoder that does not halt"),
+        ("objective.jacobian=2", "objective.jacobian: the Jacobian is that of a step to a fixed point"),
     ],
 )
 def test_a_dry_run_refuses_what_the_run_would(albertine: Command, setting: str, says: str) -> None:
     words = ("name=toy", "corpus=c", "training.steps=1", "model.preset=albert-base-v2")
-    told = albertine("pretrain", "--dry-run", *words, setting)
+    told = albertine("pretrain", "--dry-run", *words, *setting.split("; "))
     assert told.code == 2 and told.out == "" and says in told.err
 
 

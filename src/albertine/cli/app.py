@@ -147,7 +147,7 @@ def _let_threads_wait(arguments: list[str]) -> None:
     verb = arguments[0] if arguments else ""
     if verb == "bench" or (verb == "predict" and idle):  # short work, and what wants a quiet machine anyway
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    if verb in ("pretrain", "finetune") and not cpu_flags() & BFLOAT16:
+    if verb in ("pretrain", "distill", "finetune") and not cpu_flags() & BFLOAT16:
         # In float32 only GELU is compiled, for every number of rows: a thousand kernels, by which nothing is
         # faster, lay scattered between buffers of all sizes, and after an hour of training 4 GB were holes.
         os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "8")

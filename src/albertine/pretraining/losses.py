@@ -12,24 +12,18 @@ from albertine.objectives.equilibrium import EquilibriumLosses
 from albertine.objectives.losses import pretraining_losses
 from albertine.objectives.pondering import WEIGHT, pondering_losses
 from albertine.objectives.stream_losses import StreamLoss
-from albertine.pretraining.settings import PretrainingSettings
+from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings
 from albertine.pretraining.stages import resolved
 from albertine.training.distributed import World
 from albertine.training.step import LossFunction
 
 
-def losses_of(
-    settings: PretrainingSettings, model: Model, world: World, teacher: Model | None = None
-) -> LossFunction:
-    """What a model is trained by.
-
-    Args:
-        teacher: on the device of the model, where `objective.distillation` names one.
+def check_losses(objective: ObjectiveChoice, config: EncoderConfig) -> None:
+    """Refuse what is to be paid for and this encoder does not do.
 
     Raises:
         SettingsError: a price for steps and no halting, or a penalty on the way to a fixed point and no way.
     """
-    objective, config = settings.objective, model.config
     if objective.ponder is not None and not config.halts:
         raise SettingsError(
             "an encoder that does not halt has no steps to pay for",
@@ -42,6 +36,21 @@ def losses_of(
             where="objective.jacobian",
             remedy="Leave it out, or set model.change.solver=anderson",
         )
+
+
+def losses_of(
+    settings: PretrainingSettings, model: Model, world: World, teacher: Model | None = None
+) -> LossFunction:
+    """What a model is trained by.
+
+    Args:
+        teacher: on the device of the model, where `objective.distillation` names one.
+
+    Raises:
+        SettingsError: see `check_losses`, or a student and a teacher of other kinds.
+    """
+    objective, config = settings.objective, model.config
+    check_losses(objective, config)
     if objective.segmented:
         return StreamLoss(config, objective.memory, settings.training.batch_size, world.add)
     if objective.distillation is not None and teacher is not None:

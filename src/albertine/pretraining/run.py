@@ -32,7 +32,7 @@ from albertine.pretraining.curves import draw
 from albertine.pretraining.data import PretrainingBatches, held_out_batches, predicted_counts
 from albertine.pretraining.first_model import first_model, new_config
 from albertine.pretraining.held_out import judge, judge_streams
-from albertine.pretraining.losses import losses_of, parts_of_run
+from albertine.pretraining.losses import check_losses, losses_of, parts_of_run
 from albertine.pretraining.no_skill import NoSkill
 from albertine.pretraining.recorded import recorded_passes
 from albertine.pretraining.settings import Masking, ModelChoice, ObjectiveChoice, PretrainingSettings
@@ -126,6 +126,8 @@ def check_new_encoder(settings: PretrainingSettings) -> None:
     config = new_config(settings, preset(settings.model.preset).vocab_size)
     check_depths(settings, config.num_hidden_layers)
     check_read(settings, config)
+    check_losses(settings.objective, config)
+    loop_settings(settings)
 
 
 def _run(

@@ -116,7 +116,7 @@ class Masking(Settings):
     )
     permutation: bool = Field(False, description="also shuffle further n-grams and predict them")
     max_predictions: int | None = Field(
-        None, ge=1, description="Google's fixed limit (20); default 15 % of the length"
+        None, ge=1, description="Google's fixed limit (20); none: `probability` alone limits"
     )
     masked: float = Field(0.8, ge=0, le=1, description="of the tokens to predict, the share shown as [MASK]")
     random: float = Field(

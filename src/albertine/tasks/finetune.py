@@ -147,14 +147,17 @@ def finetune(
             if resume in ("auto", "never") and (record := finished(folder.path)) is not None:
                 return _score_anew(settings, folder, model, data, world, made, record, resume)
             if not folder.settings.is_file():  # a run that began when this was passed over goes on
-                _check_read(settings.training)
+                _check_read(settings)
             if _whitens(settings, model):
                 whiten(cast("Classifier | WhitenedEmbedder", model), data.train)
             return _run(settings, folder, model, tokenizer, data, teacher, world, made, resume, reporter)
 
 
-def _check_read(training: TuningChoice) -> None:
-    """Raises SettingsError for weights of a teacher that nobody named."""
+def _check_read(settings: FinetuneSettings) -> None:
+    """Raises SettingsError for weights of a teacher that nobody named, and for patience with no score."""
+    training = settings.training
+    if settings.watching.early_stopping is not None and not settings.task.has_dev:
+        raise unread("watching.early_stopping", "task.dev or task.dev_share", "null")
     for name in ("soft", "temperature"):
         usual = TuningChoice.model_fields[name].default
         if training.teacher is None and getattr(training, name) != usual:

@@ -61,10 +61,13 @@ def train(
     """
     with job.reporter or Reporter(quiet=not job.world.main) as reporter:
         store, start = _checked(job, resume, strict, branch_from)
-        state = start.state
-        if _over(job, start):
+        state, over = start.state, _over(job, start)
+        if not over:
+            _check_room(job, store)
+        if start.goes_back and job.world.main:
+            store.abandon_after(state.step)
+        if over:
             return Outcome(True, 0, state.step, state.tokens, state.elapsed, state.scores)
-        _check_room(job, store)
         return _Run(job, store, start, reporter).go()
 
 
@@ -204,7 +207,7 @@ class _Run:
             job.average.take(state.step - state.unaveraged)
         if job.carried is not None:
             job.carried.settle()
-        self.recorder.step(state, report, elapsed)
+        self.recorder.step(state, report)
 
     def _numbers(self) -> None:
         alarms = self.recorder.numbers(self.state)
@@ -238,7 +241,8 @@ class _Run:
         if score < (math.inf if state.best is None else state.best):
             state.best, state.since_best = score, 0
             if job.on_best is not None and self.world.main:
-                job.on_best(state.step, scores)
+                with self.recorder.paused():
+                    job.on_best(state.step, scores)
         else:
             state.since_best += 1
 

@@ -63,9 +63,10 @@ class Recorder:
         log.info("%s", text)
         self.reporter.note(text)
 
-    def step(self, state: State, report: StepReport, elapsed: float) -> None:
+    def step(self, state: State, report: StepReport) -> None:
         """After every step."""
         self.window.add(report)
+        elapsed = self.elapsed
         progress = self.job.settings.progress(state.step, elapsed)
         left = elapsed * (1 / progress - 1) if progress > 0 else None
         self.reporter.step(state.step, min(1.0, progress), left)

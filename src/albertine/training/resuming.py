@@ -25,10 +25,12 @@ log = logging.getLogger("albertine.training")
 
 @dataclass(frozen=True)
 class Start:
-    """How a run begins: its state, and of a branch that has saved nothing yet where it comes from."""
+    """How a run begins: its state, and of a branch that has saved nothing yet where it comes from; and
+    whether it goes back, so that its later checkpoints are put aside when it begins."""
 
     state: State
     branch: Branch | None = None
+    goes_back: bool = False
 
 
 def restored_state(
@@ -63,12 +65,10 @@ def restored_state(
     check_fingerprint(found, job.fingerprint)
     restore(found, job.model, job.optimizer, job.average, job.carried)
     state = State.of(found.state)
-    if found.path.parent.resolve() != store.folder.resolve():
+    if found.path.resolve() != store.path(found.step).resolve():  # another folder's, or one put aside
         state = _as_a_stranger(job, state)
-    if resume != "auto" and job.world.main:
-        store.abandon_after(found.step)
     log.info("resumed from %s", found.path)
-    return Start(state)
+    return Start(state, goes_back=resume != "auto")
 
 
 def _check_not_done(job: Job, store: CheckpointStore) -> None:
