@@ -30,6 +30,16 @@ class AlbertineError(Exception):
         advice = f". {remedy}" if remedy else ""
         super().__init__(f"{place}{what}{advice}")
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Made anew from its arguments, as exceptions are, it would get a remedy by default once more.
+        return _as_it_was, (type(self), self.args, dict(self.__dict__))
+
+
+def _as_it_was(kind: type[AlbertineError], args: tuple[object, ...], attributes: dict[str, object]) -> object:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
+
 
 class SettingsError(AlbertineError):
     """Settings with unknown, contradictory or impossible values."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -110,3 +111,12 @@ def test_what_was_chosen_for_products_is_told(monkeypatch: pytest.MonkeyPatch) -
         "1024 to 256 numbers, which stay as they are"
     )
     assert facts["training in bfloat16"] == "biases apart (plain)"
+
+
+def test_both_splits_of_a_corpus_are_looked_at(albertine: Command, corpus: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(corpus, tmp_path / "c"))
+    assert albertine("doctor", copy).code == 0
+    lost = next((copy / "heldout").glob("*.npy"))
+    lost.unlink()
+    told = albertine("doctor", copy)
+    assert told.code == 2 and lost.name in told.err

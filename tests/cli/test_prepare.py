@@ -72,3 +72,28 @@ def test_the_vocabulary_is_made_of_what_the_corpus_takes(
     told = albertine("prepare", tmp_path / "book.txt", "--output", tmp_path / "c", "--format", "book")
     assert told.code == 2 and "longer than 2,000 characters" in told.err
     assert "sentences for the vocabulary" not in told.err
+
+
+@pytest.mark.parametrize("damage", ["cut off", "another", "nested manifest"])
+def test_a_damaged_vocabulary_is_trained_again(albertine: Command, tmp_path: Path, damage: str) -> None:
+    """By the same command, as `doctor` says; the same bytes."""
+    text = library(tmp_path / "text", 60)
+    words = ("prepare", text, "--output", tmp_path / "c", "--vocab-size", "45", "--language", "en")
+    assert albertine(*words, "--workers", "1").code == 0
+    before = {x.name: x.read_bytes() for x in (tmp_path / "c" / "tokenizer").iterdir()}
+    if damage == "cut off":
+        (tmp_path / "c" / "tokenizer" / "spiece.model").write_bytes(before["spiece.model"][:1000])
+    elif damage == "another":
+        (tmp_path / "c" / "tokenizer" / "spiece.model").unlink()
+    else:
+        (tmp_path / "c" / "manifest.json").write_text("[" * 100_000)
+    again = albertine(*words, "--workers", "1")
+    assert again.code == 0, again.err
+    assert {x.name: x.read_bytes() for x in (tmp_path / "c" / "tokenizer").iterdir()} == before
+    assert albertine("doctor", "--full", tmp_path / "c").code == 0
+
+
+def test_a_seed_is_of_eight_bytes(albertine: Command, tmp_path: Path) -> None:
+    text = library(tmp_path / "text", 3)
+    told = albertine("prepare", text, "--output", tmp_path / "c", "--seed", str(2**64), "--vocab-size", "40")
+    assert told.code == 2 and "seed is below 2 ** 64" in told.err

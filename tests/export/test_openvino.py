@@ -250,6 +250,7 @@ def test_heads_of_two_texts_have_8_bits(task: Any, tmp_path: Path, monkeypatch: 
         (ExportOptions(bfloat16=True), ["onnx"], "--bfloat16 belongs to openvino"),
         (ExportOptions(int8=True), ["gguf"], "--int8 belongs to onnx and openvino"),
         (ExportOptions(sample=(Path("x"),)), ["torch"], "--sample belongs to openvino"),
+        (ExportOptions(sample=(Path("x"),)), ["openvino"], "--sample belongs to --int8"),
         (ExportOptions(packed=True), ["openvino"], "--packed belongs to onnx"),
     ],
 )

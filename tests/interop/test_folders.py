@@ -326,10 +326,13 @@ def test_other_peoples_folders_are_not_overwritten(tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("long")
     (tmp_path / "file").write_text("x")
-    for name in ("thesis", "file"):
+    (tmp_path / "app" / "torch").mkdir(parents=True)
+    (tmp_path / "app" / "config.json").write_text('{"port": 80}')
+    for name in ("thesis", "file", "app"):
         with pytest.raises(ModelError, match="not a model folder"):
             albertine.save(builders.model(), None, tmp_path / name)
     assert (tmp_path / "thesis" / "chapter.txt").read_text() == "long"
+    assert (tmp_path / "app" / "torch").is_dir()
 
 
 def test_a_tokenizer_larger_than_the_model_is_refused(tmp_path):

@@ -153,3 +153,17 @@ def test_targets_are_bounded_and_cut_by_another_thread(
 
     assert told(["man"] * 1001)["details"]["field"] == "parameters.targets"
     assert told(["who " * 2000])["code"] == "unknown_target" and costs == [8000]
+
+
+@pytest.mark.parametrize(("tokens", "cut"), [(128, False), (129, True), (200, True)])
+def test_the_bound_of_a_question_is_that_of_its_rows_also_in_long_ones(
+    client: Clients, tokens: int, cut: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kills: a length that is looked at where the question was cut to its bound already."""
+    answerer = client("choose").service.answerer  # type: ignore[attr-defined]
+    monkeypatch.setattr(type(answerer), "limit", lambda self, task: 512)
+    question = "who " * (tokens - 1)
+    [extent] = answerer.extents(Kind("choose"), [("the man", question, ("was", "who"))])
+    assert extent.cut is cut
+    if cut:
+        assert (extent.length, extent.limit) == (tokens, 128)

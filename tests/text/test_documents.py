@@ -1199,3 +1199,11 @@ def test_headers_of_a_tar_that_tarfile_falls_over_are_one_message(
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert "a.tar" in message and peak < 16 << 20
+
+
+def test_titles_that_are_the_text_of_json_lines_are_read(tmp_path: Path) -> None:
+    """As they are of a table in Parquet. Kills: a title taken for the first line of its own text."""
+    rows = [{"title": "How do I pay?", "id": 1}, {"title": "Where is it?", "id": 2}]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    found = read_documents([tmp_path / "t.jsonl"], text_field="title")
+    assert [one.paragraphs for one in found] == [("How do I pay?",), ("Where is it?",)]

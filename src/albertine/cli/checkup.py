@@ -12,6 +12,7 @@ from pathlib import Path
 from albertine import __version__
 from albertine.cli.show import size
 from albertine.cores import usable_cores
+from albertine.corpus.manifest import SPLITS
 from albertine.corpus.reader import Corpus
 from albertine.errors import ModelError
 from albertine.files import standing
@@ -125,8 +126,9 @@ def check_folder(folder: Path, *, full: bool) -> str:
 
 
 def _check_corpus(folder: Path, full: bool) -> str:
-    corpus = Corpus(folder)
-    corpus.verify(full=full)
+    for split in SPLITS:
+        corpus = Corpus(folder, split)
+        corpus.verify(full=full)
     corpus.tokenizer()
     how = "every byte as the manifest says" if full else "all files there with the right size and edges"
     return f"a corpus of {corpus.manifest.tokens:,} tokens, {how}"

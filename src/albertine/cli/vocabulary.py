@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -10,7 +11,7 @@ from typing import Literal
 
 from albertine.cli.source import Source
 from albertine.corpus.plan import begun_on_another_text
-from albertine.errors import SettingsError
+from albertine.errors import SettingsError, TokenizerError
 from albertine.text.load import load_tokenizer
 from albertine.text.sentences import Language, document_sentences
 from albertine.text.tokenizer import Tokenizer
@@ -106,8 +107,11 @@ def vocabulary_for(
 
     Arguments and errors as `train`.
     """
+    found = None
     if (corpus / "tokenizer").is_dir():
-        found = load_tokenizer(corpus / "tokenizer")
+        with contextlib.suppress(TokenizerError):  # of a damaged one the same is made again
+            found = load_tokenizer(corpus / "tokenizer")
+    if found is not None:
         wanted = kind in (None, kind_of(found)) and (shrink or vocab_size in (None, found.vocab_size))
         if wanted and not begun_on_another_text(corpus, source.paths, found):
             return found

@@ -46,6 +46,8 @@ class Options:
         check_whole("shard_characters", self.rules.shard_characters, 1)
         check_whole("min_characters", self.rules.min_characters, 0)
         check_whole("seed", self.rules.seed, 0)
+        if self.rules.seed >= 2**64:
+            raise SettingsError(f"seed is below 2 ** 64, not {self.rules.seed}")
         share = self.rules.held_out
         if not isinstance(share, int | float) or not 0 <= share < 1:
             raise SettingsError(f"held_out is a share from 0 to below 1, not {share!r:.40}")
@@ -101,14 +103,18 @@ def _listed(paths: Sequence[Path | str], files: Sequence[Sequence[Path]]) -> lis
 
 
 def begun_on_another_text(folder: Path, paths: Sequence[Path | str], tokenizer: Tokenizer) -> bool:
-    """Whether a folder holds an unfinished corpus of a text other than `paths`, or with a vocabulary other
-    than the one that lies there; a finished corpus is left to `claim`."""
+    """Whether a folder holds an unfinished corpus of a text other than `paths`, or a corpus with a vocabulary
+    other than the one that lies there, which was damaged; else a finished corpus is left to `claim`."""
     if not (folder / PLAN).is_file():
-        return False
+        try:
+            made = json.loads((folder / NAME).read_text(encoding="utf-8"))["tokenizer"]["fingerprint"]
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            return False
+        return bool(made != tokenizer.fingerprint)
     try:
         begun = json.loads((folder / PLAN).read_text(encoding="utf-8"))
         earlier = _without_paths(begun)["sources"], begun["tokenizer"]
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return True
     now = {"sources": _listed(paths, [list_files([path]) for path in paths])}
     return earlier != (_without_paths(now)["sources"], _described(tokenizer))
@@ -120,7 +126,7 @@ def earlier_setting(folder: Path, name: str) -> float | None:
     path = folder / PLAN if (folder / PLAN).is_file() else folder / NAME
     try:
         value = json.loads(path.read_text(encoding="utf-8"))["settings"][name]
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
     return value if isinstance(value, (int, float)) else None
 
@@ -169,7 +175,7 @@ def _written_here(path: Path, plan: dict[str, Any]) -> bool:
         return False
     try:
         tree = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return True
     if not isinstance(tree, dict):
         return False
@@ -187,7 +193,7 @@ def _earlier(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
             return dict(begun)
         manifest = load_manifest(folder)
         return {key: getattr(manifest, key) for key in plan}
-    except (ValueError, TypeError, KeyError, AttributeError, CorpusError):
+    except (ValueError, TypeError, KeyError, AttributeError, CorpusError, RecursionError):
         return plan
 
 

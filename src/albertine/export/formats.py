@@ -91,6 +91,8 @@ def check_options(options: ExportOptions, chosen: Mapping[str, ExportFormat]) ->
                 f"--{option.name} belongs to {' and '.join(has)}",
                 remedy=f"Add --to {has[0]}, or leave it out",
             )
+    if options.sample and not options.int8:
+        raise SettingsError("--sample belongs to --int8", remedy="Add --int8, or leave it out")
 
 
 def _module(name: str) -> ExportFormat:

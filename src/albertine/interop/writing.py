@@ -9,11 +9,12 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from albertine.errors import ModelError
+from albertine.errors import ModelError, SettingsError
 from albertine.files import replaced_folder
 from albertine.interop.card import NAME as README
 from albertine.interop.card import RESULTS, model_card
 from albertine.interop.config_values import our_flags
+from albertine.interop.huggingface_config import read_model_type
 from albertine.interop.pickled import PICKLED, PICKLED_INDEX
 from albertine.interop.savable import SavableTokenizer
 from albertine.interop.sentence_transformers import DENSE, MODULES, POOLING, PROMPTS, TRANSFORMER
@@ -71,9 +72,7 @@ def write_folder(
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    if folder.exists() and not (
-        folder.is_dir() and (not any(folder.iterdir()) or (folder / "config.json").is_file())
-    ):
+    if folder.exists() and not (folder.is_dir() and (not any(folder.iterdir()) or _of_a_model(folder))):
         raise ModelError(
             "exists and is not a model folder",
             where=folder,
@@ -125,6 +124,20 @@ def _tell(folder: Path, name: str, value: object) -> None:
     if file.is_file():
         tree = json.loads(file.read_text(encoding="utf-8")) | {name: value}
         file.write_text(json.dumps(tree, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _of_a_model(folder: Path) -> bool:
+    """Whether a folder's config.json is that of a model: it says so, or weights lie beside it. Many other
+    programs have a file of that name."""
+    if not (folder / "config.json").is_file():
+        return False
+    if any(any(folder.glob(name)) for name in ("*.safetensors", "pytorch_model*.bin", "export.json")):
+        return True
+    try:
+        read_model_type(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, AttributeError, RecursionError, SettingsError):
+        return False
+    return True
 
 
 def carry_over(old: Path, new: Path, ours: Sequence[str] = OURS) -> None:

@@ -174,12 +174,12 @@ class Answerer:
         # The question with an option, the second segment with its [SEP], has a bound of its own, which goes
         # with the length of rows.
         most, seconds = question_limit(limit), [int((types == 1).sum()) - 1 for types in data.types]
-        return [
-            one._replace(length=question_length(self.predictor.tokenizer, *question), limit=most, cut=True)
-            if max(seconds[a:b]) > most
-            else one
-            for one, question, a, b in zip(found, questions, data.starts[:-1], data.starts[1:], strict=True)
-        ]
+        for i, (a, b) in enumerate(zip(data.starts[:-1], data.starts[1:], strict=True)):
+            if max(seconds[a:b]) >= most:  # cut at that bound here too, in rows of any length
+                whole = question_length(self.predictor.tokenizer, *questions[i])
+                if whole > most:
+                    found[i] = found[i]._replace(length=whole, limit=most, cut=True)
+        return found
 
     def _of_masked(self, text: str, limit: int) -> Extent:
         ids = self.predictor.tokenizer.encode_marked(text)

@@ -107,7 +107,11 @@ def _cell(value: Any, form: str) -> Any:
     """A value as a column of CSV, TSV or Parquet has it."""
     if isinstance(value, NESTED) or (isinstance(value, np.ndarray) and form != ".parquet"):
         return _json(value)
-    return _plain(value) if isinstance(value, bytes) and form != ".parquet" else value
+    if form == ".parquet":
+        return value
+    if isinstance(value, bool):  # as in JSON, and as the classes of such a column are called
+        return _json(value)
+    return _plain(value) if isinstance(value, bytes) else value
 
 
 def _text(cells: Sequence[Sequence[Any]], form: str) -> bytes:

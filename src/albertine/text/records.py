@@ -74,7 +74,8 @@ def read_jsonl(lines: TextLines, field: str, limits: Limits) -> Iterator[Paragra
             )
         if field not in record:
             raise _no_field(field, list(record), where)
-        if paragraphs := _paragraphs(record[field], record.get("title"), where, field, limits):
+        title = record.get("title") if field != "title" else None
+        if paragraphs := _paragraphs(record[field], title, where, field, limits):
             yield paragraphs
 
 
