@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -20,6 +19,7 @@ from albertine.text.wordpiece import WordPieceTokenizer
 from tests.cli.conftest import Command
 from tests.interop.test_google import PIECES
 from tests.model import builders
+from tests.toy import toy_corpus
 
 
 def tuned(folder: Path) -> Path:
@@ -113,8 +113,8 @@ def test_what_was_chosen_for_products_is_told(monkeypatch: pytest.MonkeyPatch) -
     assert facts["training in bfloat16"] == "biases apart (plain)"
 
 
-def test_both_splits_of_a_corpus_are_looked_at(albertine: Command, corpus: Path, tmp_path: Path) -> None:
-    copy = Path(shutil.copytree(corpus, tmp_path / "c"))
+def test_both_splits_of_a_corpus_are_looked_at(albertine: Command, tmp_path: Path) -> None:
+    copy = toy_corpus(tmp_path)
     assert albertine("doctor", copy).code == 0
     lost = next((copy / "heldout").glob("*.npy"))
     lost.unlink()

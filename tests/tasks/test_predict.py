@@ -889,3 +889,9 @@ def test_a_stream_is_refused_before_it_is_read(tuned: Path, tables: dict[str, Pa
             predict_file(Predictor(tuned), Path(f"/dev/fd/{reader}"), tmp_path / "out.jsonl", fields=FIELDS)
     finally:
         os.close(reader)
+
+
+@pytest.mark.parametrize(("form", "told"), [(".csv", "true"), (".tsv", "true"), (".parquet", True)])
+def test_true_is_told_as_the_class_of_that_name(form: str, told: object) -> None:
+    """As in JSON. Kills: a label `True` beside the prediction `true`, which no comparison finds equal."""
+    assert parts._cell(True, form) == told

@@ -189,6 +189,15 @@ def test_a_run_does_not_begin_with_the_weight_of_a_teacher_that_nobody_named(
     assert (run(alone) / "best").is_dir()
 
 
+def test_patience_wants_a_score(tune: Tune) -> None:
+    """Kills: a setting that is never read where nothing is judged."""
+    alone = tune(name="alone", training={"steps": 1}, watching={"early_stopping": 2})
+    unjudged = alone.model_copy(update={"task": alone.task.model_copy(update={"dev": None})})
+    with pytest.raises(SettingsError, match="nothing in this run reads") as refused:
+        run(unjudged)
+    assert refused.value.where == "watching.early_stopping" and not unjudged.folder.exists()
+
+
 def test_what_a_teacher_says_weighs_as_much_as_was_said(
     tune: Tune, tuned: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -143,6 +143,51 @@ def test_the_last_checkpoint_of_another_folder_is_the_run_here_too(tmp_path: Pat
     assert lines == len(told(tmp_path / "other"))
 
 
+def test_a_checkpoint_that_was_put_aside_is_the_run_here_again(tmp_path: Path) -> None:
+    """Kills: one of no `step-N` that is taken for saved, so that the plain command goes on from another."""
+    straight, _ = run_toy(tmp_path)
+    store = tmp_path / "checkpoints"
+    (store / "step-40").rename(store / "abandoned-step-40")
+    job, outcome = run_toy(tmp_path, resume=store / "abandoned-step-40")
+    assert outcome.done and outcome.updates == 0 and same(straight, job)
+    assert (store / "step-40").is_dir()
+
+
+def test_a_full_disk_is_told_before_later_checkpoints_are_put_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise RunError("the disk is full")
+
+    run_toy(tmp_path)
+    with monkeypatch.context() as patched, pytest.raises(RunError, match="full"):
+        patched.setattr(loop, "ensure_space", full)
+        run_toy(tmp_path, resume=tmp_path / "checkpoints" / "step-30")
+    assert (tmp_path / "checkpoints" / "step-40").is_dir()
+    run_toy(tmp_path, resume=tmp_path / "checkpoints" / "step-30")
+    assert (tmp_path / "checkpoints" / "abandoned-step-40").is_dir()
+
+
+def test_time_left_counts_the_step_just_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[float] = []
+
+    class Told(Reporter):
+        def step(self, step: int, progress: float, seconds: float | None) -> None:
+            left.append(seconds or 0.0)
+
+    def slowly(*given: Any, **how: Any) -> Any:
+        time.sleep(0.2)
+        return train_step(*given, **how)
+
+    train_step = loop.train_step
+    monkeypatch.setattr(loop, "train_step", slowly)
+    with RunFolder(tmp_path) as folder:
+        job = toy_job(folder, steps=3, evaluate_every=100, checkpoint_every=100)
+        job.reporter = Told(quiet=True)
+        train(job)
+    assert left[0] >= 0.4 and left[1] >= 0.2 and left[2] == 0
+
+
 def test_a_damaged_newest_checkpoint_costs_steps_and_not_the_result(tmp_path: Path) -> None:
     straight, _ = run_toy(tmp_path / "straight")
     run_until(tmp_path / "run", "lamb", 18)
@@ -633,6 +678,15 @@ def test_an_evaluation_does_not_slow_the_speed_that_is_told(tmp_path: Path) -> N
     with RunFolder(tmp_path) as folder:
         job = toy_job(folder, steps=5, log_every=1, evaluate_every=4, checkpoint_every=100)
         job.evaluate = slowly
+        assert train(job).done
+    before, after = [r for r in read_metrics(tmp_path / "metrics.jsonl") if "tokens_per_second" in r][3:5]
+    assert after["tokens_per_second"] > (after["tokens"] - before["tokens"]) / 0.5
+
+
+def test_writing_the_best_does_not_slow_the_speed_that_is_told(tmp_path: Path) -> None:
+    with RunFolder(tmp_path) as folder:
+        job = toy_job(folder, steps=5, log_every=1, evaluate_every=4, checkpoint_every=100)
+        job.on_best = lambda *_: time.sleep(0.5)
         assert train(job).done
     before, after = [r for r in read_metrics(tmp_path / "metrics.jsonl") if "tokens_per_second" in r][3:5]
     assert after["tokens_per_second"] > (after["tokens"] - before["tokens"]) / 0.5

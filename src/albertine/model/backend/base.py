@@ -116,9 +116,7 @@ class Backend:
         if seen is not None:
             added_SNLM = added_SNLM + seen.hiding(added_SNLM.dtype)
         q, k, added = q_SNLD.flatten(0, 1), k_SNMD.flatten(0, 1), added_SNLM.flatten(0, 1)
-        product = (
-            torch.baddbmm if seen is None else torch.Tensor.baddbmm_
-        )  # a sum of our own can be written to
+        product = torch.baddbmm if seen is None else torch.Tensor.baddbmm_  # into our own sum
         scores_SNLM = product(added, q, k.transpose(1, 2)).view(added_SNLM.shape)
         mixed_SNLD = F.dropout(scores_SNLM.softmax(-1), dropout, dropout > 0) @ v_SNMD
         return mixed_SNLD if seen is None or seen.some is None else mixed_SNLD * seen.some
