@@ -40,6 +40,7 @@ Form = Callable[[Tensor, Tensor, EqualSequences, slice], Tensor]
 
 def reshaped_scores(q_SNLD: Tensor, directed_NDP: Tensor, group: EqualSequences, some: slice) -> Tensor:
     """What `shifted_scores` gives, by reshapes (`_rel_shift`, Dai et al. 2019, appendix B)."""
+    q_SNLD = q_SNLD[:, :, some]
     s, heads, n, _ = q_SNLD.shape
     nearest = group.farthest + group.leading - some.start
     table_N1DP = directed_NDP[:, None, :, nearest - group.keys - n : nearest]

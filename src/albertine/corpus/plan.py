@@ -107,10 +107,9 @@ def begun_on_another_text(folder: Path, paths: Sequence[Path | str], tokenizer: 
     other than the one that lies there, which was damaged; else a finished corpus is left to `claim`."""
     if not (folder / PLAN).is_file():
         try:
-            made = json.loads((folder / NAME).read_text(encoding="utf-8"))["tokenizer"]["fingerprint"]
-        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            return load_manifest(folder).tokenizer != _described(tokenizer)
+        except CorpusError:
             return False
-        return bool(made != tokenizer.fingerprint)
     try:
         begun = json.loads((folder / PLAN).read_text(encoding="utf-8"))
         earlier = _without_paths(begun)["sources"], begun["tokenizer"]

@@ -18,7 +18,7 @@ from albertine.interop.huggingface_config import read_model_type
 from albertine.interop.pickled import PICKLED, PICKLED_INDEX
 from albertine.interop.savable import SavableTokenizer
 from albertine.interop.sentence_transformers import DENSE, MODULES, POOLING, PROMPTS, TRANSFORMER
-from albertine.interop.weights import INDEX, SINGLE
+from albertine.interop.weights import INDEX, SINGLE, read_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -134,8 +134,8 @@ def _of_a_model(folder: Path) -> bool:
     if any(any(folder.glob(name)) for name in ("*.safetensors", "pytorch_model*.bin", "export.json")):
         return True
     try:
-        read_model_type(json.loads((folder / "config.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, AttributeError, RecursionError, SettingsError):
+        read_model_type(read_json(folder / "config.json"))
+    except (ModelError, SettingsError):
         return False
     return True
 

@@ -73,7 +73,7 @@ class RelativeAttentionBlock(PreparedAttentionBlock):
         parts = []
         for some in group.parts:
             scored = shifted_scores if some.start < group.leading else looked_up_scores
-            added = scored(position[:, :, some], directed_NDP, group, some)
+            added = scored(position, directed_NDP, group, some)
             parts.append(ops.attend_scored(content[:, :, some], k, v, added, group.seen_by(some), dropout))
         mixed_SNLD = parts[0] if len(parts) == 1 else torch.cat(parts, 2)
         return mixed_SNLD.transpose(1, 2).flatten(0, 1)

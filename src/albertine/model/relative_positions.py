@@ -166,13 +166,14 @@ class EqualSequences:
         """W_r·φ as the sequences read it: a reversed text has distances of the other sign."""
         return table_NDP.flip(2) if self.backward else table_NDP
 
-    def near(self, directed_NDP: Tensor) -> tuple[Tensor, Tensor]:
-        """The part of the table that can be looked up, and `columns` of it: beside leading queries distances
+    @cached_property
+    def near(self) -> tuple[slice, Tensor]:
+        """The part of the table that can be looked up, and `columns` in it: beside leading queries distances
         from M down to 1 - n."""
         if not self.leading:
-            return directed_NDP, self.columns
+            return slice(None), self.columns
         first, end = self.farthest - self.keys, self.farthest + self.leading
-        return directed_NDP[:, :, first:end], self.columns - first
+        return slice(first, end), self.columns - first
 
     def heads(self, x: Tensor) -> Tensor:
         """Rows (S·L, N, D) as (S, N, L, D)."""
@@ -187,18 +188,19 @@ def shifted_scores(q_SNLD: Tensor, directed_NDP: Tensor, group: EqualSequences, 
     (xlnet_and_relatives.md, section 2); no number is copied.
 
     Args:
-        q_SNLD: the queries `some`, with the bias of positions. directed_NDP: `group.directed` of W_r·φ.
+        q_SNLD: all queries, with the bias of positions. directed_NDP: `group.directed` of W_r·φ.
     """
-    n, nearest = q_SNLD.shape[2], group.farthest + group.leading - some.start
+    q_SNLD, nearest = q_SNLD[:, :, some], group.farthest + group.leading - some.start
+    n = q_SNLD.shape[2]
     scores = _compared(q_SNLD, directed_NDP[:, :, nearest - group.keys - n : nearest])
     s, h, row, column = scores.stride()
     return scores.as_strided((*scores.shape[:3], group.keys), (s, h, row - column, column), n)
 
 
 def looked_up_scores(q_SNLD: Tensor, directed_NDP: Tensor, group: EqualSequences, some: slice) -> Tensor:
-    """The same of the queries behind the leading ones, wherever they stand."""
-    table_NDP, columns = group.near(directed_NDP)
-    scores = _compared(q_SNLD, table_NDP)
+    """The same of queries behind the leading ones, wherever they stand."""
+    near, columns = group.near
+    scores = _compared(q_SNLD[:, :, some], directed_NDP[:, :, near])
     return scores.gather(3, columns[:, None].expand(-1, scores.shape[1], -1, -1))
 
 

@@ -105,13 +105,10 @@ def _plain(value: Any) -> Any:
 
 def _cell(value: Any, form: str) -> Any:
     """A value as a column of CSV, TSV or Parquet has it."""
-    if isinstance(value, NESTED) or (isinstance(value, np.ndarray) and form != ".parquet"):
+    # True and false as in JSON, and as the classes of such a column are called.
+    if isinstance(value, NESTED) or (isinstance(value, np.ndarray | bool) and form != ".parquet"):
         return _json(value)
-    if form == ".parquet":
-        return value
-    if isinstance(value, bool):  # as in JSON, and as the classes of such a column are called
-        return _json(value)
-    return _plain(value) if isinstance(value, bytes) else value
+    return _plain(value) if isinstance(value, bytes) and form != ".parquet" else value
 
 
 def _text(cells: Sequence[Sequence[Any]], form: str) -> bytes:
