@@ -71,25 +71,25 @@ def attend(
         sizes = -(-FEWEST // (heads * q_RND.shape[2])), MOST // heads
     windows = not visible and not torch.is_grad_enabled()
     pieces = _pieces(*lengths, sizes, most, windows, k_TND.shape[0])
-    q_sizes = [piece.sequences * piece.queries for piece in pieces]
-    k_sizes = [piece.sequences * piece.keys for piece in pieces]
-    shape, parts = q_RND.shape[1:], []
+    parts, forms, size = [], [ALL] * len(pieces), q_RND.shape[2]
     split: Sequence[Sequence[Tensor]] = ([q_RND], [k_TND], [v_TND])
-    if len(pieces) > 1:
+    if visible or len(pieces) > 1:
+        q_sizes = [piece.sequences * piece.queries for piece in pieces]
+        k_sizes = [piece.sequences * piece.keys for piece in pieces]
         split = (torch.split(q_RND, q_sizes), torch.split(k_TND, k_sizes), torch.split(v_TND, k_sizes))
-    forms = _forms(pieces, queries, keys, q_sizes, k_sizes)
+        forms = _forms(pieces, queries, keys, q_sizes, k_sizes) if visible else forms
     for piece, q, k, v, form in zip(pieces, *split, forms, strict=True):
-        if not piece.queries:
+        rows, seen, count, window, as_products = piece
+        if not rows:
             continue
-        count, window = piece.sequences, piece.window
-        q = q.view(count, piece.queries, *shape).transpose(1, 2)
+        q = q.view(count, rows, heads, size).transpose(1, 2)
         if window is not None:
             k, v = window.of(k_TND), window.of(v_TND)
             form = Seen(window.mask(q.dtype))
         else:
-            k = k.view(count, piece.keys, *shape).transpose(1, 2)
-            v = v.view(count, piece.keys, *shape).transpose(1, 2)
-        if not piece.by_products:
+            k = k.view(count, seen, heads, size).transpose(1, 2)
+            v = v.view(count, seen, heads, size).transpose(1, 2)
+        if not as_products:
             out_SNLD = by_kernel(q, k, v, form, dropout)
         elif learning:
             out_SNLD = by_products_learning(q, k, v, form, dropout)
@@ -97,7 +97,7 @@ def attend(
             out_SNLD = by_products(q, k, v)
         if form.some is not None:
             out_SNLD = out_SNLD * form.some
-        parts.append(out_SNLD.transpose(1, 2).reshape(-1, *shape))
+        parts.append(out_SNLD.transpose(1, 2).reshape(-1, heads, size))
     return parts[0] if len(parts) == 1 else torch.cat(parts) if parts else q_RND.contiguous()
 
 
@@ -129,11 +129,14 @@ class Seen(NamedTuple):
         return cls(seen) if bool(some.all()) else cls(seen | ~some, some=some)
 
 
+ALL = Seen()
+"""All queries see all keys."""
+
+
 def _forms(
     pieces: list[EqualRows], queries: Rows, keys: Rows, q_sizes: list[int], k_sizes: list[int]
 ) -> list[Seen]:
-    if queries.visible is None or keys.visible is None:
-        return [Seen()] * len(pieces)
+    assert queries.visible is not None and keys.visible is not None
     split = zip(
         pieces,
         torch.split(queries.visible.until, q_sizes),

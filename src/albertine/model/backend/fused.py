@@ -26,11 +26,12 @@ def formula(name: str, dtype: torch.dtype) -> str:
     return "gelu" if name == "gelu_new" and dtype != torch.float32 else name
 
 
-MANY, SMALL, SMALL_FOR_ONE = 128, 1 << 17, 1 << 20
+MANY, SMALL = 128, 1 << 17
 """Rows from which, and number of weights up to which, a processor with AVX2 alone multiplies faster without
-weights laid out for oneDNN: by a third in the smallest products, most of which are calls, and with a single
-row, which is one call for a vector (docs/log.md). With many rows torch's library takes a tenth less than
-oneDNN or a sixth more, by how well it knows the processor; that is measured (`proof.py`)."""
+weights laid out for oneDNN: by a third in the smallest products, most of which are calls (docs/log.md). With
+many rows torch's library takes a tenth less than oneDNN or a sixth more, by how well it knows the processor;
+that is measured (`proof.py`). A single row of larger weights, which torch multiplies in half the time, is not
+given to it: the last depth of a shared model would wait for weights that the others have not read."""
 
 
 class FusedLinear:
@@ -70,9 +71,7 @@ class FusedLinear:
 
     def _without_layout(self, rows: int) -> bool:
         """Whether, with AVX2 alone, torch's own product of so many rows is the faster one."""
-        return (rows >= MANY and not self._many) or self.weight.numel() <= (
-            SMALL_FOR_ONE if rows == 1 else SMALL
-        )
+        return (rows >= MANY and not self._many) or self.weight.numel() <= SMALL
 
 
 def followed(y_TO: Tensor, activation: str | None, residual: Tensor | None) -> Tensor:
