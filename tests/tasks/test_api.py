@@ -217,6 +217,16 @@ def test_a_moved_run_has_its_rows_with_it(pretrained: Path, tables: dict[str, Pa
     assert albertine.evaluate(tmp_path / "there" / "a") == expected
 
 
+def test_a_moved_run_is_judged_by_the_same_share_of_its_rows(
+    pretrained: Path, tables: dict[str, Path], tmp_path: Path
+) -> None:
+    task = {**TASK, "dev_share": 0.2}
+    how = {"output": tmp_path / "here", "name": "a", "task": task, "reporter": QUIET, **FAST}
+    expected = albertine.evaluate(albertine.finetune(pretrained, train=rows(tables["train"]), **how).folder)
+    (tmp_path / "here").rename(tmp_path / "there")
+    assert expected["dev"] and albertine.evaluate(tmp_path / "there" / "a") == expected
+
+
 def test_home_is_found_by_every_call(
     pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

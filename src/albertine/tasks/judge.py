@@ -182,9 +182,15 @@ def _check_own(task: TaskChoice, before: Any, *, dev: bool) -> None:
 
 def _with_own_rows(task: TaskChoice, run: Path) -> TaskChoice:
     """A task whose rows from memory are found in its run, wherever that lies now."""
-    gone = {split: path for split in SPLITS for path in task.own(split) if not os.path.exists(path)}
-    here = {split: run / "data" / path.name for split, path in gone.items()}
-    return task.model_copy(update={split: path for split, path in here.items() if path.is_file()})
+    moved: dict[str, Any] = {}
+    for split in ("train", *SPLITS):  # of the first a share may stand in for a dev file
+        if paths := [_kept_or(path, run / "data" / path.name) for path in task.own(split)]:
+            moved[split] = tuple(paths) if split == "train" else paths[0]
+    return task.model_copy(update=moved)
+
+
+def _kept_or(path: Path, kept: Path) -> Path:
+    return kept if kept.is_file() and not os.path.exists(path) else path
 
 
 def _places(folder: Path, *, named: bool) -> tuple[Path | None, Path]:
