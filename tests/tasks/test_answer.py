@@ -423,6 +423,28 @@ def test_a_question_as_long_as_allowed_is_not_cut(tune: Tune) -> None:
         assert encode([asked], tokenizer, Reading(64, question=allowed)).examples[0].cut == cut
 
 
+def test_questions_that_were_cut_are_told_when_a_model_is_asked(
+    tune: Tune, tmp_path: Path, albertine: Command
+) -> None:
+    """However many windows show one, it is one."""
+    settings = tune(task=task(tmp_path, answer={"question": 4, "stride": 4}), training={"steps": 1})
+    model, long = run(settings).folder / "final", "what was the old man said to be"
+    passage, warning = "the old man and the good house " * 4, "texts were too long and lost their end"
+    predictor = Predictor(model)
+    predictor.answer("what", passage)
+    assert predictor.cut == 0
+    predictor.likely_spans([("what", passage), (long, passage), (long, "the old man")])
+    assert predictor.cut == 2
+    outcome = albertine("predict", "answer", model, "what", passage)
+    assert outcome.code == 0 and warning not in outcome.err
+    outcome = albertine("predict", "answer", model, long, passage)
+    assert outcome.code == 0 and f"warning: 1 {warning}" in outcome.err
+    rows = [{"context": passage, "question": question} for question in ("what", long, long, long)]
+    (source := tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    outcome = albertine("predict", "answer", model, "--file", source, "-o", tmp_path / "out.csv")
+    assert outcome.code == 0 and f"warning: 3 {warning}" in outcome.err
+
+
 def test_a_token_that_ends_where_the_answer_begins_is_no_part_of_it(tune: Tune) -> None:
     tokenizer = load_tokenizer(tune().encoder.folder)
     passage = "he said:good;and"

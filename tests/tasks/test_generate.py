@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ from albertine.cli.app import run
 from albertine.errors import DataError, ModelError, SettingsError
 from albertine.inference.continuing import Going
 from albertine.inference.search import Draw, Search
+from albertine.inference.windows import Reading
 from albertine.inference.writing import Written
 from albertine.interop.heads import task_of
 from albertine.interop.huggingface import read_folder, save_model
@@ -378,6 +380,26 @@ def test_windows_of_a_question_and_what_they_are_to_say(tune: Tune, tmp_path: Pa
     assert len(encode_questions([question, *others], tokenizer, room, together=True).examples) == 3
     unknown = encode_questions([Question("q", "what", passage, (), "")], tokenizer, room, together=True)
     assert unknown.targets is None and unknown.examples[0].label is None
+
+
+def test_questions_that_were_cut_are_told(
+    tune: Tune, written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each once, whatever number of passages and windows show it."""
+    monkeypatch.setattr("albertine.inference.reading.Reading", partial(Reading, question=4))
+    predictor = Predictor(changed(written, tmp_path / "m", reads=True))
+    long, passages = "what was the old man said to be", ["the old man and the good house " * 4, "a man"]
+    predictor.read("what", passages)
+    assert predictor.cut == 0
+    predictor.read(long, passages)
+    assert predictor.cut == 1
+    rows = [{"context": passages[0], "question": question} for question in ("what", long, long)]
+    list(predictor.predict(rows))
+    assert predictor.cut == 3
+    monkeypatch.undo()
+    long_ones = {"dev": squad(tmp_path / "long.json", 5, 3, question="old " * 70), "max_length": 96}
+    data = read_data(tune(task={**reading(tmp_path), **long_ones}).task, predictor.tokenizer)
+    assert data.notes == ("train: 240 examples", "dev: 5 examples, 5 with a question cut to 64 tokens")
 
 
 def test_whether_every_question_gets_an_answer_is_learned_from_the_file(tune: Tune, tmp_path: Path) -> None:

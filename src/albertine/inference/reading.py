@@ -36,12 +36,14 @@ class ReadPassage:
 
     Attributes:
         spans: its tokens. windows: the parts of it that are shown. sources: the rows that show them.
+        cut: whether the question lost tokens.
     """
 
     text: str
     spans: Spans
     windows: tuple[Window, ...]
     sources: tuple[list[int], ...]
+    cut: bool
 
     @classmethod
     def of(
@@ -58,7 +60,8 @@ class ReadPassage:
         asked = question[: reading.question]
         windows = windows_of(len(asked), len(spans.ids), reading)
         parts = (spans.ids[w.first : w.first + w.size] for w in windows)
-        return cls(text, spans, tuple(windows), tuple(tokenizer.layout(part, asked)[0] for part in parts))
+        sources = tuple(tokenizer.layout(part, asked)[0] for part in parts)
+        return cls(text, spans, tuple(windows), sources, len(asked) < len(question))
 
 
 class Runs:
@@ -91,6 +94,11 @@ class Inquiry:
     @cached_property
     def runs(self) -> Runs:
         return Runs([passage.spans.ids for passage in self.passages])
+
+    @property
+    def cut(self) -> bool:
+        """Whether the question lost tokens."""
+        return any(passage.cut for passage in self.passages)
 
     @property
     def sources(self) -> list[list[int]]:

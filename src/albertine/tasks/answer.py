@@ -7,7 +7,7 @@ that does not show the answer points to [CLS].
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -86,7 +86,8 @@ def encode(examples: Sequence[Question], tokenizer: Tokenizer, reading: Reading)
         asked.append(AskedQuestion(example, passage, windows, cut, tokenizer.cls_last))
         if example.answers is not None:
             targets.append(_targets(asked[-1], [len(ids) for ids, _ in laid_out]))
-    return rows.encoded(asked, targets if len(targets) == len(asked) else None)
+    data = rows.encoded(asked, targets if len(targets) == len(asked) else None)
+    return replace(data, cut_questions=sum(one.cut for one in asked))
 
 
 def _targets(asked: AskedQuestion, lengths: Sequence[int]) -> NDArray[np.int64]:

@@ -63,6 +63,7 @@ class Encoded:
         targets: of every example an array that others are appended to, or None where a label is missing.
         together: a batch of them is one micro-batch, however long, because its examples are compared.
         prefix: of every row how many tokens are its source, where the rest is read causally; else None.
+        cut_questions: how many questions to passages lost tokens, which no row by itself tells.
     """
 
     examples: tuple[Any, ...]
@@ -73,6 +74,7 @@ class Encoded:
     truncated: int
     together: bool = field(default=False, kw_only=True)
     prefix: tuple[int, ...] | None = field(default=None, kw_only=True)
+    cut_questions: int = field(default=0, kw_only=True)
 
     @property
     def asked(self) -> list[Any]:

@@ -128,7 +128,8 @@ def encode_questions(
         prefix += map(len, inquiry.sources)
         targets.append(np.concatenate([target for _, target in made]))
         asked.append(inquiry)
-    return replace(rows.encoded(asked, targets if known else None), prefix=tuple(prefix))
+    data, cut = rows.encoded(asked, targets if known else None), sum(one.cut for one in asked)
+    return replace(data, prefix=tuple(prefix), cut_questions=cut)
 
 
 def _shown(window: Window, spans: Spans, answers: Sequence[tuple[str, int]]) -> list[int]:

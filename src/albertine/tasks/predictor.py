@@ -174,7 +174,7 @@ class Predictor:
     def said(self, examples: Sequence[Any]) -> tuple[Any, Encoded]:
         """What the model says of examples of its family, at least one, and how it saw them."""
         data = self.family.encode(examples, self.tokenizer)
-        self.cut += data.truncated
+        self.cut += data.truncated + data.cut_questions
         with self._computing():
             return self.family.predict(self.tuned, data), data
 
@@ -482,8 +482,8 @@ class Predictor:
         ids, room = self.tokenizer.encode(text_of(question, "question")), family.room.source
         spans = self.tokenizer.encode_spans
         inquiry = Inquiry(tuple(ReadPassage.of(self.tokenizer, ids, t, spans(t), room) for t in texts))
-        how = search or family.search
-        always = family.always if always is None else always
+        self.cut += inquiry.cut
+        how, always = search or family.search, family.always if always is None else always
         return read(model, self.tokenizer, [inquiry], how, extract=extract, always=always)[0]
 
 

@@ -230,8 +230,7 @@ class AnswersTask(TaskChoice):
         return learnable(examples) if split == "train" else examples
 
     def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
-        cut = sum(asked.cut for asked in encoded.examples)
-        yield cut, f"with a question cut to {self.answer.question} tokens"
+        yield encoded.cut_questions, f"with a question cut to {self.answer.question} tokens"
         if split == "train":
             yield (
                 len(read) - len(self.kept(split, read)),

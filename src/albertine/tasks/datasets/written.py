@@ -14,6 +14,7 @@ from pydantic import Field
 
 from albertine.errors import DataError
 from albertine.inference.search import Search
+from albertine.inference.windows import Reading
 from albertine.tasks.answer import Question
 from albertine.tasks.choice import Examples, Known, TaskChoice
 from albertine.tasks.datasets.answer import flat_columns, in_squads_form, questions_in
@@ -158,13 +159,14 @@ class ReadingTask(WritingTask):
         return Read(tokenizer, *self.lengths, always=always, metrics=self.metrics)
 
     def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
+        yield encoded.cut_questions, f"with a question cut to {Reading().question} tokens"
         if split != "train" or encoded.targets is None:
-            return []
+            return
         lengths = zip(encoded.targets, encoded.examples, strict=True)
         silent = sum(len(target) == len(example.sources) for target, example in lengths)
         if silent == len(encoded.examples):
             raise DataError("has no answer that stands in its passage", where=kept[0].where)
-        return [(silent, "without an answer in their passage, which learn to say nothing")]
+        yield silent, "without an answer in their passage, which learn to say nothing"
 
 
 FAMILY = Known("generate", "generate texts", of_folder, (TextsTask, ReadingTask))
