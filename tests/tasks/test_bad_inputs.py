@@ -226,7 +226,7 @@ PAIRS = [
 @pytest.mark.parametrize(("name", "folder", "dev", "test"), PAIRS, ids=[row[0] for row in PAIRS])
 def test_pairs_without_a_header_line(shared_data: Path, name: str, folder: str, dev: int, test: int) -> None:
     dataset = named(name)
-    found = kept(dataset, read(dataset, shared_data / folder, "dev"))
+    found = kept(read(dataset, shared_data / folder, "dev"))
     assert len(found) == dev and {e.label for e in found} == {"0", "1"}
     assert found[0].where.endswith(":1") and all(e.pair for e in found)
     assert len(list(read(dataset, shared_data / folder, "test"))) == test

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -768,6 +769,44 @@ def test_classes_with_a_point_are_those_of_the_rows(tokenizer: Tokenizer, tmp_pa
     assert data.family.labels == ("-1", "0", "1") and data.family.gold(data.dev) == ["0", "1", "-1"]
     both = replace(known, labels=("-1", "0", "1", "1.0"))  # told apart by nothing else
     assert read_data(own, tokenizer, known=both).family.labels == both.labels
+
+
+def test_rows_of_labels_that_are_left_out_are_dropped_by_every_kind_that_has_labels(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """Before their value is read: what is left out is often no score at all."""
+
+    def found(kind: str, cells: Sequence[Any], left_out: str, more: str = "") -> list[Any]:
+        rows = [{"text": "a", "other": "b", "label": cell} for cell in cells]
+        (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (tmp_path / "set.yaml").write_text(
+            f"kind: {kind}\nfiles: {{train: a.jsonl, dev: a.jsonl}}\nleft_out: {left_out}\n"
+            f"columns: {{pair: other}}\n{more}"
+        )
+        task = {"kind": "similarity"} if "scores" in more else {}
+        data = read(tokenizer, dataset=tmp_path / "set.yaml", **task)
+        dropped = len(cells) - len(data.train.examples)
+        assert dropped and ("scores" in more or f", {dropped} left out, as its authors do" in data.notes[0])
+        return [one.label for one in data.train.examples]
+
+    assert found("score", [1, "-", 2.5, -1, " -1.0"], "['-', -1]") == [1, 2.5]
+    several = ["a", "?", "a,b", "b,?", ["b"], ["a", "?"], [], "x,y"]
+    expected = [{"a"}, {"a", "b"}, {"b"}, set()]
+    assert found("multi", several, "['?', 'x,y']") == expected
+    assert found("single", ["yes", True, "no", " - "], "['-', 'true']") == ["yes", "no"]
+    assert found("single", [0, 1, -1.0, "-1"], "[-1]", "scores: [0, 1]") == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "kind", ["answers", "reading", "generation", "entities", "relations", "choice"], ids=str
+)
+def test_labels_to_leave_out_are_refused_where_there_are_none(tmp_path: Path, kind: str) -> None:
+    files = f"kind: {kind}\nfiles: {{train: a.jsonl, dev: a.jsonl}}\n"
+    (tmp_path / "set.yaml").write_text(files)
+    assert settings_of({"dataset": tmp_path / "set.yaml"}).kind == kind
+    (tmp_path / "set.yaml").write_text(files + "left_out: ['-']\n")
+    with pytest.raises(SettingsError, match=f"left_out drops rows by.*task.kind={kind} has neither; leave it"):
+        settings_of({"dataset": tmp_path / "set.yaml"})
 
 
 def test_a_message_lists_a_few_of_many_classes(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_real_files_have_their_official_counts(
 ) -> None:
     dataset = named(name)
     for split, count in counts.items():
-        found = kept(dataset, read(dataset, shared_data / folder, split))
+        found = kept(read(dataset, shared_data / folder, split))
         assert len(found) == count, split
         labelled = dataset.columns_of(split).label is not None and (name, split) not in UNLABELLED
         assert all((e.label is not None) == labelled for e in found)
@@ -58,7 +58,7 @@ def test_real_files_have_their_official_counts(
 def test_rows_that_the_authors_drop_are_counted(shared_data: Path) -> None:
     dataset = named("ocnli-10k")
     train = list(read(dataset, shared_data / "ocnli", "train"))
-    assert len(train) - len(kept(dataset, train)) == 15
+    assert len(train) - len(kept(train)) == 15
 
 
 def test_classes_of_tnews(shared_data: Path) -> None:
@@ -154,7 +154,7 @@ def test_glue_files_that_are_not_at_hand_by_their_documented_headers(tmp_path: P
     dataset = named("qqp")
     found = list(read(dataset, tmp_path, "train"))
     assert len(found) == 3 and found[1].where.endswith("train.tsv:3")
-    assert [(e.name, e.text, e.pair, e.label) for e in kept(dataset, found)] == [
+    assert [(e.name, e.text, e.pair, e.label) for e in kept(found)] == [
         ("1", "A?", "B?", "1"),
         ("7", "C?", '"D?', "0"),
     ]
@@ -166,7 +166,7 @@ def test_glue_files_that_are_not_at_hand_by_their_documented_headers(tmp_path: P
         (tmp_path / name).write_text(text)
     for task in ("mnli", "mnli-mm"):
         for split in ("train", "dev"):
-            (only,) = kept(named(task), read(named(task), tmp_path, split))
+            (only,) = kept(read(named(task), tmp_path, split))
             assert (only.text, only.pair, only.label) == ("A man.", "A cat.", "neutral")
     (tmp_path / "train.tsv").write_text("index\tquestion\tsentence\tlabel\n0\tWho?\tHe.\tnot_entailment\n")
     (only,) = read(named("qnli"), tmp_path, "train")

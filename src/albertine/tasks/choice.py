@@ -49,6 +49,7 @@ class TaskChoice(Settings):
         further: what else can judge it. readers: of files that have a form of their own.
         labelled: every row of a training and a dev file must tell its answer.
         paired: a second text, or a question, may stand beside the first.
+        drops: rows of the labels that a data set leaves out are dropped.
     """
 
     usual: ClassVar[tuple[str, ...]] = ()
@@ -56,6 +57,7 @@ class TaskChoice(Settings):
     readers: ClassVar[tuple[str, ...]] = ()
     labelled: ClassVar[bool] = True
     paired: ClassVar[bool] = True
+    drops: ClassVar[bool] = False
     kind: str = Field(description="what is asked: one of the kinds of docs/tasks.md")
     dataset: Annotated[str | Path | None, BeforeValidator(named_or_file)] = Field(
         None,
@@ -169,6 +171,15 @@ class TaskChoice(Settings):
         if not self.paired and self.data.columns.pair is not None:
             name = "task.pair" if self.dataset is None else "columns.pair"
             raise ValueError(f"task.kind={self.kind} asks about one text; leave {name} out")
+        return self
+
+    @model_validator(mode="after")
+    def _droppable(self) -> TaskChoice:
+        if not self.drops and self.data.left_out:
+            raise ValueError(
+                f"left_out drops rows by their class or score, and task.kind={self.kind} has neither; leave it "
+                "out, and such rows out of the files"
+            )
         return self
 
     def load(self, tokenizer: Tokenizer, known: Family | None = None) -> Data:

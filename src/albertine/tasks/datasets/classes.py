@@ -25,6 +25,7 @@ from albertine.tasks.sources import Lost, all_rows, check_known
 from albertine.text.tokenizer import Tokenizer
 
 BROKEN = "(a row of another number of fields)"
+LEFT_OUT = "(a label of `left_out`)"
 _WHOLE, _NUMBER = re.compile(r"-?\d+\.0+"), re.compile(r"-?\d{1,18}")
 _PLACE = re.compile(r":\d+$|, row \d+$|\[\d+\]$")
 
@@ -47,9 +48,9 @@ def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Example]:
         yield Example(row.named(columns.id), text, pair, label, row.where)
 
 
-def kept(dataset: Dataset, examples: Iterable[Example]) -> list[Example]:
+def kept(examples: Iterable[Example]) -> list[Example]:
     """The examples but for those that the authors of the data set drop."""
-    return [e for e in examples if e.label not in (BROKEN, *map(_without_point, dataset.left_out))]
+    return [e for e in examples if e.label not in (BROKEN, LEFT_OUT)]
 
 
 def _label(
@@ -58,6 +59,8 @@ def _label(
     if column is None or (untold and column not in row.fields):
         return None
     value = row.get(column)
+    if is_left_out(dataset, value):
+        return LEFT_OUT
     if dataset.kind == "multi" and value is not None:
         parts = value if isinstance(value, list) else class_name(row, column, value).split(dataset.separator)
         names = (class_name(row, column, part) for part in parts)
@@ -76,11 +79,24 @@ def class_name(row: Row, column: str, value: Any) -> str:
     Raises:
         DataError: the value is neither text nor a number nor true nor false.
     """
-    if isinstance(value, bool):
-        return str(value).lower()
     if not isinstance(value, str | int | float):
         raise DataError(f"`{column}` is {kind_of_value(value)}, not the name of a class", where=row.where)
-    return _without_point(str(value).strip())
+    return _as_name(value)
+
+
+def is_left_out(dataset: Dataset, value: Any) -> bool:
+    """Whether what stands in the column of the label, or of several classes there one, says that the row is
+    to be dropped."""
+    if not dataset.left_out or value is None:
+        return False
+    parts = value if isinstance(value, list) else [value]
+    if dataset.kind == "multi" and isinstance(value, str):
+        parts = [value, *value.split(dataset.separator)]
+    return not {*map(_as_name, parts)}.isdisjoint(map(_without_point, dataset.left_out))
+
+
+def _as_name(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else _without_point(str(value).strip())
 
 
 def _without_point(name: str) -> str:
@@ -124,10 +140,11 @@ def class_names(example: Example) -> frozenset[str]:
 class LabelledTask(PooledTask):
     """What kinds of classes and scores share."""
 
+    drops = True
     read: ClassVar = staticmethod(read)
 
     def kept(self, split: str, examples: Examples) -> Examples:
-        return kept(self.data, examples)
+        return kept(examples)
 
     def family(self, splits: dict[str, list[Any]], tokenizer: Tokenizer, known: Family | None) -> Family:
         dataset, kind = self.data, cast(Kind, self.kind)

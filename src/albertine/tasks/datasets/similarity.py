@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 from albertine.errors import DataError
 from albertine.settings import Settings
 from albertine.tasks.choice import Examples, Known, TaskChoice
+from albertine.tasks.datasets.classes import is_left_out
 from albertine.tasks.embed import Embed, Likeness, Objective, VectorPooling, of_folder
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family
@@ -46,7 +47,7 @@ def read(dataset: Dataset, folder: Path, split: Split, *, alone: bool = False) -
         lacks = pair is None or pair not in row.fields
         second = first if alone and learned and lacks else row.text(pair or "")
         told = row.told(label) is not None
-        left_out = told and row.text(label) in dataset.left_out
+        left_out = told and is_left_out(dataset, row.get(label))
         scale = dataset.scores or UNIT
         score = _score(row.text(label).strip(), label, scale, row.where) if told and not left_out else None
         third = row.text(negative) if negative is not None and row.get(negative) is not None else ""
@@ -168,6 +169,7 @@ class VectorsTask(TaskChoice):
     kind: Literal["similarity"]
     usual = ("spearman", "pearson")
     labelled = False
+    drops = True
     read: ClassVar = staticmethod(read)
 
     similarity: SimilarityChoice = SimilarityChoice()
