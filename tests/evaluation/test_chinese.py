@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from albertine.evaluation.answers import ANSWER_METRICS, Decided
-from albertine.evaluation.chinese import CMRC, DUREADER, MLQA, MatchRules, longest_run, score
+from albertine.evaluation.chinese import CMRC, DUREADER, MLQA, longest_run, score
+from albertine.evaluation.matching import MatchRules
 from albertine.evaluation.treebank import words
 from albertine.tasks.datasets.answer import squad_file
 from albertine.tasks.registry import named
@@ -139,6 +140,22 @@ def test_the_same_by_name() -> None:
     gold = [["cat"], [], ["owl"]]
     assert ANSWER_METRICS["squad2_f1"](gold, decided) == pytest.approx(2 / 3)
     assert ANSWER_METRICS["squad2_best_f1"](gold, decided) == 1  # at a threshold between 0.4 and 0.9
+
+
+def test_answers_that_may_not_be_there_are_compared_by_the_rules_that_are_named() -> None:
+    """As SQuAD v2.0 counts them: where nothing is left of both, they agree."""
+    gold = [["北京大学"], [], ["《上海》"], ["。"]]
+    said = [Decided(text, 0.1, text) for text in ("北京", "", "上海", "，")]
+    for rules in ("cmrc", "dureader", "mlqa"):
+        by = f"squad2_by_{rules}"
+        assert ANSWER_METRICS[f"{by}_f1"](gold, said) == pytest.approx((2 / 3 + 3) / 4)
+        assert ANSWER_METRICS[f"{by}_best_f1"](gold, said) == pytest.approx((2 / 3 + 3) / 4)
+        assert (
+            ANSWER_METRICS[f"{by}_exact"](gold, said)
+            == ANSWER_METRICS[f"{by}_best_exact"](gold, said)
+            == 0.75
+        )
+    assert ANSWER_METRICS["squad2_f1"](gold, said) == 0.25
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from albertine.errors import DataError, ModelError, SettingsError
+from albertine.evaluation.metrics import score
 from albertine.inference.spans import LikelySpans
 from albertine.inference.windows import Reading
 from albertine.settings import read_yaml
@@ -21,6 +22,7 @@ from albertine.tasks.data import read_data
 from albertine.tasks.datasets.answer import read, squad_file
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.finetune import finetune
+from albertine.tasks.joint import AnswerOrNot
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.registry import known, named
 from albertine.tasks.settings import FinetuneSettings
@@ -227,6 +229,30 @@ def test_a_run_learns_that_there_is_no_answer(tune: Tune, tmp_path: Path, albert
     tree = json.loads(albertine("predict", "answer", result.folder / "best", "what", passage, "--json").out)
     assert tree["answer"] == "good" and passage[tree["begin"] : tree["end"]] == "good"
     assert 0 < tree["probability"] <= 1 and tree["no_answer"] <= threshold
+
+
+def test_the_rules_of_scoring_hold_where_there_may_be_no_answer(tune: Tune, tmp_path: Path) -> None:
+    """For the scores, which pick the model, and for the threshold: CMRC's do without 《》."""
+    passages = [{"context": "《good》 man", "qas": []}, {"context": "the old man", "qas": []}] * 2
+    asked = [
+        {"id": str(i), "question": "what", "answers": [] if i % 2 else [{"text": "good", "answer_start": 1}]}
+        for i in range(4)
+    ]
+    tree = [
+        {**one, "qas": [{**q, "is_impossible": not q["answers"]}]}
+        for one, q in zip(passages, asked, strict=True)
+    ]
+    (path := tmp_path / "a.json").write_text(json.dumps({"data": [{"paragraphs": tree}]}))
+    said = [LikelySpans({(0, 6): 1.0}, 0.2), LikelySpans({(0, 3): 1.0}, 0.6)] * 2
+    for rules, threshold, right in (("cmrc", 0.2, 1.0), ("squad", 0.0, 0.5)):
+        own = {"train": path, "dev": path, "kind": "answers", "answer": {"no_answer": True, "rules": rules}}
+        data = read_data(tune(task=own).task, load_tokenizer(tune().encoder.folder))
+        assert isinstance(data.family, AnswerOrNot) and data.dev is not None
+        data.family.settle(said, data.dev)
+        assert data.family.threshold == threshold
+        judged = score(data.family.gold(data.dev), data.family.answers(said, data.dev), data.family.metrics)
+        assert set(judged.values()) == {right}
+        assert next(iter(judged)) == ("squad2_best_f1" if rules == "squad" else "squad2_by_cmrc_best_f1")
 
 
 def test_the_last_model_has_a_threshold_even_if_its_run_was_resumed_at_the_end(

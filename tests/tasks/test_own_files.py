@@ -805,7 +805,7 @@ def test_labels_to_leave_out_are_refused_where_there_are_none(tmp_path: Path, ki
     (tmp_path / "set.yaml").write_text(files)
     assert settings_of({"dataset": tmp_path / "set.yaml"}).kind == kind
     (tmp_path / "set.yaml").write_text(files + "left_out: ['-']\n")
-    with pytest.raises(SettingsError, match=f"left_out drops rows by.*task.kind={kind} has neither; leave it"):
+    with pytest.raises(SettingsError, match=f"left_out drops.*task.kind={kind} has neither; leave it out"):
         settings_of({"dataset": tmp_path / "set.yaml"})
 
 

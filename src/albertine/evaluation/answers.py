@@ -6,12 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from albertine.evaluation import chinese
-from albertine.evaluation.chinese import CMRC, DUREADER, MLQA, MatchRules
+from albertine.evaluation.chinese import CMRC, DUREADER, MLQA
+from albertine.evaluation.matching import MatchRules
 from albertine.evaluation.script import OneScore, Script
-from albertine.evaluation.squad import score_v1, score_v2
+from albertine.evaluation.squad import SQUAD, score_v1, score_v2
 
 Gold = Sequence[Sequence[str]]
 T = TypeVar("T")
+
+RULES: Mapping[str, MatchRules] = {"squad": SQUAD, "cmrc": CMRC, "dureader": DUREADER, "mlqa": MLQA}
+"""By which answers are compared, by name."""
+OR_NONE = ("best_f1", "best_exact", "f1", "exact")
+"""The scores of answers that may not be there."""
 
 
 class Decided(NamedTuple):
@@ -27,13 +33,23 @@ class Decided(NamedTuple):
     text: str
 
 
-def squad2(gold: Gold, predicted: Sequence[Decided]) -> dict[str, float]:
+def squad2(gold: Gold, predicted: Sequence[Decided], rules: str = "squad") -> dict[str, float]:
     """All scores of SQuAD v2.0, per cent: `exact`, `f1` and their groups of what is said in the end, and what
-    the best thresholds would give of the best spans (`best_f1`, `best_f1_threshold`, the same of `exact`)."""
+    the best thresholds would give of the best spans (`best_f1`, `best_f1_threshold`, the same of `exact`).
+
+    Args:
+        rules: by which answers are compared, one of `RULES`.
+    """
     rights = _named(gold, len(predicted))
-    said = score_v2(rights, _named([p.text for p in predicted]))
-    best = score_v2(rights, _named([p.best for p in predicted]), _named([p.no_answer for p in predicted]))
+    none, by = _named([p.no_answer for p in predicted]), RULES[rules]
+    said = score_v2(rights, _named([p.text for p in predicted]), rules=by)
+    best = score_v2(rights, _named([p.best for p in predicted]), none, rules=by)
     return said | {name: value for name, value in best.items() if name.startswith("best_")}
+
+
+def or_none(rules: str) -> str:
+    """What the scores of SQuAD v2.0 begin with, by some rules."""
+    return "squad2" if rules == "squad" else f"squad2_by_{rules}"
 
 
 def _named(values: Sequence[T], wanted: int | None = None) -> dict[str, T]:
@@ -46,8 +62,8 @@ def _squad(gold: Gold, said: Sequence[str]) -> dict[str, float]:
     return _shares(score_v1(_named(gold, len(said)), _named(said)))
 
 
-def _squad2(gold: Gold, said: Sequence[Decided]) -> dict[str, float]:
-    return _shares(squad2(gold, said))
+def _squad2(rules: str) -> Script:
+    return lambda gold, said: _shares(squad2(gold, said, rules))
 
 
 def _chinese(rules: MatchRules) -> Script:
@@ -60,7 +76,7 @@ def _shares(scores: Mapping[str, float]) -> dict[str, float]:
 
 _SCRIPTS: Mapping[str, tuple[Script, tuple[str, ...]]] = {
     "squad": (_squad, ("f1", "exact")),
-    "squad2": (_squad2, ("best_f1", "best_exact", "f1", "exact")),
+    **{or_none(rules): (_squad2(rules), OR_NONE) for rules in RULES},
     "cmrc": (_chinese(CMRC), ("average", "f1", "exact")),
     "dureader": (_chinese(DUREADER), ("f1", "exact")),
     "mlqa": (_chinese(MLQA), ("f1", "exact")),

@@ -20,11 +20,10 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
+from albertine.evaluation.matching import MatchRules, common
 from albertine.evaluation.treebank import words
 
 # The list of the script has the two-character string …… too, which no character equals: the ellipsis stays.
@@ -35,30 +34,6 @@ _BERT_HAN = re.compile(
     "([=\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f"
     "\U0002b820-\U0002ceaf\uf900-\ufaff\U0002f800-\U0002fa1f])"
 )
-
-
-@dataclass(frozen=True)
-class MatchRules:
-    """How two answers are compared.
-
-    Attributes:
-        plain: a text as exact match compares it. tokens: the tokens of a text that `plain` gave.
-        agreement: how many tokens two texts have in common.
-    """
-
-    plain: Callable[[str], str]
-    tokens: Callable[[str], Sequence[str]]
-    agreement: Callable[[Sequence[str], Sequence[str]], int]
-
-    def exact(self, gold: str, answer: str) -> float:
-        """1 if the two are the same, else 0."""
-        return float(self.plain(gold) == self.plain(answer))
-
-    def f1(self, gold: str, answer: str) -> float:
-        """F1 of the tokens; 0 where they have none in common."""
-        ours, theirs = (self.tokens(self.plain(text)) for text in (answer, gold))
-        same = self.agreement(ours, theirs)
-        return 2 * same / (len(ours) + len(theirs)) if same else 0.0
 
 
 def score(
@@ -92,10 +67,6 @@ def longest_run(a: Sequence[str], b: Sequence[str]) -> int:
     return least
 
 
-def _common(a: Sequence[str], b: Sequence[str]) -> int:
-    return sum((Counter(a) & Counter(b)).values())
-
-
 def _cmrc_tokens(plain: str) -> list[str]:
     parts = _HAN.split(plain)  # every second part is a character
     return [word for i, part in enumerate(parts) if part for word in ((part,) if i % 2 else words(part))]
@@ -117,4 +88,4 @@ DUREADER = MatchRules(
     lambda plain: [part for part in _BERT_HAN.split(plain) if part],
     longest_run,
 )
-MLQA = MatchRules(_mlqa_plain, str.split, _common)
+MLQA = MatchRules(_mlqa_plain, str.split, common)

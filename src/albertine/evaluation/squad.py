@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 import string
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+
+from albertine.evaluation.matching import MatchRules, common
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -22,25 +23,7 @@ def normalize(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def exact(gold: str, answer: str) -> float:
-    """1 if the two are the same after normalisation, else 0."""
-    return float(normalize(gold) == normalize(answer))
-
-
-def f1(gold: str, answer: str, *, empty_counts: bool) -> float:
-    """F1 of the bags of words.
-
-    Args:
-        empty_counts: two answers without words agree (v2.0); in v1.1 they score 0.
-    """
-    ours, theirs = normalize(answer).split(), normalize(gold).split()
-    if empty_counts and not (ours and theirs):
-        return float(ours == theirs)
-    same = sum((Counter(ours) & Counter(theirs)).values())
-    if not same:
-        return 0.0
-    precision, recall = same / len(ours), same / len(theirs)
-    return 2 * precision * recall / (precision + recall)
+SQUAD = MatchRules(normalize, str.split, common)
 
 
 def score_v1(gold: Mapping[str, Sequence[str]], answers: Mapping[str, str]) -> dict[str, float]:
@@ -54,8 +37,8 @@ def score_v1(gold: Mapping[str, Sequence[str]], answers: Mapping[str, str]) -> d
     total = {"exact": 0.0, "f1": 0.0}
     for name, rights in gold.items():
         if name in answers:
-            total["exact"] += max(exact(right, answers[name]) for right in rights)
-            total["f1"] += max(f1(right, answers[name], empty_counts=False) for right in rights)
+            total["exact"] += max(SQUAD.exact(right, answers[name]) for right in rights)
+            total["f1"] += max(SQUAD.f1(right, answers[name]) for right in rights)
     return {metric: 100 * value / len(gold) for metric, value in total.items()}
 
 
@@ -64,6 +47,7 @@ def score_v2(
     answers: Mapping[str, str],
     no_answer: Mapping[str, float] | None = None,
     threshold: float = 1.0,
+    rules: MatchRules = SQUAD,
 ) -> dict[str, float]:
     """Scores of v2.0: `exact`, `f1`, the same of questions with (`has_answer_…`) and without an answer
     (`no_answer_…`), and with `no_answer` the best thresholds and what they would give.
@@ -73,13 +57,16 @@ def score_v2(
             answered is left out of the scores.
         no_answer: how sure the model is that there is no answer, by id; above `threshold` the answer counts
             as empty.
+        rules: by which answers are compared; other ones than SQuAD's are for other languages.
     """
-    rights = {name: [a for a in texts if normalize(a)] or [""] for name, texts in gold.items()}
+    rights = {name: [a for a in texts if rules.plain(a)] or [""] for name, texts in gold.items()}
     there = {name: bool(texts) for name, texts in gold.items()}  # as the file says, before normalisation
     raw = {
-        "exact": {n: max(exact(r, answers[n]) for r in rights[n]) for n in rights if n in answers},
+        "exact": {n: max(rules.exact(r, answers[n]) for r in rights[n]) for n in rights if n in answers},
         "f1": {
-            n: max(f1(r, answers[n], empty_counts=True) for r in rights[n]) for n in rights if n in answers
+            n: max(rules.f1(r, answers[n], empty_counts=True) for r in rights[n])
+            for n in rights
+            if n in answers
         },
     }
     if not raw["exact"]:

@@ -177,8 +177,8 @@ class TaskChoice(Settings):
     def _droppable(self) -> TaskChoice:
         if not self.drops and self.data.left_out:
             raise ValueError(
-                f"left_out drops rows by their class or score, and task.kind={self.kind} has neither; leave it "
-                "out, and such rows out of the files"
+                f"left_out drops rows by their class or score, and task.kind={self.kind} has neither; leave "
+                "it out, and such rows out of the files"
             )
         return self
 

@@ -440,7 +440,7 @@ def _fingerprint(
         "embedding_rate": (embedding_rate(settings.training, model), 1.0),
         "whiten": (_whitens(settings, model), False),
         "teacher": (_told_of(teacher, settings), None),
-        "judged": (data.family.metrics[0] == "entity_macro_f1", False),
+        "judged": (data.family.metrics[0].startswith(("entity_macro_f1", "squad2_by_")), False),
     }
     words = model.base.encoder.embeddings.word.weight
     weights = sorted(model_tensors(model.base).items())

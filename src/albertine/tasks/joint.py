@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from albertine.evaluation.answers import Decided, squad2
+from albertine.evaluation.answers import OR_NONE, Decided, or_none, squad2
 from albertine.inference.spans import LikelySpans, SpanTable, by_beam
 from albertine.inference.windows import Reading
 from albertine.interop.heads import is_joint, joint_architecture
@@ -28,17 +28,24 @@ FOREIGN_WINDOW = 384
 """Tokens of a window where a folder does not say: what most models that answer were tuned with."""
 
 
+def scores(rules: str) -> tuple[str, ...]:
+    """The metrics by some rules; the first picks the best model."""
+    return tuple(f"{or_none(rules)}_{name}" for name in OR_NONE)
+
+
 @dataclass
 class AnswerOrNot(FromPassages):
     """The family of answers that may not be there.
 
     Attributes:
+        metrics: as `scores` names them. rules: how answers are compared, one of `evaluation.answers.RULES`.
         threshold: above this probability that there is no answer none is given; `settle` finds it.
     """
 
-    metrics: tuple[str, ...] = ("squad2_best_f1", "squad2_best_exact", "squad2_f1", "squad2_exact")
+    metrics: tuple[str, ...] = scores("squad")
     no_answer: ClassVar[bool] = True
     reading: Reading = field(default_factory=Reading)
+    rules: str = "squad"
     threshold: float = 0.5
     labels: tuple[str, ...] = ()
 
@@ -70,8 +77,9 @@ class AnswerOrNot(FromPassages):
         )
 
     def settle(self, said: list[LikelySpans], data: Encoded) -> None:
-        """Take the threshold that gives the best F1, by SQuAD's script."""
-        self.threshold = squad2(self.gold(data), self.answers(said, data))["best_f1_threshold"]
+        """Take the threshold that gives the best F1, as SQuAD's script looks for it."""
+        found = squad2(self.gold(data), self.answers(said, data), self.rules)
+        self.threshold = found["best_f1_threshold"]
 
     def recall(self, told: Mapping[str, Any]) -> None:
         """Take the threshold that a folder tells."""

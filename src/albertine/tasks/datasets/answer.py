@@ -21,7 +21,7 @@ from albertine.tasks.answer import Answer, Question, windows_to_learn
 from albertine.tasks.choice import Examples, Known, OwnForm, TaskChoice
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family, Fields
-from albertine.tasks.joint import AnswerOrNot, of_folder
+from albertine.tasks.joint import AnswerOrNot, of_folder, scores
 from albertine.tasks.readers.files import File, whole_json
 from albertine.tasks.readers.table import Row, first_fields
 from albertine.tasks.readers.values import text_in
@@ -223,7 +223,7 @@ class AnswersTask(TaskChoice):
         check_told(splits.get("test", ()), flat_columns(dataset, "test").label or "", test=True)
         reading = Reading(self.max_length, own.stride, own.question, own.longest, own.n_best)
         if dataset.no_answer:
-            return AnswerOrNot(reading=reading)
+            return AnswerOrNot(scores(dataset.rules), reading, dataset.rules)
         return Answer(SCORES[dataset.rules], reading)
 
     def kept(self, split: str, examples: Examples) -> Examples:
