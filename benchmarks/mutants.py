@@ -4868,8 +4868,8 @@ MANY_WAYS = (
     ),
     M(
         "tasks/datasets/classes.py",
-        "*map(_without_point, dataset.left_out)",
-        "*dataset.left_out",
+        "isdisjoint(map(_without_point, dataset.left_out))",
+        "isdisjoint(dataset.left_out)",
         "tests/tasks/test_own_files.py -k with_a_point",
     ),
 )
@@ -5261,6 +5261,75 @@ ATTENDED = (
     ),
 )
 
+ASKED = (
+    M(
+        "tasks/joint.py",
+        "self.answers(said, data), self.rules)",
+        "self.answers(said, data))",
+        "tests/tasks/test_answer.py -k rules_of_scoring",
+    ),
+    M(
+        "evaluation/answers.py",
+        "_shares(squad2(gold, said, rules))",
+        "_shares(squad2(gold, said))",
+        "tests/evaluation/test_chinese.py -k rules_that_are_named",
+    ),
+    M(
+        "tasks/datasets/answer.py",
+        "AnswerOrNot(scores(dataset.rules), reading, dataset.rules)",
+        "AnswerOrNot(reading=reading)",
+        "tests/tasks/test_answer.py -k rules_of_scoring",
+    ),
+    M(
+        "tasks/datasets/classes.py",
+        "    if is_left_out(dataset, value):\n        return LEFT_OUT\n",
+        "",
+        "tests/tasks/test_own_files.py -k left_out",
+    ),
+    M(
+        "tasks/datasets/classes.py",
+        "parts = [value, *value.split(dataset.separator)]",
+        "parts = value.split(dataset.separator)",
+        "tests/tasks/test_own_files.py -k left_out",
+    ),
+    M(
+        "tasks/datasets/similarity.py",
+        "is_left_out(dataset, row.get(label))",
+        "row.text(label) in dataset.left_out",
+        "tests/tasks/test_own_files.py -k left_out",
+    ),
+    M(
+        "tasks/choice.py",
+        "if not self.drops and self.data.left_out:",
+        "if False:",
+        "tests/tasks/test_own_files.py -k leave_out",
+    ),
+    M(
+        "tasks/answer.py",
+        "replace(data, cut_questions=sum(one.cut for one in asked))",
+        "data",
+        "tests/tasks/test_answer.py -k were_cut",
+    ),
+    M(
+        "tasks/generate.py",
+        "prefix=tuple(prefix), cut_questions=cut)",
+        "prefix=tuple(prefix))",
+        "tests/tasks/test_generate.py -k were_cut",
+    ),
+    M(
+        "tasks/predictor.py",
+        "        self.cut += inquiry.cut\n",
+        "",
+        "tests/tasks/test_generate.py -k were_cut",
+    ),
+    M(
+        "tasks/judge.py",
+        'for split in ("train", *SPLITS):',
+        "for split in SPLITS:",
+        "tests/tasks/test_api.py -k same_share",
+    ),
+)
+
 MUTANTS = (
     *TASKS,
     *INFERENCE,
@@ -5286,6 +5355,7 @@ MUTANTS = (
     *WORKERS,
     *READERS,
     *ATTENDED,
+    *ASKED,
 )
 
 
