@@ -5263,6 +5263,12 @@ ATTENDED = (
 
 ASKED = (
     M(
+        "tasks/finetune.py",
+        'startswith(("entity_macro_f1", "squad2_by_"))',
+        'startswith("entity_macro_f1")',
+        "tests/tasks/test_answer.py -k judged_by",
+    ),
+    M(
         "tasks/joint.py",
         "self.answers(said, data), self.rules)",
         "self.answers(said, data))",
