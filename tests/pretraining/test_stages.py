@@ -370,6 +370,11 @@ def test_a_branch_is_judged_as_deep_as_the_stage_it_is_in(build: Build) -> None:
             "objective.reference_defects",
         ),
         (
+            {"pairs": "none", "reference_defects": True},
+            {"pairs": "none", "memory": 16, "reference_defects": True},
+            "objective.reference_defects",
+        ),
+        (
             {"distillation": {"teacher": "x", "soft": 0.0, "temperature": 8.0}},
             {"distillation": {"teacher": "x", "temperature": 8.0}},
             "objective.distillation.temperature",

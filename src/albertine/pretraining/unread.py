@@ -7,6 +7,7 @@ from pathlib import Path
 from albertine.model.config import EncoderConfig
 from albertine.model.presets import preset
 from albertine.pretraining.settings import Masking, ObjectiveChoice, PretrainingSettings, TrainingChoice
+from albertine.pretraining.stages import resolved
 from albertine.pretraining.teaching import Distillation
 from albertine.settings import unread
 
@@ -33,7 +34,7 @@ def check_read(settings: PretrainingSettings, config: EncoderConfig) -> None:
     read_by = (
         ("training", "decay", training.schedule == "wsd", "training.schedule=wsd"),
         ("objective", "jacobian_frequency", objective.jacobian is not None, "objective.jacobian"),
-        ("objective", "reference_defects", objective.kind != "causal", "another objective.kind"),
+        ("objective", "reference_defects", *_defects(settings)),
         ("objective.masking", "favor_shorter", _runs(settings), "objective.masking.ngram=2 or more"),
         ("objective.distillation", "temperature", taught.soft > 0, "objective.distillation.soft"),
         ("objective", "short_probability", not objective.streamed, "text that is cut into samples"),
@@ -46,6 +47,16 @@ def check_read(settings: PretrainingSettings, config: EncoderConfig) -> None:
         given, usual = (getattr(where, name) for where in parts[part])
         if not is_read and given not in (None, usual):
             raise unread(f"{part}.{name}", reader, usual)
+
+
+def _defects(settings: PretrainingSettings) -> tuple[bool, str]:
+    """Whether there is anything that the reference does wrong, and what would have it. Without pairs no
+    [SEP] stands inside a sample; in what goes on from step to step one stands between documents."""
+    objective = settings.objective
+    if objective.kind == "causal":
+        return False, "another objective.kind"
+    paired = any(stage.objective.pairs != "none" for stage in resolved(settings))
+    return objective.streamed or paired, "objective.pairs=sop or nsp"
 
 
 def _runs(settings: PretrainingSettings) -> bool:
