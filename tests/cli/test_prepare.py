@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from albertine.cli import source
+from albertine.cli import source, vocabulary
 from albertine.corpus import prepare as preparing
 from albertine.corpus.manifest import load_manifest
+from albertine.text import words as segmenting
 from albertine.text.streams import Limits
 from tests.cli.conftest import Command
 from tests.corpus.texts import library, write_lines
@@ -72,6 +74,40 @@ def test_the_vocabulary_is_made_of_what_the_corpus_takes(
     told = albertine("prepare", tmp_path / "book.txt", "--output", tmp_path / "c", "--format", "book")
     assert told.code == 2 and "longer than 2,000 characters" in told.err
     assert "sentences for the vocabulary" not in told.err
+
+
+@pytest.mark.parametrize(
+    ("words", "there", "told"),
+    [
+        (("--held-out", 1.5), None, "held_out is a share from 0 to below 1, not 1.5"),
+        (("--words", "jieba"), None, "need the `jieba` package"),
+        ((), "thesis.doc", "holds other files (thesis.doc)"),
+        ((), "", "is not a folder"),
+        (("--keep-duplicates",), "corpus", "settings.deduplicate: true → false"),
+        (("--language", "zh", "--kind", "sentencepiece"), "corpus", 'language: "en" → "zh"'),
+    ],
+)
+def test_what_is_refused_is_refused_before_a_vocabulary_is_trained(
+    albertine: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[object, ...],
+    there: str | None,
+    told: str,
+) -> None:
+    """Which takes minutes."""
+    text, corpus = library(tmp_path / "text", 60), tmp_path / "c"
+    command = ("prepare", text, "-o", corpus, "--workers", 1, "--vocab-size")
+    if there == "corpus":
+        assert albertine(*command, 45).code == 0
+    elif there is not None:
+        (corpus / there).parent.mkdir(exist_ok=True)
+        (corpus / there).write_text("precious")
+    monkeypatch.setattr(vocabulary, "train", lambda *_, **__: pytest.fail("a vocabulary is trained"))
+    monkeypatch.setitem(sys.modules, "jieba", None)
+    segmenting._segmenter.cache_clear()
+    refused = albertine(*command, 50, *words)
+    assert refused.code == 2 and told in " ".join(refused.err.split())
 
 
 @pytest.mark.parametrize("damage", ["cut off", "another", "nested manifest"])

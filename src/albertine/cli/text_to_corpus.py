@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 from albertine.cli import show
 from albertine.cli.source import Source, Watch
 from albertine.cli.vocabulary import Kind, vocabulary_for
+from albertine.corpus.plan import check_folder, check_share
 from albertine.errors import SettingsError
+from albertine.text.sentences import Language
+from albertine.text.words import check_segmenter
 
 if TYPE_CHECKING:
     from albertine.corpus.manifest import Manifest
@@ -43,7 +46,8 @@ def corpus_of(
         watch: shows whoever waits how far it is. options: as `corpus.prepare.prepare` has them.
 
     Raises:
-        AlbertineError: the text cannot be read, or the folder belongs to another call.
+        AlbertineError: the text cannot be read, or the folder belongs to another call; where a vocabulary is
+            to be trained, before that.
     """
     from albertine import load_tokenizer
 
@@ -51,7 +55,10 @@ def corpus_of(
         raise SettingsError(
             "a given tokenizer is not trained", remedy="Leave it out, or kind and size of a new vocabulary"
         )
+    if held_out is not None:
+        check_share(held_out)
     spoken = source.language(language)
+    share = source.held_out(corpus) if held_out is None else held_out
     if tokenizer is not None:
         vocabulary = load_tokenizer(tokenizer)
     else:
@@ -64,7 +71,23 @@ def corpus_of(
                 vocab_size=vocab_size,
                 shrink=shrink,
                 progress=lambda number: update(number, None),
+                check=lambda: _check(source, corpus, spoken, {"held_out": share, **options}),
             )
-    share = source.held_out(corpus) if held_out is None else held_out
     source.reports.clear()  # of the first look
     return source.prepare(corpus, vocabulary, spoken, "bytes read", watch=watch, held_out=share, **options)
+
+
+SETTINGS = ("held_out", "min_characters", "deduplicate", "words", "seed")
+"""Of a corpus, what is known of a call before its text was read."""
+
+
+def _check(source: Source, corpus: Path, language: Language, options: dict[str, Any]) -> None:
+    """Refuse what `prepare` would refuse when it has a vocabulary.
+
+    Raises:
+        CorpusError: the folder belongs to another call. DataError: words by jieba, which is not installed.
+    """
+    reading = {"format": source.format, "text_field": source.text_field, "encoding": source.encoding}
+    check_folder(corpus, language, reading | {name: options[name] for name in SETTINGS if name in options})
+    if options.get("words") == "jieba":
+        check_segmenter()

@@ -101,11 +101,15 @@ def vocabulary_for(
     vocab_size: int | None = None,
     shrink: bool = False,
     progress: Callable[[int], None] | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> Tokenizer:
     """The vocabulary that an earlier `prepare` of `corpus` trained, also one that was interrupted, but not on
     another text; or a new one.
 
     Arguments and errors as `train`.
+
+    Args:
+        check: called before a new one is made, which takes minutes; what it raises ends the call.
     """
     found = None
     if (corpus / "tokenizer").is_dir():
@@ -115,6 +119,7 @@ def vocabulary_for(
         wanted = kind in (None, kind_of(found)) and (shrink or vocab_size in (None, found.vocab_size))
         if wanted and not begun_on_another_text(corpus, source.paths, found):
             return found
+    check()
     with tempfile.TemporaryDirectory() as folder:
         return train(
             source,

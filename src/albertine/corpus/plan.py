@@ -48,13 +48,17 @@ class Options:
         check_whole("seed", self.rules.seed, 0)
         if self.rules.seed >= 2**64:
             raise SettingsError(f"seed is below 2 ** 64, not {self.rules.seed}")
-        share = self.rules.held_out
-        if not isinstance(share, int | float) or not 0 <= share < 1:
-            raise SettingsError(f"held_out is a share from 0 to below 1, not {share!r:.40}")
+        check_share(self.rules.held_out)
         if self.language not in ("en", "zh"):
             raise SettingsError(f"there are no sentence rules for `{self.language}`", remedy="Use en or zh")
         if self.words not in ("pieces", "jieba"):
             raise SettingsError(f"words are `pieces` or `jieba`, not `{self.words}`")
+
+
+def check_share(held_out: object) -> None:
+    """Raises SettingsError for what is no share of documents to hold out."""
+    if not isinstance(held_out, int | float) or not 0 <= held_out < 1:
+        raise SettingsError(f"held_out is a share from 0 to below 1, not {held_out!r:.40}")
 
 
 def make_plan(
@@ -147,19 +151,49 @@ def claim(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
     Raises:
         CorpusError: names what differs.
     """
+    _check_foreign(folder, plan)
+    earlier = _earlier(folder, plan)
+    _check_same(folder, _without_paths(earlier), _without_paths(plan))
+    return {**plan, "sources": earlier["sources"]}
+
+
+def check_folder(folder: Path, language: Language, settings: dict[str, Any]) -> None:
+    """Refuse at once what `claim` would refuse when there is a vocabulary, which may take minutes to make.
+
+    Args:
+        settings: some of those of the plan.
+
+    Raises:
+        CorpusError: the folder is none, holds something else, or was made with other settings than these.
+    """
+    if not os.path.lexists(folder):
+        return
+    if not folder.is_dir():
+        raise CorpusError("is not a folder", where=folder, remedy="Name a new folder")
+    plan = {"language": language, "tokenizer": {}, "settings": settings, "sources": []}
+    _check_foreign(folder, plan)
+    earlier = _earlier(folder, plan)
+    if isinstance(known := earlier["settings"], dict):
+        known = {name: known.get(name) for name in settings}
+    before, now = ({name: told[name] for name in ("language", "settings")} for told in (earlier, plan))
+    _check_same(folder, {**before, "settings": known}, now)
+
+
+def _check_foreign(folder: Path, plan: dict[str, Any]) -> None:
     there = sorted(name for name in os.listdir(folder) if not name.startswith("."))
     if there and not _holds_a_corpus(folder, plan):
         raise CorpusError(
             f"holds other files ({', '.join(there[:3])})", where=folder, remedy="Name a new folder"
         )
-    earlier = _earlier(folder, plan)
-    if changes := _differences(_without_paths(earlier), _without_paths(plan)):
+
+
+def _check_same(folder: Path, earlier: dict[str, Any], now: dict[str, Any]) -> None:
+    if changes := _differences(earlier, now):
         raise CorpusError(
             "was prepared with other settings: " + "; ".join(changes),
             where=folder,
             remedy="Name another folder, or delete this one first",
         )
-    return {**plan, "sources": earlier["sources"]}
 
 
 def _holds_a_corpus(folder: Path, plan: dict[str, Any]) -> bool:

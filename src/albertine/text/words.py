@@ -43,6 +43,11 @@ def _segmenter() -> Any:
     return segmenter
 
 
+def check_segmenter() -> None:
+    """Raises DataError: jieba is not installed."""
+    _segmenter()
+
+
 @lru_cache(maxsize=1 << 14)
 def _parts_words(character: str) -> bool:
     """Whether a character is a word alone or stands between words, in BERT's pipeline: a Chinese one, white
