@@ -23,9 +23,11 @@ from typing import Any
 import pytest
 
 from albertine.errors import DataError
+from albertine.tasks.readers.files import unpacked, whole
 from albertine.text.documents import PASSED_OVER, Document, FileReport, list_files, read_documents
 from albertine.text.formats import FORMATS, MEANING
 from albertine.text.lines import guess_encoding
+from albertine.text.load import load_tokenizer
 from albertine.text.plain import clean_wiki, is_section_heading, unwrap
 from albertine.text.streams import ByteStream, Limits, unpack
 
@@ -614,6 +616,11 @@ def test_a_folder_that_cannot_be_opened_is_named(tmp_path: Path, monkeypatch: py
         (["tokenizer/vocab.txt", "train/a.txt"], None),
         (["settings.yaml", "metrics.jsonl", "predictions-dev.jsonl", "best/vocab.txt"], "a run"),
         (["settings.yaml", "predictions-dev.jsonl"], None),
+        (["vocab.txt", "tokenizer.json", "tokenizer_config.json"], "a vocabulary"),
+        (["spiece.model", "tokenizer.json", "tokenizer_config.json", "added_tokens.json"], "a vocabulary"),
+        (["tokenizer_config.json"], None),
+        (["vocab.txt"], None),
+        (["vocab.txt", "tokenizer_config.json", "story.txt"], None),
         (["config.json", "model.safetensors", "vocab.txt"], "a model"),
         (
             ["config.json", "model.safetensors.index.json", "model-00001-of-2.safetensors", "vocab.txt"],
@@ -640,6 +647,51 @@ def test_what_was_made_of_text_is_no_text(tmp_path: Path, names: list[str], made
     assert (list_files([tmp_path]) == [tmp_path / "z.txt"]) == (made is not None)
     if made:
         assert f"is {made}, not text" in complaint(tmp_path / "inside")
+
+
+@pytest.mark.parametrize("name", ["albertine-mini-en", "albertine-mini-zh"])
+def test_a_vocabulary_that_is_saved_beside_text_is_no_text(tmp_path: Path, name: str) -> None:
+    write(tmp_path, "z.txt", LINES)
+    (tmp_path / "vocabulary").mkdir()
+    load_tokenizer(name).save(tmp_path / "vocabulary")
+    assert list_files([tmp_path]) == [tmp_path / "z.txt"]
+
+
+class Failing(io.BytesIO):
+    """A file on a disk that fails behind its first bytes."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if not (block := super().read(size)):
+            raise OSError(5, "Input/output error")
+        return block
+
+
+@pytest.mark.parametrize("wrap", WRAP)
+def test_a_disk_that_fails_while_a_file_is_read_is_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrap: str
+) -> None:
+    """Also in the middle of what is packed: it is not said to be damaged, or the corpus to be at fault."""
+    path = write(tmp_path, f"a.txt{wrap}", WRAP[wrap](20_000 * LINES.encode(), "a.txt"))
+    content = path.read_bytes()
+    monkeypatch.setattr(Path, "open", lambda *_, **__: Failing(content[: len(content) // 2]))
+    said = complaint(path, on_file=lambda _: None)
+    assert said.startswith(f"{path}: cannot be read (Input/output error). Check the disk")
+    with pytest.raises(DataError, match="cannot be read"), unpacked(path) as stream:
+        whole(stream)
+
+
+UNREAD = Path("/sys/class/net/lo/speed")
+
+
+@pytest.mark.skipif(not UNREAD.is_file(), reason="needs a file of Linux that opens and cannot be read")
+def test_a_file_that_opens_and_cannot_be_read_is_named(tmp_path: Path) -> None:
+    assert f"{UNREAD}: cannot be read" in complaint(UNREAD)
+    write(tmp_path, "a.txt", LINES)
+    (tmp_path / "b.txt").symlink_to(UNREAD)
+    reports: list[FileReport] = []
+    assert len(read(tmp_path, on_file=reports.append)) == 2
+    [told] = [report for report in reports if report.format in PASSED_OVER]
+    assert told.format == "unreadable" and "cannot be read" in told.reason
 
 
 def test_an_odd_member_of_an_archive_is_passed_over_and_named(tmp_path: Path) -> None:

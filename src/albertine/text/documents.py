@@ -36,6 +36,8 @@ _TEXT_SUFFIXES = {
 }
 _ABOUT = {"readme", "license", "licence", "copying", "notice", "changelog"}
 _CORPUS = {"manifest.json", "prepare.json", "tokenizer", "train", "heldout"}
+_VOCABULARIES = {"vocab.txt", "spiece.model", "tokenizer.json"}
+_VOCABULARY = _VOCABULARIES | {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}
 _CONFIGURATION = re.compile(r".*config.*\.json")
 _WEIGHTS = re.compile(r"(pytorch|tf|flax)_model.*|.*model.*\.(safetensors|onnx)|.+\.data-\d+-of-\d+")
 _EXPORTS = {"onnx", "openvino", "torch", "model.gguf"}
@@ -83,8 +85,9 @@ def list_files(paths: Sequence[Path | str]) -> list[Path]:
     """The files meant by `paths`: files as given, folders searched through in sorted order.
 
     In a folder, hidden files, empty files, READMEs and licences, files whose extension is not that of text,
-    links to nothing, folders that cannot be opened, and folders of corpora, runs and models are passed over;
-    a file named outright is always taken. Links to folders are followed, every folder is searched once.
+    links to nothing, folders that cannot be opened, and folders of corpora, vocabularies, runs and models are
+    passed over; a file named outright is always taken. Links to folders are followed, every folder is
+    searched once.
 
     Raises:
         DataError: a path that does not exist, an empty file named outright, such a folder named outright,
@@ -179,6 +182,8 @@ def _made_of_text(names: set[str]) -> str | None:
         return "a prepared corpus"
     if {"settings.yaml", "metrics.jsonl"} <= names:
         return "a run"
+    if "tokenizer_config.json" in names <= _VOCABULARY and names & _VOCABULARIES:
+        return "a vocabulary"
     return "a model" if _is_model(names) else None
 
 

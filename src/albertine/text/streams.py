@@ -57,7 +57,11 @@ class Readable(Protocol):
 
 
 class ByteStream:
-    """A forward-only stream whose first bytes can be looked at before reading."""
+    """A forward-only stream whose first bytes can be looked at before reading.
+
+    Raises:
+        DataError: at any read, the disk or the network does not give the bytes.
+    """
 
     def __init__(self, raw: Readable, name: str) -> None:
         self.name = name
@@ -68,7 +72,7 @@ class ByteStream:
         """The first bytes still unread, fewer than `size` only at the end of the stream."""
         if len(self._ahead) < size:
             parts, have = [self._ahead], len(self._ahead)
-            while have < size and (block := self._raw.read(size - have)):
+            while have < size and (block := self._next(size - have)):
                 parts.append(block)
                 have += len(block)
             self._ahead = b"".join(parts)
@@ -79,7 +83,17 @@ class ByteStream:
         if self._ahead:
             block, self._ahead = self._ahead[:size], self._ahead[size:]
             return block
-        return self._raw.read(size)
+        return self._next(size)
+
+    def _next(self, size: int) -> bytes:
+        try:
+            return self._raw.read(size)
+        except OSError as error:
+            raise DataError(
+                f"cannot be read ({error.strerror or error})",
+                where=self.name,
+                remedy="Check the disk or the network that it lies on, or copy the file again",
+            ) from error
 
 
 _MAGIC = {

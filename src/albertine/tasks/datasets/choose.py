@@ -40,7 +40,8 @@ def _race_files(folder: Path, levels: Sequence[str]) -> Iterator[tuple[str, byte
         if (root / levels[0]).parent.is_dir():
             for level in levels:
                 for path in sorted((root / level).glob("*.txt"), key=lambda p: (len(p.name), p.name)):
-                    yield str(path), path.read_bytes()
+                    with unpacked(path) as stream:
+                        yield str(path), whole(stream)
             return
     archive = find(folder, "RACE.tar")
     wanted = tuple(f"RACE/{level}/" for level in levels)
@@ -54,7 +55,7 @@ def _race_files(folder: Path, levels: Sequence[str]) -> Iterator[tuple[str, byte
 def _race_folder(folder: Path, encoding: str, prefix: str) -> Iterator[Choice]:
     """The questions of all passages in a folder and those below it, such as RACE/test or RACE/test/high."""
     for path in sorted(folder.rglob("*.txt"), key=lambda p: (p.parent, len(p.name), p.name)):
-        yield from _passage(parsed(path.read_bytes(), str(path), encoding, prefix), str(path))
+        yield from _passage(whole_json(path, encoding, prefix), str(path))
 
 
 def _passage(tree: Any, where: str) -> Iterator[Choice]:
