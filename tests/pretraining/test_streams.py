@@ -27,6 +27,7 @@ from albertine.interop.heads import left_to_right
 from albertine.interop.huggingface import load_model, read_folder, save_model
 from albertine.model.evaluating import evaluating
 from albertine.model.model import Model
+from albertine.model.presets import preset
 from albertine.model.two_streams import predict_segments
 from albertine.objectives.baseline import Unigram, count_tokens
 from albertine.objectives.prediction_spans import SpanSettings
@@ -35,7 +36,7 @@ from albertine.objectives.stream_losses import StreamLoss, read_batch, segments_
 from albertine.pretraining.data import predicted_counts
 from albertine.pretraining.first_model import first_model
 from albertine.pretraining.held_out import judge_streams
-from albertine.pretraining.run import fingerprint, pretrain
+from albertine.pretraining.run import _watch, fingerprint, pretrain
 from albertine.pretraining.scores import objective_of, open_pretrained
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.pretraining.stages import check_processes
@@ -45,6 +46,7 @@ from albertine.training.checkpoints import read
 from albertine.training.metrics import read_metrics
 from albertine.training.progress import Reporter
 from tests.pretraining.conftest import Build
+from tests.pretraining.test_run import NO_SKILL
 from tests.toy import MODEL
 
 XLNET = {"reuse": 16, "both_directions": True}
@@ -577,6 +579,12 @@ def test_segments_of_another_length_predict_the_same_share(build: Build) -> None
     judged = open_pretrained(folder / "final")
     assert objective_of(judged, 16).permutation.predictions == 3
     assert objective_of(judged, None).permutation.predictions == 6
+
+
+@pytest.mark.parametrize("kind", ["masked", "causal", "permutation"])
+def test_alarms_know_what_is_predicted(build: Build, kind: str) -> None:
+    settings = settings_of(build, kind, objective={"kind": kind, "memory": 8})
+    assert _watch(settings, NO_SKILL, preset("xlnet-base")).objective == kind
 
 
 def test_every_choice_of_a_permutation_reaches_its_spans(build: Build) -> None:

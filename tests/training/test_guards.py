@@ -246,6 +246,21 @@ def test_a_model_that_only_copies_rings_by_its_context_gain() -> None:
     assert "nearly the same for every word, of mean cosine 0.97" in alarm.what
 
 
+@pytest.mark.parametrize("objective", ["causal", "permutation"])
+def test_where_nothing_is_masked_no_alarm_says_so(objective: str) -> None:
+    def fall(level: float) -> Curve:
+        return lambda p: healthy(p) if p < 0.7 else (level, 0.01, 0.5)
+
+    curves = (plateau, fall(7.1), fall(12.0), lambda p: (9.5, 0.01, 0.5))
+    alarms = [one for curve in curves for one in run(curve, objective=objective)]
+    alarms += judged(lambda p: 0.02, objective=objective)
+    alarms = [alarm for alarm in alarms if not alarm.kind.startswith("sentence")]  # they have no pairs
+    assert {a.kind for a in alarms} == {"plateau", "collapse", "divergence", "slow_start"}
+    for alarm in alarms:
+        assert "mask" not in str(alarm).lower(), alarm
+        assert any(name in alarm.what for name in ("the LM loss", "LM accuracy", "nats: the held-out loss"))
+
+
 def test_states_that_differ_are_not_called_the_same() -> None:
     (alarm,) = judged(lambda p: 0.02, cosine=0.6)
     assert "nearly the same" not in alarm.what and "mean cosine 0.60" in alarm.what

@@ -405,6 +405,7 @@ def _watch(settings: PretrainingSettings, no_skill: NoSkill, config: EncoderConf
         untold=_untold(settings, config),
         hints=_hints(settings, config.positions),
         beginning=_beginning(settings.model),
+        objective=objective.kind,
     )
 
 

@@ -120,6 +120,7 @@ class TrainingAlarms:
             something else: next tokens, fewer depths, or fewer places than a table of them has.
         hints, beginning: advice on a plateau and on a slow start from who knows more of the settings, given
             first.
+        objective: what is predicted; only of a masked one alarms speak of [MASK].
         patience: steps after the warm-up before a plateau counts; default 15 % of the run, at
             least 1000 but no more than half of it. A healthy run also rests at the unigram loss for a while.
     """
@@ -136,6 +137,7 @@ class TrainingAlarms:
     untold: frozenset[int] = frozenset()
     hints: tuple[str, ...] = ()
     beginning: tuple[str, ...] = ()
+    objective: Literal["masked", "causal", "permutation"] = "masked"
     patience: int | None = None
     _readings: dict[str, deque[float]] = field(default_factory=dict)
     _best: dict[str, float] = field(default_factory=dict)
@@ -288,12 +290,12 @@ class TrainingAlarms:
         return best > floor * above and value - floor < share * (best - floor)
 
     def _alarm(self, kind: AlarmKind, step: int, row: Mapping[str, Any], loss: float) -> Alarm:
-        level = f"{self.unigram_entropy:.2f}"
+        level, name = f"{self.unigram_entropy:.2f}", self._name
         what = {
             "plateau": self._plateau(loss),
-            "slow_start": f"the masked-LM loss is still {loss:.2f} nats; guessing by frequency has {level}",
-            "divergence": f"the masked-LM loss is {loss:.2f} nats; guessing by frequency has {level}",
-            "collapse": f"masked-LM accuracy fell {self._fall('mlm_accuracy', row)}",
+            "slow_start": f"the {name} loss is still {loss:.2f} nats; guessing by frequency has {level}",
+            "divergence": f"the {name} loss is {loss:.2f} nats; guessing by frequency has {level}",
+            "collapse": f"{name} accuracy fell {self._fall('mlm_accuracy', row)}",
             "sentence_chance": f"sentence accuracy stays at the {100 * self.one_order:.1f}% that one and the "
             "same answer has while masked words are being learned",
             "sentence_collapse": f"sentence accuracy fell {self._fall('sentence_accuracy', row)}",
@@ -302,18 +304,23 @@ class TrainingAlarms:
 
     def _plateau(self, loss: float) -> str:
         if not self._judged:
-            return (
-                f"the masked-LM loss stays at {loss:.2f} nats; a blind model has {self.unigram_entropy:.2f}"
-            )
+            level = f"{self.unigram_entropy:.2f}"
+            return f"the {self._name} loss stays at {loss:.2f} nats; a blind model has {level}"
         last = self._judged[-1]
+        where = "on [MASK] " if self.objective == "masked" else ""
         said = (
-            f"the context gain is {last.gain:.2f} nats: on [MASK] the held-out loss is "
+            f"the context gain is {last.gain:.2f} nats: {where}the held-out loss is "
             f"{self._blind - last.gain:.2f}, and a blind model has {self._blind:.2f}"
         )
         if math.isnan(last.cosine):
             return said
         alike = "nearly the same for every word, " if last.cosine > ALIKE else ""
         return f"{said}; final states are {alike}of mean cosine {last.cosine:.2f}"
+
+    @property
+    def _name(self) -> str:
+        """What loss and accuracy are called, as in the lines of the log."""
+        return "masked-LM" if self.objective == "masked" else "LM"
 
     def _fall(self, key: str, row: Mapping[str, Any]) -> str:
         return f"from {100 * self._best.get(key, 0.0):.1f}% to {100 * float(row.get(key, 0.0)):.1f}%"
