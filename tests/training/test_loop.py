@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import shutil
 import signal
@@ -599,6 +600,22 @@ def test_a_run_without_progress_ends_early_and_stays_ended(tmp_path: Path) -> No
     first = run()
     assert first.done and first.step == 16  # the best is the second; the third and the fourth are not better
     assert run().step == 16
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 4])
+def test_early_stopping_that_can_end_nothing_is_told_at_the_start(tmp_path: Path, every: int) -> None:
+    """And only such a one: of a run that never gets better, the others end early."""
+    evaluations = math.ceil(6 / every)
+    for wait in range(1, 7):
+        with RunFolder(tmp_path / str(wait)) as folder:
+            job = toy_job(folder, steps=6, early_stopping=wait, evaluate_every=every)
+            job.evaluate = lambda poll: {"mlm_loss": 1.0}
+            early = train(job).step < 6
+        log = (tmp_path / str(wait) / "log.txt").read_text().splitlines()
+        told = [line for line in log if f"WARNING watching.early_stopping={wait} can never end this" in line]
+        assert len(told) == (not early) and all(f"scored {evaluations} times" in line for line in told)
+        assert all(f"watching.evaluations to at least {wait + 2}" in line for line in told)
+        assert early or told[0] == log[0]
 
 
 def test_the_clock_says_where_a_stream_is_opened_and_how_far_the_run_is(tmp_path: Path) -> None:

@@ -126,7 +126,9 @@ class TuningWatch(Settings):
     log_every: int = Field(20, ge=1, description="steps from line to line of metrics.jsonl")
     evaluations: int = Field(3, ge=1, description="times the dev set is scored, evenly over the run")
     early_stopping: int | None = Field(
-        None, ge=1, description="end after so many evaluations without a new best; see `evaluations`"
+        None,
+        ge=1,
+        description="end after so many evaluations without a new best; it needs `evaluations` of 2 more",
     )
     keep: int = Field(2, ge=2, description="checkpoints kept")
     tensorboard: bool = Field(True, description="write tensorboard/ too, where it is installed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -81,6 +82,20 @@ class LoopSettings:
             raise SettingsError(
                 "the length of the run is unclear", remedy="Give steps or minutes, and not both"
             )
+
+    @property
+    def never_ends_early(self) -> str:
+        """Why early stopping can end nothing, as the run is over when so many evaluations are made; "" where
+        it can, and of a run by the clock, in which nobody knows how many there will be."""
+        if self.early_stopping is None or self.steps is None:
+            return ""
+        evaluations, least = math.ceil(self.steps / self.evaluate_every), self.early_stopping + 2
+        if evaluations >= least:
+            return ""
+        return (
+            f"watching.early_stopping={self.early_stopping} can never end this run early: it is scored "
+            f"{evaluations} times, and the first is a best one. Set watching.evaluations to at least {least}"
+        )
 
     def progress(self, step: int, elapsed: float) -> float:
         """Share of the run that is done after `step` steps and `elapsed` seconds."""

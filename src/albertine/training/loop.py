@@ -124,6 +124,8 @@ class _Run:
                 if self.branch is not None:
                     self.recorder.say("\n".join(self.branch.told()))
                     self._save()  # the checkpoint it comes from is not its own and may be gone tomorrow
+                if told := self.settings.never_ends_early:
+                    self.recorder.warn(told)
                 if self._due(self.settings.evaluate_every):
                     self._evaluate()  # where a signal came between a step and its evaluation
                 self._steps(stack)

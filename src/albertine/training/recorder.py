@@ -63,6 +63,9 @@ class Recorder:
         log.info("%s", text)
         self.reporter.note(text)
 
+    def warn(self, text: str) -> None:
+        log.warning("%s", text)
+
     def step(self, state: State, report: StepReport) -> None:
         """After every step."""
         self.window.add(report)
