@@ -170,7 +170,7 @@ def check_folder(folder: Path, language: Language, settings: dict[str, Any]) -> 
         return
     if not folder.is_dir():
         raise CorpusError("is not a folder", where=folder, remedy="Name a new folder")
-    plan = {"language": language, "tokenizer": {}, "settings": settings, "sources": []}
+    plan: dict[str, Any] = {"language": language, "tokenizer": {}, "settings": settings, "sources": []}
     _check_foreign(folder, plan)
     earlier = _earlier(folder, plan)
     if isinstance(known := earlier["settings"], dict):
