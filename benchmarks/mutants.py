@@ -3323,14 +3323,14 @@ AUDITED = (
     ),
     M(
         "tasks/datasets/choose.py",
-        "whole_json(path, encoding, prefix)",
-        "whole_json(path)",
+        "in whole_json(path, encoding, prefix)",
+        "in whole_json(path)",
         "tests/tasks/test_own_files.py -k forms_of_their_own",
     ),
     M(
         "tasks/datasets/choose.py",
-        "parsed(path.read_bytes(), str(path), encoding, prefix)",
-        "parsed(path.read_bytes(), str(path))",
+        "_passage(whole_json(path, encoding, prefix)",
+        "_passage(whole_json(path)",
         "tests/tasks/test_own_files.py -k forms_of_their_own",
     ),
     M(
@@ -5336,6 +5336,88 @@ ASKED = (
     ),
 )
 
+SOURCES = (
+    M(
+        "text/streams.py",
+        "except OSError as error:",
+        "except InterruptedError as error:",
+        "tests/text/test_documents.py -k fails",
+    ),
+    M(
+        "tasks/datasets/choose.py",
+        "with unpacked(path) as stream:\n                        yield str(path), whole(stream)",
+        "yield str(path), path.read_bytes()",
+        "tests/tasks/test_choose.py -k named",
+    ),
+    M("cli/vocabulary.py", "    check()\n", "", "tests/cli/test_prepare.py -k refused"),
+    M(
+        "cli/text_to_corpus.py",
+        "    if held_out is not None:\n        check_share(held_out)\n",
+        "",
+        "tests/cli/test_prepare.py -k refused",
+    ),
+    M(
+        "cli/text_to_corpus.py",
+        "        check_segmenter()",
+        "        pass",
+        "tests/cli/test_prepare.py -k refused",
+    ),
+    M(
+        "corpus/plan.py",
+        '    _check_same(folder, {**before, "settings": known}, now)\n',
+        "",
+        "tests/cli/test_prepare.py -k refused",
+    ),
+    M(
+        "text/documents.py",
+        '    if "tokenizer_config.json" in names <= _VOCABULARY and names & _VOCABULARIES:',
+        '    if "tokenizer_config.json" in names and names & _VOCABULARIES:',
+        "tests/text/test_documents.py -k made_of_text",
+    ),
+    M(
+        "text/documents.py",
+        '        return "a vocabulary"\n',
+        "        return None\n",
+        "tests/text/test_documents.py -k saved_beside",
+    ),
+    M(
+        "pretraining/unread.py",
+        "return objective.streamed or paired,",
+        "return True,",
+        "tests/pretraining/test_stages.py -k nothing_reads",
+    ),
+    M(
+        "pretraining/unread.py",
+        "objective.streamed or paired",
+        "paired",
+        "tests/pretraining/test_stages.py -k nothing_reads",
+    ),
+    M(
+        "training/guards.py",
+        '"on [MASK] " if self.objective == "masked" else ""',
+        '"on [MASK] "',
+        "tests/training/test_guards.py -k nothing_is_masked",
+    ),
+    M(
+        "training/guards.py",
+        'return "masked-LM" if self.objective == "masked" else "LM"',
+        'return "masked-LM"',
+        "tests/training/test_guards.py -k nothing_is_masked",
+    ),
+    M(
+        "pretraining/run.py",
+        "        objective=objective.kind,\n",
+        "",
+        "tests/pretraining/test_streams.py -k alarms_know",
+    ),
+    M(
+        "training/job.py",
+        "self.early_stopping + 2",
+        "self.early_stopping + 1",
+        "tests/training/test_loop.py -k end_nothing",
+    ),
+)
+
 MUTANTS = (
     *TASKS,
     *INFERENCE,
@@ -5362,6 +5444,7 @@ MUTANTS = (
     *READERS,
     *ATTENDED,
     *ASKED,
+    *SOURCES,
 )
 
 

@@ -17,7 +17,7 @@ from albertine.errors import DataError, ModelError
 from albertine.inference.options import option_rows
 from albertine.tasks.choose import SHOWN, Choice, Choose, by_option, encode
 from albertine.tasks.data import missing, read_data
-from albertine.tasks.datasets.choose import own_choices, read
+from albertine.tasks.datasets.choose import in_own_form, own_choices, read
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.finetune import finetune
 from albertine.tasks.predictor import Predictor
@@ -27,6 +27,7 @@ from albertine.tasks.registry import Columns, named
 from albertine.text.load import load_tokenizer
 from albertine.training.progress import Reporter
 from tests.tasks.conftest import Tune
+from tests.text.test_documents import UNREAD
 
 OFFICIAL = [
     ("race", "race", {"train": 87866, "dev": 4887, "test": 4934}),
@@ -48,6 +49,17 @@ def test_real_files_have_their_official_counts(
             groups = Counter(e.group for e in found)
             assert groups == {"middle": 1436, "high": 3451}
             assert groups["middle"] == len(list(read(named("race-middle"), shared_data / folder, split)))
+
+
+@pytest.mark.skipif(not UNREAD.is_file(), reason="needs a file of Linux that opens and cannot be read")
+def test_a_passage_of_race_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "RACE" / "dev" / "high" / "7.txt"
+    path.parent.mkdir(parents=True)
+    path.symlink_to(UNREAD)
+    for rows in (read(named("race"), tmp_path, "dev"), in_own_form(tmp_path, Columns(), "utf-8", "task.")):
+        assert rows is not None
+        with pytest.raises(DataError, match=r"7\.txt: cannot be read \(.*\. Check the disk"):
+            list(rows)
 
 
 def test_race_as_a_folder_is_race_as_an_archive(tmp_path: Path) -> None:
