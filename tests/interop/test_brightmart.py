@@ -19,6 +19,7 @@ from torch import Tensor
 
 import albertine
 from albertine.analysis.parameters import parameters_by_part
+from albertine.cli.lookup import look_up_model
 from albertine.errors import ModelError, SettingsError
 from albertine.interop import copies
 from albertine.interop.copies import KEPT
@@ -284,5 +285,7 @@ def test_the_word_of_brightmart_beside_weights_of_transformers(tmp_path: Path) -
     tree = {name: value for name, value in read_json(path).items() if name != "albertine"}
     path.write_text(json.dumps(tree | {"ln_type": "postln"}))
     found = load_model(tmp_path)
-    assert found.config.embedding_mapping == "if_needed"
+    assert found.config.embedding_mapping == "if_needed" and look_up_model(str(path)) == found.config
+    path.with_name("model.safetensors").unlink()
+    assert look_up_model(str(path)).embedding_mapping == "words"  # of which nothing else is said then
     assert all(torch.equal(a, b) for a, b in zip(found.parameters(), model.parameters(), strict=True))

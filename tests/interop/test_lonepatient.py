@@ -105,6 +105,21 @@ def test_bright_without_its_word(changed: Callable[..., Path]) -> None:
     assert_same_model(albertine.load(folder), albertine.load(HERE / "bright"))
 
 
+@pytest.mark.parametrize("pickled", [False, True])
+def test_the_word_of_brightmart_beside_groups(changed: Callable[..., Path], pickled: bool) -> None:
+    """Whose code passes it over. Kills: brightmart's mapping, for which nothing fits; a look-up that takes
+    the word for it."""
+    folder, model = changed("groups", {}, ln_type="postln"), albertine.load(HERE / "groups")
+    if pickled:
+        torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+        (folder / "model.safetensors").unlink()
+    assert_same_model(albertine.load(folder), model)
+    for what in (folder, folder / "config.json"):
+        assert look_up_model(str(what)) == model.config
+    save_model(albertine.load(folder), None, folder.with_name("again"))
+    assert_same_model(albertine.load(folder.with_name("again")), model)
+
+
 def test_a_mapping_that_nothing_is_computed_with(changed: Callable[..., Path]) -> None:
     """It stands in every checkpoint, also where E = H."""
     wide = {

@@ -137,6 +137,10 @@ def _file(path: Path) -> EncoderConfig | NoModel:
             from albertine.interop.google_config import read_google
 
             return read_google(kind, tree)
+        if "ln_type" in tree:  # the names of weights tell more
+            from albertine.interop.huggingface import told_encoder
+
+            return told_encoder(read_model_type(tree), tree, path)
         return read_config(read_model_type(tree), tree)
 
 

@@ -29,6 +29,7 @@ from albertine.interop.huggingface_config import (
     inner_blocks,
     model_type,
     our_flags,
+    read_config,
 )
 from albertine.interop.huggingface_names import (
     GENERATOR,
@@ -49,7 +50,14 @@ from albertine.interop.model_folder import ModelFolder as ModelFolder
 from albertine.interop.positions import sinusoids
 from albertine.interop.savable import SavableTokenizer, check_finite, parameters_of, plain_model, plain_state
 from albertine.interop.sentence_transformers import with_cross_encoder
-from albertine.interop.weights import OpenWeights, open_weights, read_json, refuse_adapter, refuse_keras
+from albertine.interop.weights import (
+    WEIGHTS,
+    OpenWeights,
+    open_weights,
+    read_json,
+    refuse_adapter,
+    refuse_keras,
+)
 from albertine.interop.writing import write_folder
 from albertine.interop.xlnet import attention_type
 from albertine.interop.xlnet_names import MASK_EMBEDDING, our_head_name, their_head_name
@@ -117,8 +125,6 @@ def _assemble(
     names: str = (layout_of(weights.shapes) if kind == "albert" else None) or kind
     config = _as_computed(names, config, tree)
     files = canonical(names, weights.shapes)
-    if names == "albert" and config.embedding_size == config.hidden_size:
-        config = replace(config, embedding_mapping="always")
     refuse_too_deep(config.plan, len(files), folder)
     found_heads = heads_in(names, files, our_flags(tree)) - _not_ours(names, files, config, weights)
     with torch.device("meta"):
@@ -155,15 +161,32 @@ def _assemble(
     return ModelFolder(model.requires_grad_(True).eval(), tree, extra, aside, names)
 
 
+def told_encoder(kind: ModelType, tree: dict[str, Any], file: Path) -> EncoderConfig:
+    """The encoder of a config.json; where brightmart's `ln_type`, which goes on in the files of others, is
+    all that speaks for its architecture, by the names of the weights beside it.
+
+    Raises:
+        ModelError: the weights are damaged. SettingsError: a word that cannot be used.
+    """
+    config = read_config(kind, tree)
+    doubtful = kind == "albert" and "ln_type" in tree and "embedding_mapping" not in our_flags(tree)
+    if not (doubtful and any((file.parent / name).is_file() for name in WEIGHTS)):
+        return config
+    with open_weights(file.parent) as weights:
+        return _as_computed(layout_of(weights.shapes) or kind, config, tree)
+
+
 def _as_computed(names: str, config: EncoderConfig, tree: Mapping[str, Any]) -> EncoderConfig:
     """The encoder as the code computes it by whose names its parameters are called."""
     if names == "bright":
         return replace(config, embedding_mapping="words", plan=SharingPlan.shared(config.plan.depth))
+    if names in ("albert", "lonepatient") and "embedding_mapping" not in our_flags(tree):
+        config = replace(config, embedding_mapping="if_needed")  # whatever brightmart's word says
     if names == "lonepatient":
         layers, groups = number(tree, "num_hidden_layers"), tree.get("num_hidden_groups", 1)
         return config.with_plan(lonepatient_plan(layers, groups, inner_blocks(tree)))
-    if names == "albert" and "embedding_mapping" not in our_flags(tree):  # whatever brightmart's word says
-        return replace(config, embedding_mapping="if_needed")
+    if names == "albert" and config.embedding_size == config.hidden_size:
+        return replace(config, embedding_mapping="always")
     return config
 
 

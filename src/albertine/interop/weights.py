@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+WEIGHTS = (SINGLE, INDEX, PICKLED, PICKLED_INDEX)
+"""One of which every folder has that `open_weights` opens."""
 REPORT = "export.json"
 """Of an export: what was written, and how near it is to its source."""
 MAX_JSON = 20_000_000
