@@ -185,6 +185,19 @@ def test_rerank(client: Clients, folder: Folders) -> None:
     )
 
 
+@pytest.mark.parametrize("flag", ["return_text", "return_documents"])
+def test_texts_are_told_in_either_form_by_either_word(client: Clients, flag: str) -> None:
+    """Kills: a flag that the other form's list leaves without effect; texts dropped beside documents."""
+    asked, texts = client("score"), ["a house", "never bad", "who"]
+    for form, told in (("texts", "text"), ("documents", "document")):
+        found = post(asked, "/rerank", {"query": "the old man", form: texts, flag: True})
+        for one in found["results"] if form == "documents" else found:
+            assert one[told] == texts[one["index"]]
+    both = {"query": "the old man", "texts": texts, "documents": ["who"], flag: True}
+    refused = post(asked, "/rerank", both, 422)
+    assert refused["code"] == "conflicting_fields" and "send one of them" in refused["error"]
+
+
 @pytest.mark.parametrize("names", [("texts", "score"), ("documents", "relevance_score")])
 def test_what_is_told_of_scores(
     client: Clients, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str]

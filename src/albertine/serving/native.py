@@ -95,21 +95,25 @@ def classes(visit: Visit, logits: NDArray[Any], function: str | None) -> list[Sc
 async def rerank(visit: Visit) -> Any:
     """`/rerank`: by the score that the model gives to query and text as a pair, else by the cosine of their
     vectors; the best first, of equal ones in the order given. Of a score that is not to be raw its sigmoid
-    is told."""
+    is told, and the texts themselves where either form's word asks for them."""
     asked = bodies.read(bodies.TextsToRank, visit.body)
     cohere = asked.documents is not None
+    if cohere and asked.texts is not None:
+        raise invalid(
+            "conflicting_fields",
+            "`texts` and `documents` are two names of one list, and both are here; send one of them",
+            field="documents",
+        )
     texts = asked.documents if cohere else asked.texts
     if texts is None:
         raise invalid("missing_field", "`texts` is missing: a list of texts", field="texts")
     raw, scores = await _scores(visit, asked.query, texts, asked)
     order = sorted(range(len(texts)), key=lambda i: -raw[i])[: asked.top_n]
-    if cohere:
-        told = [{"relevance_score": scores[i], "index": i} for i in order]
-        if asked.return_documents:
-            told = [{**one, "document": texts[int(one["index"])]} for one in told]  # type: ignore[dict-item]
-        return {"results": told}
-    shown: list[dict[str, Any]] = [{"index": i, "score": scores[i]} for i in order]
-    return [{**one, "text": texts[one["index"]]} for one in shown] if asked.return_text else shown
+    score, text = ("relevance_score", "document") if cohere else ("score", "text")
+    told: Scored = [{"index": i, score: scores[i]} for i in order]
+    if asked.return_text or asked.return_documents:
+        told = [{**one, text: texts[one["index"]]} for one in told]
+    return {"results": told} if cohere else told
 
 
 async def _scores(
