@@ -5443,6 +5443,36 @@ DOORS = (
         "if False:  #",
         "tests/interop/test_brightmart.py -k beside_weights",
     ),
+    M(
+        "evaluation/run_card.py",
+        "vectors = makes_vectors(folder)",
+        "vectors = (folder / MODULES).is_file()",
+        "tests/interop/test_pipelines.py -k no_word_for_vectors",
+    ),
+    M(
+        "cli/convert.py",
+        "set() if makes_vectors(source) else {MODULES}",
+        "set()",
+        "tests/interop/test_pipelines.py -k no_word_for_vectors",
+    ),
+    M(
+        "interop/sentence_transformers.py",
+        "length = words.get(name)",
+        "length = None",
+        "tests/interop/test_sentence_transformers.py -k tokenizer_is_called",
+    ),
+    M(
+        "interop/sentence_transformers.py",
+        'told |= {"processing_kwargs": odd} if (odd := _unheeded(own)) else {}',
+        "told |= {}",
+        "tests/interop/test_pipelines.py -k no_word_for_vectors",
+    ),
+    M(
+        "interop/sentence_transformers.py",
+        "odd = words.keys() - _NOT_FELT",
+        "odd = words.keys() - words.keys()",
+        "tests/interop/test_sentence_transformers.py -k cannot_be_computed",
+    ),
 )
 
 MUTANTS = (

@@ -255,6 +255,40 @@ def test_a_cross_encoder_as_sentence_transformers_saves_it(
             Predictor(folder, precision="float32").classify(pairs)
 
 
+def test_a_list_of_modules_is_no_word_for_vectors(
+    tokenizers: dict[str, Tokenizer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a cross-encoder, which has one since version 6. Kills: a card that tells of vectors; a checkpoint
+    refused for it, though it holds everything; how its tokenizer is called passed over."""
+    from sentence_transformers import CrossEncoder
+
+    ours, folder = tokenizers["zh"], tmp_path / "m"
+    head = Classifier(encoder("bert", ours, {"pooler"}), 1, seed=2).eval()
+    tuned(tmp_path / "first", ours, head, "classify", ("score",), "score")
+    theirs = CrossEncoder(str(tmp_path / "first"), device="cpu", activation_fn=torch.nn.Sigmoid())
+    theirs[0].processing_kwargs = {"text": {"max_length": 13}}
+    theirs.save(str(folder))
+    assert (folder / "modules.json").is_file()
+    pairs = [*zip(TEXTS["zh"], TEXTS["zh"][::-1], strict=True)]
+    wanted = CrossEncoder(str(folder), device="cpu").predict(pairs)
+    for layout in ("bert4keras", "lonepatient"):
+        assert run(["convert", str(folder), str(tmp_path / layout), "--to", layout]) == 0, capsys.readouterr()
+    for where in (folder, tmp_path / "bert4keras", tmp_path / "lonepatient"):
+        scores = Predictor(where, precision="float32").classify(pairs)
+        assert [row["score"] for row in scores] == pytest.approx(wanted, abs=BOUND)
+    assert run(["card", str(folder)]) == 0
+    card = (folder / "README.md").read_text()
+    assert "pipeline_tag: text-classification" in card and ".embed(" not in card
+    assert '.classify([("a text", "another")])' in card and "- sentence-transformers" in card
+    told = folder / "sentence_bert_config.json"
+    odd = json.loads(told.read_text()) | {"processing_kwargs": {"text": {"truncation": "only_second"}}}
+    told.write_text(json.dumps(odd))
+    assert run(["convert", str(folder), str(tmp_path / "copy"), "--to", "albertine"]) == 0
+    for where in (folder, tmp_path / "copy"):
+        with pytest.raises(ModelError, match="calls the tokenizer with truncation"):
+            Predictor(where, precision="float32").classify(pairs)
+
+
 def test_zero_shot_classification(tokenizers: dict[str, Tokenizer], tmp_path: Path) -> None:
     """A classifier of pairs as a judge of any classes: each is a second text of its own."""
     ours, names = tokenizers["en"], ("contradiction", "neutral", "entailment")

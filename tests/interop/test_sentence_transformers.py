@@ -193,6 +193,29 @@ def test_a_folder_may_want_its_texts_in_lower_case(tmp_path: Path, lower: bool) 
     assert np.array_equal(high, low) is lower
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"text": {"max_length": 6, "padding": "max_length"}},
+        {"text": {"max_length": 40}, "common": {"max_length": 7}},
+    ],
+)
+def test_how_the_tokenizer_is_called_is_heeded(
+    models: tuple[Model, Any], tmp_path: Path, said: dict[str, Any]
+) -> None:
+    """As version 6 writes it. Kills: a limit that is passed over, or that of texts before that of all; one
+    that a copy forgets."""
+    package = pytest.importorskip("sentence_transformers")
+    theirs = package.SentenceTransformer(str(save(models, tmp_path / "first", "mean", False)), device="cpu")
+    theirs[0].processing_kwargs = said
+    theirs.save(str(tmp_path / "theirs"))
+    wanted = package.SentenceTransformer(str(tmp_path / "theirs"), device="cpu").encode(TEXTS)
+    assert run(["convert", str(tmp_path / "theirs"), str(tmp_path / "copy")]) == 0
+    for name in ("theirs", "copy"):
+        found = Predictor(tmp_path / name, precision="float32").embed(TEXTS)
+        np.testing.assert_allclose(found, wanted, atol=1e-5, err_msg=name)
+
+
 def module(*kinds: str, path: str = "1_Pooling") -> list[dict[str, Any]]:
     paths = ["", path, "2_Normalize"]
     return [
@@ -211,6 +234,9 @@ def test_what_a_folder_says_is_honoured(tmp_path: Path) -> None:
     assert read_vectors(written(tmp_path, **newest, tokenizer_config={"model_max_length": 9})).max_length == 9
     endless = {"model_max_length": 1e30}
     assert (read_vectors(written(tmp_path, **newest, tokenizer_config=endless)).max_length or 0) > 1e6
+    for cut, length in ((True, 20), ("longest_first", 20), (False, None), ("do_not_truncate", None)):
+        told = {"max_seq_length": 20, "processing_kwargs": {"text": {"truncation": cut}, "image": {"x": 1}}}
+        assert read_vectors(written(tmp_path, sentence_bert_config=told)).max_length == length
 
 
 @pytest.mark.parametrize(
@@ -230,6 +256,16 @@ def test_what_a_folder_says_is_honoured(tmp_path: Path) -> None:
         ({"modules": module("Transformer", "Pooling", path="../other")}, "expects its modules in"),
         ({"modules": {"a": 1}}, r"modules\.json: is not a list of modules"),
         ({"sentence_bert_config": {"max_seq_length": "long"}}, "max_seq_length of 'long'"),
+        (
+            {"sentence_bert_config": {"processing_kwargs": {"text": {"add_special_tokens": False}}}},
+            "calls the tokenizer with add_special_tokens",
+        ),
+        (
+            {"sentence_bert_config": {"processing_kwargs": {"common": {"truncation": "only_second"}}}},
+            "calls the tokenizer with truncation",
+        ),
+        ({"sentence_bert_config": {"processing_kwargs": {"text": 7}}}, "has processing_kwargs of"),
+        ({"sentence_bert_config": {"processing_kwargs": {"text": {"max_length": "a"}}}}, "max_length of 'a'"),
         ({"config_sentence_transformers": {"default_prompt_name": "query"}}, "puts the prompt `query`"),
         ({"config_sentence_transformers": {"truncate_dim": 8}}, "cuts every vector to its first 8 numbers"),
     ],

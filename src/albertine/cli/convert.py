@@ -279,7 +279,7 @@ def _out_of_place(source: Path, found: ModelFolder, to: str, kind: Kind) -> list
     """
     from albertine.interop.google_names import placed
     from albertine.interop.heads import pooling_of, task_of
-    from albertine.interop.sentence_transformers import MODULES, WHITENING
+    from albertine.interop.sentence_transformers import MODULES, WHITENING, makes_vectors
     from albertine.interop.xlnet_names import MASK_EMBEDDING
 
     task, pooling = task_of(found) or "classify", pooling_of(found)  # which older folders do not say
@@ -292,6 +292,7 @@ def _out_of_place(source: Path, found: ModelFolder, to: str, kind: Kind) -> list
         places = [f"{layer.get(task)}.{part}" for part in ("weight", "bias")]
     held = pooling == "cls" and names.issubset(places)  # its classifiers look at [CLS]
     files = {name for name in (MODULES, WHITENING) if (source / name).is_file()}
+    files -= set() if makes_vectors(source) else {MODULES}  # config.json says all of a cross-encoder's
     if task == "embed" and pooling in ("mean", "depths") and WHITENING not in files:
         files = set()  # config.json says the same
     return sorted((set() if held else names) | files)

@@ -9,7 +9,7 @@ from typing import Any
 from albertine.evaluation.hub_results import in_words
 from albertine.evaluation.run_facts import Facts, Score, public
 from albertine.evaluation.stated import amount
-from albertine.interop.heads import length_of, task_in
+from albertine.interop.heads import CROSS_ENCODER, length_of, task_in
 from albertine.interop.huggingface_config import our_flags
 from albertine.interop.model_folder import ModelFolder
 
@@ -177,6 +177,7 @@ def asked(config: Mapping[str, Any], vectors: bool) -> list[str]:
         return ["", 'vectors = albertine.Predictor("path/to/this/folder").embed(["a text", "another"])']
     task, flags = task_in(config), our_flags(config)
     pairs = flags.get("pairs") is True or flags.get("pooling") == "compared"
+    pairs = pairs or not config.keys().isdisjoint(CROSS_ENCODER)
     calls = {
         "classify": 'classify([("a text", "another")])' if pairs else 'classify("a text")',
         "tag": 'tag("a text")',

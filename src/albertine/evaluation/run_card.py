@@ -21,6 +21,7 @@ from albertine.interop.huggingface import read_folder
 from albertine.interop.huggingface_config import read_model_type
 from albertine.interop.model_folder import ModelFolder
 from albertine.interop.savable import parameters_of
+from albertine.interop.sentence_transformers import MODULES, makes_vectors
 
 PIPELINES = {
     "classify": "text-classification",
@@ -85,7 +86,7 @@ def run_card(folder: Path, found: ModelFolder, facts: Facts, said: Stated) -> Ca
     """
     config = {"model_type": read_model_type(found.config), **found.config}
     task = task_in(config)
-    vectors = (folder / "modules.json").is_file()
+    vectors = makes_vectors(folder)
     pipeline = "sentence-similarity" if vectors else PIPELINES.get(task or "")
     if pipeline is None and task is None:
         pipeline = "fill-mask" if found.model.mlm is not None else "feature-extraction"
@@ -95,7 +96,7 @@ def run_card(folder: Path, found: ModelFolder, facts: Facts, said: Stated) -> Ca
     spoken, base = said.languages or of_corpus, said.base or of_run
     tags = ["albertine", str(config["model_type"]), facts.made or "converted"]
     tags += ["transformers"] if config["model_type"] != "albertine" else []
-    tags += ["sentence-transformers"] if vectors else []
+    tags += ["sentence-transformers"] if (folder / MODULES).is_file() else []
     head = {
         "language": list(spoken) if spoken else None,
         "license": said.licence or UNKNOWN,

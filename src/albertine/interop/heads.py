@@ -334,7 +334,8 @@ def _refuse_other_scores(tree: Mapping[str, Any], where: object) -> None:
     """Refuse a cross-encoder whose score would be another than sentence-transformers tells.
 
     Raises:
-        ModelError: it applies another function than the sigmoid, or puts a prompt before texts.
+        ModelError: it applies another function than the sigmoid, puts a prompt before texts, or calls its
+            tokenizer otherwise.
     """
     named, said = _function(tree), tree.get(CROSS_ENCODER[0])
     if named not in (None, "Identity", "Sigmoid"):
@@ -344,4 +345,11 @@ def _refuse_other_scores(tree: Mapping[str, Any], where: object) -> None:
             f"puts the prompt `{prompt}` before texts",
             where=where,
             remedy="Set default_prompt_name to null where it stands, and write the prompt into the texts",
+        )
+    if isinstance(said, dict) and isinstance(odd := said.get("processing_kwargs"), list):
+        words = ", ".join(map(str, odd))
+        raise ModelError(
+            f"calls the tokenizer with {words} (processing_kwargs), which is not heeded here",
+            where=where,
+            remedy="Take that out where it stands, and scores are told without",
         )

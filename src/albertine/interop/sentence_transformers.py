@@ -27,6 +27,12 @@ WHITENING = "whitening.safetensors"
 _NAMES = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 """Under which older releases kept `TRANSFORMER`."""
 UNLIMITED = 1 << 30
+_NOT_FELT = frozenset(
+    {"max_length", "truncation", "padding", "pad_to_multiple_of", "return_tensors", "verbose"}
+)
+"""Words for a tokenizer that are heeded, or change no number: padding is masked."""
+_UNCUT = (False, "do_not_truncate")
+"""What `truncation` says where texts are read as far as the model has positions."""
 _MODES: Mapping[Pooling, str] = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
 _LAST = "pooling_mode_lasttoken"
 """Of [CLS] where it is the last token, as XLNet's is: its "cls" is the first."""
@@ -128,6 +134,12 @@ def read_vectors(folder: Path, *, last: bool = False) -> Vectors:
     kinds, path = _modules(folder / MODULES)
     pooling = _pooling(folder, path, last)
     told = _told(folder)
+    if odd := _unheeded(told):
+        raise ModelError(
+            f"calls the tokenizer with {', '.join(odd)} (processing_kwargs), which is not heeded here",
+            where=folder / TRANSFORMER,
+            remedy="Take that out there, and vectors are made without",
+        )
     said = _object(folder / PROMPTS)
     if (prompt := said.get("default_prompt_name")) is not None:
         raise ModelError(
@@ -144,15 +156,25 @@ def read_vectors(folder: Path, *, last: bool = False) -> Vectors:
     return Vectors(pooling, "Normalize" in kinds, _length(folder, told), told.get("do_lower_case") is True)
 
 
+def makes_vectors(folder: Path) -> bool:
+    """Whether a folder lists the modules by which texts become vectors; a cross-encoder lists its own too."""
+    return (folder / MODULES).is_file() and not _is_cross_encoder(_object(folder / PROMPTS))
+
+
+def _is_cross_encoder(said: Mapping[str, Any]) -> bool:
+    return said.get("model_type") == "CrossEncoder"
+
+
 def with_cross_encoder(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The config.json of a folder with what sentence-transformers says of a cross-encoder, since version 6
-    in other files: its function and its prompt, under the name that they had in config.json before, and how
-    many tokens it reads."""
-    said = _object(folder / PROMPTS)
-    if said.get("model_type") != "CrossEncoder":
+    in other files: its function and its prompt, under the name that they had in config.json before, what of
+    its `processing_kwargs` cannot be heeded, under that name, and how many tokens it reads."""
+    said, own = _object(folder / PROMPTS), _told(folder)
+    if not _is_cross_encoder(said):
         return tree
     told = {name: said[name] for name in ("activation_fn", "default_prompt_name") if said.get(name)}
-    length = _length(folder, _told(folder))
+    told |= {"processing_kwargs": odd} if (odd := _unheeded(own)) else {}
+    length = _length(folder, own)
     flags = ({} if length is None else {"max_length": length}) | our_flags(tree)
     return tree | {"sentence_transformers": told, "albertine": flags}
 
@@ -211,10 +233,35 @@ def _object(file: Path) -> dict[str, Any]:
     return read_json(file) if file.is_file() else {}
 
 
+def _processing(told: Mapping[str, Any]) -> dict[str, Any]:
+    """How the tokenizer is called, by the words that version 6 has for it: of texts, and over them of all."""
+    said = told.get("processing_kwargs") or {}
+    parts = [said.get(name) or {} for name in ("text", "common")] if isinstance(said, dict) else [said]
+    if not all(isinstance(part, dict) for part in parts):
+        raise ModelError(f"has processing_kwargs of {said!r:.80}", where=TRANSFORMER)
+    return {name: value for part in parts for name, value in part.items()}
+
+
+def _unheeded(told: Mapping[str, Any]) -> list[str]:
+    """The words for the tokenizer by which the tokens would be others than they are here."""
+    words = _processing(told)
+    odd = words.keys() - _NOT_FELT
+    # Which of two texts is cut is felt in a pair.
+    known = words.get("truncation", True) in (True, "longest_first", *_UNCUT)
+    return sorted(odd if known else odd | {"truncation"})
+
+
 def _length(folder: Path, told: Mapping[str, Any]) -> int | None:
-    """Tokens that are looked at; newer releases have it in the tokenizer's file, older ones in their own."""
-    name, file = "max_seq_length", folder / TRANSFORMER
-    length = told.get(name)
+    """Tokens that are looked at: those that the tokenizer is called with, else those in its file, or in that
+    of older releases."""
+    words = _processing(told)
+    if words.get("truncation", True) in _UNCUT:
+        return None
+    name, file = "max_length", folder / TRANSFORMER
+    length = words.get(name)
+    if length is None:
+        name = "max_seq_length"
+        length = told.get(name)
     if length is None:
         name, file = "model_max_length", folder / "tokenizer_config.json"
         length = _object(file).get(name)
