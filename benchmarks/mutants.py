@@ -5473,6 +5473,31 @@ DOORS = (
         "odd = words.keys() - words.keys()",
         "tests/interop/test_sentence_transformers.py -k cannot_be_computed",
     ),
+    M(
+        "cli/options.py",
+        "in str(kinds.get(str(parameter.name))) and",
+        "in kinds and",
+        "tests/cli/test_app.py -k empty_path",
+    ),
+    M(
+        "cli/options.py",
+        'if "Path" in str(kinds.get(str(parameter.name))) and',
+        "if",
+        "tests/cli/test_app.py -k empty_text",
+    ),
+    M("files.py", 'if path == "":', "if False:", "tests/cli/test_app.py -k empty_path"),
+    M(
+        "cli/given.py",
+        "from_home(word) for word in words if word not in settings",
+        "Path(word) for word in words if word not in settings",
+        "tests/cli/test_app.py -k empty_path",
+    ),
+    M(
+        "cli/convert.py",
+        '(share or (lossy and to != "lonepatient"))',
+        "(share or lossy)",
+        "tests/interop/test_lonepatient.py -k nothing_is_compared",
+    ),
 )
 
 MUTANTS = (

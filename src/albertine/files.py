@@ -22,6 +22,9 @@ MODE = 0o666
 """Of new files, before the umask: as those of any other program, so that a group that shares a folder goes on
 with what one of it began."""
 
+EMPTY = ("an empty word names no file or folder", "Name one; the folder that you stand in is `.`")
+"""Of a path that would be that folder, as `"$OUT"` is where nobody set it: what is wrong, and what to do."""
+
 
 def write_durably(path: Path, *pieces: bytes | memoryview) -> None:
     """Write a new file and flush it to the disk. The file must not exist."""
@@ -156,8 +159,10 @@ def from_home(path: str | Path) -> Path:
     """A path that a person writes, with `~` for the home folder; a name of nobody stays as it is.
 
     Raises:
-        SettingsError: it is something else, such as the result of a run or a model.
+        SettingsError: it is empty, or something else, such as the result of a run or a model.
     """
+    if path == "":
+        raise SettingsError(EMPTY[0], remedy=EMPTY[1])
     if not isinstance(path, str | os.PathLike):
         remedy = "Give a name or a path; that of a run is the `folder` of its result"
         raise SettingsError(f"a {type(path).__name__} is no name of a file or folder", remedy=remedy)

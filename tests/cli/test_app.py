@@ -23,7 +23,9 @@ from typer.main import get_command
 
 from albertine.cli import demo, info
 from albertine.cli.app import build, run
+from albertine.interop.huggingface import save_model
 from tests.cli.conftest import Command
+from tests.model import builders
 
 COMMAND = [sys.executable, "-m", "albertine"]
 HEAVY = ("torch", "numpy", "transformers", "pyarrow", "matplotlib", "tokenizers", "sentencepiece", "rich")
@@ -335,10 +337,39 @@ def test_training_in_float32_keeps_few_kernels(
     assert os.environ[CAPACITY] == "7"
 
 
-@pytest.mark.parametrize("empty", [("-o", ""), ("--output", ""), ("--output=",)])
-def test_an_empty_output_is_not_the_working_folder(albertine: Command, empty: tuple[str, ...]) -> None:
-    outcome = albertine("cloze", "no-such-text", *empty)
-    assert outcome.code == 2 and "--output is empty" in outcome.err
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [
+        (["cloze", "no-such-text", "-o", ""], "--output: "),
+        (["cloze", "no-such-text", "--output", ""], "--output: "),
+        (["cloze", "no-such-text", "--output="], "--output: "),
+        (["convert", ".", ""], "TO: "),
+        (["convert", "", "to"], "FROM: "),
+        (["export", "model", ""], "OUT: "),
+        (["export", "", "to"], ""),
+        (["score", ""], ""),
+        (["evaluate", "", "."], ""),
+        (["prune", "model", "text", "", "-o", "to"], "TEXT: "),
+        (["predict", "classify", "", "a text"], "MODEL: "),
+        (["finetune", "name=", "--config="], "--config: "),
+    ],
+)
+def test_an_empty_path_is_not_the_working_folder(
+    albertine: Command, words: list[str], where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `"$OUT"` is where nobody set it. Kills: one verb or one form of a path left out."""
+    save_model(builders.model(), None, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    outcome = albertine(*words)
+    assert outcome.code == 2
+    assert outcome.err.startswith(f"albertine: {where}an empty word names no file or folder")
+
+
+def test_an_empty_text_beside_a_path_is_a_text(albertine: Command, tmp_path: Path) -> None:
+    """Kills: any empty word refused, also where a dot names the folder."""
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    outcome = albertine("tokenizer", "encode", tmp_path, "")
+    assert outcome.code == 0 and "[CLS]" in outcome.out
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full disk")

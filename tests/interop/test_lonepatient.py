@@ -236,6 +236,17 @@ def test_a_tuned_model_is_written_with_its_classifier(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "model.safetensors").exists()
 
 
+def test_a_sample_that_nothing_is_compared_on_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What this layout leaves out changes no output of the encoder. Kills: any file taken without a word."""
+    save_model(builders.model(), None, tmp_path / "in")
+    words = ["convert", f"{tmp_path}/in", f"{tmp_path}/out", "--to", "lonepatient", "--lossy"]
+    assert run([*words, "--sample", f"{tmp_path}/in/config.json"]) == 2
+    assert "--sample belongs to --share, or to --lossy with a TensorFlow" in capsys.readouterr().err
+    assert run(words) == 0
+
+
 @pytest.mark.parametrize("layout", ["lonepatient", "google", None])
 def test_a_tokenizer_with_more_pieces_than_embeddings_is_refused(layout: str | None, tmp_path: Path) -> None:
     """On every way out, not only on the one to transformers."""

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from difflib import get_close_matches
-from itertools import pairwise
 from types import FrameType, ModuleType
 from typing import Annotated, Any, NoReturn
 
@@ -46,6 +45,7 @@ from albertine.cli import (
     suite,
     tokenizer,
 )
+from albertine.cli.options import Verb
 from albertine.cores import BFLOAT16, cpu_flags, limited, others_running, usable_cores
 from albertine.errors import AlbertineError, without_torch
 
@@ -84,10 +84,10 @@ def build() -> typer.Typer:
             group = typer.Typer(cls=_OfOneVerb, help=verb.GROUP, no_args_is_help=True)
             group.callback()(lambda: None)  # without one, a single command's name would be left out
             for command in verb.COMMANDS:
-                group.command(_command(command))(command)
+                group.command(_command(command), cls=Verb)(command)
             app.add_typer(group, name=name)
         else:
-            app.command(name, **getattr(verb, "HOW", {}))(getattr(verb, name))
+            app.command(name, **({"cls": Verb} | getattr(verb, "HOW", {})))(getattr(verb, name))
     return app
 
 
@@ -171,8 +171,6 @@ def run(arguments: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Unicode shows ? for what it lacks
-    if "--output=" in words or any(a in ("-o", "--output") and not b for a, b in pairwise(words)):
-        return _say("--output is empty: name a file or a folder", WRONG)  # as "$OUT" is where nobody set it
     try:
         build()(arguments, prog_name="albertine")
     except SystemExit as leaving:

@@ -105,7 +105,9 @@ def convert(
     sample: Annotated[
         Path | None,
         typer.Option(
-            "--sample", help=f"With --share or --lossy: compare outputs on a text's first {SAMPLES} lines."
+            "--sample",
+            help="With --share, or --lossy and a TensorFlow layout: compare outputs on a text's first "
+            f"{SAMPLES} lines.",
         ),
     ] = None,
     without_tokenizer: Annotated[
@@ -127,8 +129,11 @@ def convert(
 
     source = model_folder(source)
     check_apart(source, target)
-    if sample is not None and not (share or lossy):
-        raise SettingsError("--sample belongs to --share or --lossy", remedy="Add one, or leave it out")
+    if sample is not None and not (share or (lossy and to != "lonepatient")):
+        raise SettingsError(
+            "--sample belongs to --share, or to --lossy with a TensorFlow layout",
+            remedy="Leave it out: without these no output changes",
+        )
     if lossy and to not in _CHECKPOINTS:
         raise SettingsError(
             f"--lossy belongs to --to {', '.join(_CHECKPOINTS)}",

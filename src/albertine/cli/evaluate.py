@@ -9,11 +9,10 @@ from shlex import join
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from albertine.cli import show
 from albertine.cli.given import runs_and_settings, splits
-from albertine.cli.options import Dev, DeviceOption, Json, OwnFile, RunPrecision, Runs, Test
+from albertine.cli.options import Dev, DeviceOption, Json, OwnFile, RunPrecision, Runs, Test, Verb
 
 if TYPE_CHECKING:
     from albertine.tasks.judge import TunedRun
@@ -27,7 +26,7 @@ MOVED = {
 """Options that `evaluate` once had, and the verbs that they have become or belong to now."""
 
 
-class Evaluate(TyperCommand):
+class Evaluate(Verb):
     """The command, which tells whoever asks in the old way for what other verbs do now."""
 
     def parse_args(self, context: Any, arguments: list[str]) -> list[str]:

@@ -199,11 +199,12 @@ def runs_and_settings(
     """The folders among the words of a command, and the runs that they hold, with the settings written
     key.sub=value among the words; data that they share is read once. `dev` as `open_run` has it."""
     from albertine.devices import device_of
+    from albertine.files import from_home
     from albertine.tasks.data import once
     from albertine.tasks.judge import open_run
 
     settings = [word for word in words if "=" in word and not os.path.exists(word)]
-    paths = [Path(word) for word in words if word not in settings]
+    paths = [from_home(word) for word in words if word not in settings]
     if not paths:
         raise typer.BadParameter("name a run besides its settings", param_hint="RUN")
     device_of(device)  # before any data is read

@@ -4,11 +4,41 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
 from albertine.arithmetic import InferencePrecision
+
+
+class Verb(TyperCommand):
+    """A command that takes no empty word for a path: it would be the folder that one stands in."""
+
+    def parse_args(self, context: Any, arguments: list[str]) -> list[str]:
+        rest = super().parse_args(context, [*arguments])
+        if any(not word or word.endswith("=") for word in arguments):
+            self._refuse_empty_paths(context, arguments)
+        return rest
+
+    def _refuse_empty_paths(self, context: Any, arguments: list[str]) -> None:
+        """
+        Raises:
+            SettingsError: a path is empty; an empty text is one.
+        """
+        from albertine.errors import SettingsError
+        from albertine.files import EMPTY
+
+        # As they were written: a path that was made of an empty word is the same as one made of a dot.
+        written, _, _ = self.make_parser(context).parse_args([*arguments])
+        kinds = get_type_hints(self.callback)
+        for parameter in self.params:
+            given = written.get(parameter.name)
+            words = given if isinstance(given, list | tuple) else [given]
+            if "Path" in str(kinds.get(str(parameter.name))) and "" in words:
+                option = next((name for name in parameter.opts if name.startswith("--")), None)
+                where = option or parameter.metavar or str(parameter.name).upper()
+                raise SettingsError(EMPTY[0], where=where.rstrip("."), remedy=EMPTY[1])
 
 
 def _near_option(context: typer.Context, words: list[str] | None) -> list[str] | None:
