@@ -5500,6 +5500,27 @@ DOORS = (
     ),
 )
 
+SHORT = (
+    M(
+        "model/backend/fused.py",
+        "or self.weight.numel() <= SMALL",
+        "or self.weight.numel() <= SMALL * (8 if rows == 1 else 1)",
+        "tests/model/backend/test_fused.py -k avx2",
+    ),
+    M(
+        "model/backend/cache.py",
+        "were = some.clone() if parameter.ndim > 1 else None",
+        "were = torch.tensor(some.numpy()) if parameter.ndim > 1 else None",
+        "tests/model/backend/test_cache.py -k freed",
+    ),
+    M(
+        "model/backend/cpu_attention.py",
+        "if visible or len(pieces) > 1:",
+        "if len(pieces) > 1:",
+        "tests/model/backend/test_attention.py tests/model/backend/test_visibility.py",
+    ),
+)
+
 MUTANTS = (
     *TASKS,
     *INFERENCE,
@@ -5528,6 +5549,7 @@ MUTANTS = (
     *ASKED,
     *SOURCES,
     *DOORS,
+    *SHORT,
 )
 
 

@@ -265,3 +265,14 @@ def test_weights_that_did_not_change_are_prepared_once(monkeypatch: pytest.Monke
     assert count
     outputs(model)
     assert len(made) == count
+
+
+def test_memory_of_weights_can_still_be_freed() -> None:
+    """FSDP empties storages in place, which is refused of memory that numpy has seen."""
+    model = builders.model()
+    outputs(model)
+    for parameter in model.parameters():
+        storage = parameter.untyped_storage()
+        size = storage.size()
+        storage.resize_(0)
+        storage.resize_(size)
