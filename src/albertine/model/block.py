@@ -91,9 +91,9 @@ class AttentionBlock(Block):
         self, x_RH: Tensor, context_TH: Tensor, queries: Rows, keys: Rows
     ) -> tuple[Tensor, Tensor, Tensor]:
         """By heads, the queries (R, N, D), and the keys and values (T, N, D) of rows as they are read."""
-        found = current().linears((self.query, self.key, self.value), (x_RH, context_TH, context_TH))
-        q_RND, k_TND, v_TND = (y.view(-1, self.num_heads, self.head_size) for y in found)
-        return q_RND, k_TND, v_TND
+        layers, heads = (self.query, self.key, self.value), (-1, self.num_heads, self.head_size)
+        q_RH, k_TH, v_TH = current().linears(layers, (x_RH, context_TH, context_TH))
+        return q_RH.view(heads), k_TH.view(heads), v_TH.view(heads)
 
     def attend(self, q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows) -> Tensor:
         """softmax(q·kᵀ/√D)·v inside each sequence, (R, N, D)."""

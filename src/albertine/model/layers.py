@@ -42,8 +42,7 @@ class Child:
         self.name = name
 
     def __get__(self, parent: nn.Module | None, kind: type) -> Any:
-        if parent is None:
-            return self
-        if self.name not in parent._modules:
-            raise AttributeError(self.name)  # upon which torch looks for it, and says so
-        return parent._modules[self.name]
+        try:
+            return self if parent is None else parent._modules[self.name]
+        except KeyError:
+            raise AttributeError(self.name) from None  # upon which torch looks for it, and says so
