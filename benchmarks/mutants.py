@@ -5364,7 +5364,7 @@ SOURCES = (
     ),
     M(
         "corpus/plan.py",
-        '    _check_same(folder, {**before, "settings": known}, now)\n',
+        '    _check_same(folder, before, {"language": language, "settings": settings})\n',
         "",
         "tests/cli/test_prepare.py -k refused",
     ),

@@ -58,6 +58,11 @@ class Source:
     encoding: str = "utf-8"
     reports: dict[str, FileReport] = field(default_factory=dict)
 
+    @property
+    def reading(self) -> dict[str, str]:
+        """How the text is read, under the names that the settings of a corpus have for it."""
+        return {"format": self.format, "text_field": self.text_field, "encoding": self.encoding}
+
     def documents(self) -> Iterator[Document]:
         return read_documents(
             self.paths,
@@ -122,10 +127,9 @@ class Source:
         `corpus.prepare.prepare` has them."""
         from albertine.corpus.prepare import prepare
 
-        reading = {"format": self.format, "text_field": self.text_field, "encoding": self.encoding}
         with watch(what) as update:
             told = {"progress": lambda now: update(now.bytes_read, now.bytes_total), "on_file": self.note}
-            return prepare(self.paths, corpus, tokenizer, language, **{**reading, **told, **options})
+            return prepare(self.paths, corpus, tokenizer, language, **{**self.reading, **told, **options})
 
     def held_out(self, corpus: Path) -> float:
         """The share of documents held out in a corpus folder, whole or unfinished, so that it is gone on with

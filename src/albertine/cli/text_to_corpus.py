@@ -87,7 +87,7 @@ def _check(source: Source, corpus: Path, language: Language, options: dict[str, 
     Raises:
         CorpusError: the folder belongs to another call. DataError: words by jieba, which is not installed.
     """
-    reading = {"format": source.format, "text_field": source.text_field, "encoding": source.encoding}
-    check_folder(corpus, language, reading | {name: options[name] for name in SETTINGS if name in options})
+    given = {name: options[name] for name in SETTINGS if name in options}
+    check_folder(corpus, language, source.reading | given)
     if options.get("words") == "jieba":
         check_segmenter()

@@ -175,8 +175,8 @@ def check_folder(folder: Path, language: Language, settings: dict[str, Any]) -> 
     earlier = _earlier(folder, plan)
     if isinstance(known := earlier["settings"], dict):
         known = {name: known.get(name) for name in settings}
-    before, now = ({name: told[name] for name in ("language", "settings")} for told in (earlier, plan))
-    _check_same(folder, {**before, "settings": known}, now)
+    before = {"language": earlier["language"], "settings": known}
+    _check_same(folder, before, {"language": language, "settings": settings})
 
 
 def _check_foreign(folder: Path, plan: dict[str, Any]) -> None:

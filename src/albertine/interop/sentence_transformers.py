@@ -169,9 +169,10 @@ def with_cross_encoder(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The config.json of a folder with what sentence-transformers says of a cross-encoder, since version 6
     in other files: its function and its prompt, under the name that they had in config.json before, what of
     its `processing_kwargs` cannot be heeded, under that name, and how many tokens it reads."""
-    said, own = _object(folder / PROMPTS), _told(folder)
+    said = _object(folder / PROMPTS)
     if not _is_cross_encoder(said):
         return tree
+    own = _told(folder)
     told = {name: said[name] for name in ("activation_fn", "default_prompt_name") if said.get(name)}
     told |= {"processing_kwargs": odd} if (odd := _unheeded(own)) else {}
     length = _length(folder, own)

@@ -79,7 +79,7 @@ def attend(
         split = (torch.split(q_RND, q_sizes), torch.split(k_TND, k_sizes), torch.split(v_TND, k_sizes))
         forms = _forms(pieces, queries, keys, q_sizes, k_sizes) if visible else forms
     for piece, q, k, v, form in zip(pieces, *split, forms, strict=True):
-        rows, seen, count, window, as_products = piece
+        rows, looked_at, count, window, as_products = piece
         if not rows:
             continue
         q = q.view(count, rows, heads, size).transpose(1, 2)
@@ -87,8 +87,8 @@ def attend(
             k, v = window.of(k_TND), window.of(v_TND)
             form = Seen(window.mask(q.dtype))
         else:
-            k = k.view(count, seen, heads, size).transpose(1, 2)
-            v = v.view(count, seen, heads, size).transpose(1, 2)
+            k = k.view(count, looked_at, heads, size).transpose(1, 2)
+            v = v.view(count, looked_at, heads, size).transpose(1, 2)
         if not as_products:
             out_SNLD = by_kernel(q, k, v, form, dropout)
         elif learning:
