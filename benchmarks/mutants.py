@@ -1160,8 +1160,8 @@ KEEPING = (
     ),
     M(
         "model/backend/cache.py",
-        "step = max(1, count // SAMPLES) | 1",
-        "step = max(1, count // SAMPLES)",
+        "step = max(1, values.numel() // SAMPLES) | 1",
+        "step = max(1, values.numel() // SAMPLES)",
         "tests/model/backend/test_cache.py -k one_column",
     ),
     M(
@@ -3172,8 +3172,8 @@ AUDITED = (
     ),
     M(
         "model/backend/cache.py",
-        "self.parameter is parameter and self.address == parameter.data_ptr()",
-        "self.parameter is parameter",
+        "[(parameter._version, parameter.data_ptr()) for parameter in parameters]",
+        "[(parameter._version, 0) for parameter in parameters]",
         "tests/model/backend/test_cache.py",
     ),
     M(
@@ -5509,8 +5509,8 @@ SHORT = (
     ),
     M(
         "model/backend/cache.py",
-        "were = some.clone() if parameter.ndim > 1 else None",
-        "were = torch.tensor(some.numpy()) if parameter.ndim > 1 else None",
+        "np.from_dlpack(values.view(INTEGERS[values.element_size()]))",
+        "values.view(INTEGERS[values.element_size()]).numpy()",
         "tests/model/backend/test_cache.py -k freed",
     ),
     M(
@@ -5518,6 +5518,30 @@ SHORT = (
         "if visible or len(pieces) > 1:",
         "if len(pieces) > 1:",
         "tests/model/backend/test_attention.py tests/model/backend/test_visibility.py",
+    ),
+    M(
+        "model/backend/cache.py",
+        "same and self.states == _states(parameters)",
+        "same",
+        "tests/model/backend/test_cache.py",
+    ),
+    M(
+        "model/backend/cache.py",
+        "return same and self.were == [values.tobytes() for values in self.some]",
+        "return same",
+        "tests/model/backend/test_cache.py",
+    ),
+    M(
+        "model/backend/cache.py",
+        "memory = [parameter.detach() for parameter in parameters]",
+        "memory = [parameter.detach().clone() for parameter in parameters]",
+        "tests/model/backend/test_cache.py",
+    ),
+    M(
+        "model/backend/onednn.py",
+        "return torch.float32  # as the parameters are",
+        "return dtype  # as the parameters are",
+        "tests/model/backend/test_summed.py -k unrounded",
     ),
 )
 

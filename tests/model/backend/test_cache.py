@@ -194,10 +194,10 @@ def test_another_parameter_in_the_same_memory_is_not_the_one_before() -> None:
 def test_a_write_through_data_is_seen_in_every_format(dtype: torch.dtype, gaps: bool) -> None:
     values = torch.randn(30, 60).to(dtype)
     parameter = nn.Parameter(values[:, ::2] if gaps else values, requires_grad=False)
-    stamp = Stamp.of(parameter)
-    assert stamp.holds(parameter)
+    stamp = Stamp.of([parameter])
+    assert stamp.holds([parameter])
     parameter.data.copy_(torch.randn(parameter.shape).to(dtype))
-    assert not stamp.holds(parameter)
+    assert not stamp.holds([parameter])
 
 
 class Masked(nn.Module):
@@ -246,9 +246,9 @@ def test_a_write_to_one_column_through_data_is_seen() -> None:
     """The values that are compared stand in other columns in other rows, whatever the width."""
     parameter = nn.Parameter(torch.randn(256, 64), requires_grad=False)
     for column in range(64):
-        stamp = Stamp.of(parameter)
+        stamp = Stamp.of([parameter])
         parameter.data[:, column] += 1.0
-        assert not stamp.holds(parameter), column
+        assert not stamp.holds([parameter]), column
 
 
 def test_weights_that_did_not_change_are_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,3 +276,12 @@ def test_memory_of_weights_can_still_be_freed() -> None:
         size = storage.size()
         storage.resize_(0)
         storage.resize_(size)
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (1, 1)])
+def test_a_stamp_of_next_to_nothing(shape: tuple[int, int]) -> None:
+    parameter = nn.Parameter(torch.zeros(shape))
+    stamp = Stamp.of([parameter])
+    assert stamp.holds([parameter])
+    assert not stamp.holds([nn.Parameter(torch.zeros(shape))])
+    assert not stamp.holds([])

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from albertine.model.backend import onednn
 from albertine.model.backend.summed import Product
+from albertine.model.layers import LayerNorm
+from albertine.precision import Format
 from tests.model.builders import model, packed
 
 Apply = Callable[[Tensor, int, int], Tensor]
@@ -118,3 +120,16 @@ def test_what_training_in_bfloat16_takes_is_told(
     choice = onednn.training_choice()
     assert (choice.kind, choice.form) == ("training", told)
     assert choice.kernel == ("mkldnn._linear_pointwise" if fused else "plain")
+
+
+def test_a_norm_of_inference_in_bfloat16_has_its_scale_unrounded() -> None:
+    """Where scale and shift cancel, their difference is all there is; in bfloat16 it would be none."""
+    layer = LayerNorm(2, eps=0.0)
+    with torch.no_grad():
+        layer.weight.fill_(1 + 2**-10)
+        layer.bias.fill_(-1)
+    rows = torch.tensor([[1.0, -1.0]], dtype=torch.bfloat16)
+    with torch.inference_mode():
+        found = onednn.Inference(Format(torch.bfloat16)).layer_norm(layer, rows)
+    assert found.dtype == torch.bfloat16
+    assert found[0, 0] == 2**-10

@@ -142,6 +142,9 @@ class Inference(Processor, OncePerPass):
         # Of few rows there are few numbers: one text alone need not wait for sixteen.
         return index if len(index) < FEWEST else super().padded_rows(index, num_rows)
 
+    def norm_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        return torch.float32  # as the parameters are: torch takes both, and is no slower than beside bfloat16
+
     def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
         kernel = self._kernels[layer,] if self._fits(x) else None
         return super().linear(layer, x) if kernel is None else kernel(x)

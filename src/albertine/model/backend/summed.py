@@ -110,11 +110,15 @@ class OncePerPass(Backend):
     def layer_norm(self, layer: nn.LayerNorm, x: Tensor) -> Tensor:
         known = self._norms.get((layer, x.dtype))
         if known is None:
-            weight, bias = self.cast(layer.weight, x.dtype), layer.bias
-            cast_bias = None if bias is None else self.cast(bias, x.dtype)
-            known = layer.normalized_shape, weight, cast_bias, layer.eps
+            dtype, bias = self.norm_dtype(x.dtype), layer.bias
+            cast_bias = None if bias is None else self.cast(bias, dtype)
+            known = layer.normalized_shape, self.cast(layer.weight, dtype), cast_bias, layer.eps
             self._norms[layer, x.dtype] = known
         return torch.layer_norm(x, *known)
+
+    def norm_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """Of scale and shift of a LayerNorm whose rows have `dtype`."""
+        return dtype
 
 
 class SummedGradients(OncePerPass):
