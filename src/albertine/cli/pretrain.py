@@ -112,9 +112,7 @@ def _tell(result: PretrainResult, corpus: Path, resume: str) -> None:
         show.stopped(resume, f" at step {outcome.step:,}")
         return
     minute = onset_of(folder)
-    read = (
-        {} if minute is None else {"reads": f"context gain over {ONSET:g} nats from minute {minute:.1f} on"}
-    )
+    read = {} if minute is None else {"reads": f"context gain over {ONSET:g} nats by minute {minute:.1f}"}
     show.facts(
         f"Done after {outcome.step:,} steps and {outcome.tokens:,} tokens",
         {

@@ -193,4 +193,4 @@ def _print_reading(read: Mapping[str, Any]) -> None:
         }
         show.facts("A passage twice, a word masked in the second", known)
     if minute is not None:
-        typer.echo(f"Context gain over 0.3 nats from minute {minute:.1f} of training on.")
+        typer.echo(f"Context gain over 0.3 nats by minute {minute:.1f} of training.")

@@ -185,7 +185,7 @@ def pretraining(folder: Path) -> str | None:
         case {"corpus": corpus, "objective": {"pairs": pairs, **objective}, "training": {**training}}:
             length = (f"{training[k]:,} {k}" for k in ("steps", "minutes") if training.get(k))
             minute = onset_of(folder.resolve().parent)
-            read = [] if minute is None else [f"read from minute {minute:.1f} on"]
+            read = [] if minute is None else [f"read by minute {minute:.1f}"]
             before = []
             match run:
                 case {"model": {"start_from": str(begun)}}:

@@ -137,8 +137,8 @@ def branch_of(folder: Path) -> dict[str, Any]:
 
 
 def onset_of(folder: Path) -> float | None:
-    """The minute from which on the run in a folder read its text; None where it does not say, or is a branch,
-    which may have begun long after."""
+    """The minute by which an evaluation of the run in a folder found that it reads; None without one, or of
+    a branch, which may have begun long after."""
     return None if branch_of(folder) else onset_minute(read_metrics(folder / "metrics.jsonl"))
 
 

@@ -106,8 +106,7 @@ class Recorder:
             self.reads = True
             depth = ", computed as deep as its stage" if "stage_mask_loss" in scores else ""
             self.say(
-                f"the model reads{depth}: more than {ONSET:g} nats of context gain from minute "
-                f"{minute:.1f} on"
+                f"the model reads{depth}: more than {ONSET:g} nats of context gain by minute {minute:.1f}"
             )
 
     @contextlib.contextmanager
