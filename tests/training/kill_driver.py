@@ -51,6 +51,7 @@ def forked(work: Callable[[], int]) -> int:
         except BaseException as error:
             print(error, file=sys.stderr)
             os._exit(1)
+    os.setpgid(child, child)  # here too: it may be killed before it has begun
     return child
 
 
