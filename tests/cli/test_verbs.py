@@ -181,14 +181,14 @@ def test_score(albertine: Command, home: Path) -> None:
     assert "masked words" in printed and f"{order['accuracy']:.1%}" in printed
 
 
-def test_pretrain_tells_from_when_on_it_read(
+def test_pretrain_tells_by_when_it_read(
     albertine: Command, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     again = ("pretrain", *settings(home, "done"))
     assert "reads" not in albertine(*again).out, "two steps teach nothing"
     monkeypatch.setattr("albertine.training.guards.ONSET", -100.0)
     told = " ".join(albertine(*again).out.split())
-    assert "minute 0.0 on" in told or "minute 0.1 on" in told, told
+    assert "by minute 0.0" in told or "by minute 0.1" in told, told
 
 
 def test_score_tells_what_context_gains(albertine: Command, home: Path) -> None:
