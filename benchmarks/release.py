@@ -45,10 +45,9 @@ from albertine.training.metrics import read_metrics
 
 TEXTS = {
     "en": "English Wikipedia (8 x 8 MB of articles of 2018, CC BY-SA 3.0 / GFDL) and 165 books in the public "
-    "domain (Project Gutenberg): `../shared/data/en_wiki_2018` and `en_books`",
+    "domain (Project Gutenberg)",
     "zh": "Chinese Wikipedia (CC BY-SA 3.0 / GFDL) and modern Chinese translations of the classical "
-    "histories (collected by NiuTrans/Classical-Modern; original rights stay with their sources): "
-    "`../shared/data/zh_wiki` and `zh_histories_modern`",
+    "histories (collected by NiuTrans/Classical-Modern; original rights stay with their sources)",
 }
 BOOKS = {"en": "old books", "zh": "histories in modern translation"}
 SUITES = {"blimp": "BLiMP", "sling": "SLING"}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
@@ -21,6 +22,7 @@ from benchmarks import attention, memories, serving
 from benchmarks.asked import from_python, predicted_files
 from benchmarks.exported import exported, foreign, without_torch
 from benchmarks.gpu.section import section as gpu
+from benchmarks.in_short import in_short
 from benchmarks.learned import blocks, distilled, ladder, loops, tuned, vectors
 from benchmarks.markdown import newest, newest_of_each, table
 from benchmarks.pretraining import beside, time_to_reach
@@ -432,10 +434,15 @@ PARTS: tuple[Callable[[Path], Iterator[str]], ...] = (
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__).parse_args()
-    pages = [HEAD]
-    for hardware in sorted(path for path in RESULTS.iterdir() if path.is_dir()):
+    folders = sorted(path for path in RESULTS.iterdir() if path.is_dir())
+    pages = [HEAD, *in_short(folders)]
+    for hardware in folders:
         pages.append(f"\n# {hardware.name}\n")
-        pages += [f"\n{text}" for part in PARTS if (text := "".join(part(hardware)))]
+        texts = ("".join(part(hardware)) for part in PARTS)
+        # With its machine, so that every heading can be linked to.
+        pages += [
+            re.sub("^(##+ .+)$", rf"\1, {hardware.name}", f"\n{text}", flags=re.M) for text in texts if text
+        ]
     (DOCS / "performance.md").write_text("".join(pages), encoding="utf-8")
     print(f"written: {DOCS / 'performance.md'}")
 

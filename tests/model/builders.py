@@ -14,6 +14,7 @@ from albertine.model.config import EncoderConfig
 from albertine.model.depths import EncoderOutput
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
+from albertine.model.visibility import Visibility
 
 VOCABULARY = 53
 
@@ -63,6 +64,13 @@ def padded(batch: Packed) -> tuple[Tensor, Tensor, Tensor]:
         ids[row, : len(row_ids)], types[row, : len(row_ids)] = row_ids, row_types
         mask[row, : len(row_ids)] = 1
     return ids, mask, types
+
+
+def permuted(ranks: Tensor, targets: Tensor) -> tuple[Visibility, Visibility]:
+    """Who sees whom in XLNet's content stream, whose rows see themselves, and in its query stream, whose
+    targets do not: from ranks in the order of factorisation, int64 (R,), -1 for what all see."""
+    content = Visibility(ranks, ranks + 1)
+    return content, Visibility(ranks, torch.where(targets, ranks, ranks + 1))
 
 
 lengths = st.lists(st.integers(1, 12), min_size=1, max_size=6)

@@ -24,11 +24,12 @@ from albertine.model.relative_positions import EqualSequences, shifted_scores
 from albertine.model.replan import replan
 from albertine.model.rows import Rows
 from albertine.model.two_streams import Segments, predict_segments, read_segments
-from albertine.model.visibility import Visibility, causal, permuted
+from albertine.model.visibility import Visibility, causal
 from albertine.randomness import seed_torch
 from benchmarks.relative_shift import reshaped_scores
 from tests import reference
 from tests.model import builders
+from tests.model.builders import permuted
 
 XLNET: dict[str, object] = {"positions": "relative", "embedding_norm": False}
 H = 24

@@ -64,11 +64,10 @@ def convert(
         typer.Option(
             "--to",
             metavar="LAYOUT",
-            help="Of transformers, with a copy of shared weights for every depth: hf (the one that fits), "
-            "bert, electra, roformer, modernbert, xlnet; our own: albertine; a TensorFlow checkpoint by the "
-            "names of Google's ALBERT and BERT: google, of bert4keras, brightmart's albert_zh or XLNet: "
-            "xlnet-tf; what albert_pytorch loads: lonepatient. By default a folder that transformers loads, "
-            "nothing written twice.",
+            help="For transformers, with a copy of shared weights for every depth: hf (the one that fits), "
+            "bert, electra, roformer, modernbert, xlnet. Our own: albertine. TensorFlow checkpoints: google "
+            "(its ALBERT or BERT), bert4keras, brightmart (albert_zh), xlnet-tf. For albert_pytorch: "
+            "lonepatient. By default a folder that transformers loads, nothing written twice.",
         ),
     ] = None,
     lossy: Annotated[

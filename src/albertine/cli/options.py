@@ -105,7 +105,7 @@ PrecisionOption = Annotated[
     typer.Option(
         "--precision",
         help="Number format of matrix products; auto: bfloat16 where the hardware has it; int8, for "
-        "processors alone, rounds more, and is faster where there is no AMX.",
+        "processors without AMX, rounds more, and makes wide models faster.",
     ),
 ]
 BatchTokensOption = Annotated[

@@ -38,7 +38,7 @@ class Block(Module):
         return self.normed(x, own) if self.pre else x
 
     def added(self, layer: Linear, y: Tensor, x: Tensor, read: Tensor, own: Own | None) -> Tensor:
-        """x + layer(y), where `read` is what f was given; then, in a post-norm block, the LayerNorm."""
+        """x + own(dropout(layer(y))), or its LayerNorm in a post-norm block; `read` is what f was given."""
         dropout = self.training * self.dropout
         if own is None or own.changes_nothing:
             x = current().added(layer, y, x, dropout)

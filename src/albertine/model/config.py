@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from albertine.errors import SettingsError
@@ -132,7 +132,7 @@ class EncoderConfig:
     embedding_mapping: Mapping = "if_needed"
     feed_forward_dropout: bool = True
     sentence_dropout: bool = False
-    initialization: Initialization = field(default="truncated_normal")
+    initialization: Initialization = "truncated_normal"
     positions: Positions = "learned"
     rotary_base: float = 10000.0
     norm: Norm = "post"

@@ -45,7 +45,7 @@ class EncoderOutput:
         return replace(self, last_hidden=self.last_hidden[:rows], hidden_states=states, ponder=ponder)
 
     def normed(self, norm: nn.Module) -> EncoderOutput:
-        """With the last states through a LayerNorm; those between depths stay as they are."""
+        """With the last states through what follows the last depth: a LayerNorm, or XLNet's dropout."""
         last = norm(self.last_hidden)
         states = self.hidden_states and (*self.hidden_states[:-1], last)
         return replace(self, last_hidden=last, hidden_states=states)

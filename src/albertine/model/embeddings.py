@@ -69,7 +69,7 @@ class Embeddings(Module):
         return x_TE if self.mapping is None else self.mapping(x_TE.to(dtype)).to(x_TE.dtype)  # type: ignore[no-any-return]
 
     def check_length(self, longest: int) -> None:
-        """Refuse a sequence longer than the position table."""
+        """Refuse a sequence longer than the table of positions, or of their signals at every depth."""
         if self.longest is not None and longest > self.longest:
             raise SettingsError(
                 f"a sequence of {longest} tokens is longer than the model's {self.longest} positions",

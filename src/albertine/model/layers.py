@@ -1,4 +1,4 @@
-"""The two layers that everything is made of; how they are computed is the backend's affair."""
+"""The two layers that all is made of, computed by the backend, and torch's module with quicker attributes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Who sees whom, as two integers a token: key j is seen by query i of its sequence where when[j] < until[i].
 
-This one comparison gives full, causal, UniLM's and permuted attention without a mask of length × length in
-memory, and it tells every kernel its best form.
+This one comparison gives full, causal, UniLM's and permuted attention (`objectives/factorisation.py`) without
+a mask of length × length in memory, and it tells every kernel its best form.
 """
 
 from __future__ import annotations
@@ -46,18 +46,6 @@ def prefix(lengths: Sequence[int], sources: Sequence[int], like: Tensor) -> Visi
     (UniLM; albert_family.md 1.13)."""
     places = _places(lengths)
     return _made(places, np.maximum(np.repeat(sources, lengths), places + 1), like)
-
-
-def permuted(ranks: Tensor, targets: Tensor) -> tuple[Visibility, Visibility]:
-    """XLNet's two streams: content, whose rows see themselves, and queries, whose targets do not.
-
-    Args:
-        ranks: place of each row in the order of factorisation, int64 (R,), no two of a sequence equal; -1 for
-            rows that all see and that see only such rows.
-        targets: bool (R,), which rows are predicted.
-    """
-    content = Visibility(ranks, ranks + 1)
-    return content, Visibility(ranks, torch.where(targets, ranks, ranks + 1))
 
 
 def _places(lengths: Sequence[int]) -> np.ndarray:

@@ -14,8 +14,9 @@ from albertine.model.backend.base import Backend
 from albertine.model.backend.cpu_attention import Seen, attend
 from albertine.model.backend.cuda import attend_padded
 from albertine.model.rows import Rows
-from albertine.model.visibility import Visibility, causal, permuted, prefix
+from albertine.model.visibility import Visibility, causal, prefix
 from albertine.precision import Format
+from tests.model.builders import permuted
 
 plain = Backend(Format(torch.float64)).attend
 KERNELS = (plain, attend, attend_padded)
@@ -116,22 +117,6 @@ def test_causal_and_prefix_by_their_definitions(lengths, data):
             n = len(when)
             right = torch.tensor([[rule(i, j, source) for j in range(n)] for i in range(n)])
             assert torch.equal(when < until[:, None], right)
-
-
-@given(st.integers(2, 12), st.data())
-def test_permuted_by_the_official_rule(length, data):
-    """XLNet's code writes a mask: position j is hidden from i where i's own number is not above j's and j is
-    masked at all; in the content stream everybody also sees itself."""
-    order = data.draw(st.permutations(range(length)))
-    maskable = torch.tensor(data.draw(st.lists(st.booleans(), min_size=length, max_size=length)))
-    targets = maskable & torch.tensor(data.draw(st.lists(st.booleans(), min_size=length, max_size=length)))
-    rev_index = torch.where(maskable, torch.tensor(order), -1)
-    self_rev_index = torch.where(targets, rev_index, rev_index + 1)
-    hidden = (self_rev_index[:, None] <= rev_index[None, :]) & maskable[None, :]
-    content, query = permuted(rev_index, targets)
-    assert torch.equal(query.when < query.until[:, None], ~hidden)
-    eye = torch.eye(length, dtype=torch.bool)
-    assert torch.equal(content.when < content.until[:, None], ~hidden | eye)
 
 
 def test_the_cheapest_form_is_taken():

@@ -132,14 +132,14 @@ class Backend:
         past: Past | None = None,
         own: nn.Module | None = None,
     ) -> Tensor:
-        """One depth: the feed-forward block of the attention block."""
+        """One depth: the attention block, then the feed-forward block on its output."""
         if own is None:
             return feed_forward(attention(x, context, queries, keys, past))  # type: ignore[no-any-return]
         x = attention(x, context, queries, keys, past, own.attention)
         return feed_forward(x, own.feed_forward)  # type: ignore[no-any-return]
 
     def whole(self, encoder: Any, packed: Packed, depth: int, rows: Tensor | None, all_depths: bool) -> Any:
-        """The pass of an encoder; of a longer batch, and of more rows, where that is faster."""
+        """The pass of an encoder; others compute a longer batch, or more rows, where that is faster."""
         return encoder.encoded(self, packed, depth, rows, all_depths)
 
 

@@ -1,0 +1,48 @@
+"""The table at the head of docs/performance.md: times as fast as transformers, on each kind of hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.markdown import newest, table
+
+PEER = " / transformers float32"
+COLUMNS = [
+    "",
+    "model",
+    "texts of mixed lengths",
+    "of equal lengths",
+    "one text",
+    "training step",
+    "a file of rows",
+]
+
+
+def in_short(folders: list[Path]) -> Iterator[str]:
+    """Rows of what was measured; a hardware on which nothing was compared has none."""
+    rows = [row for hardware in folders if any((row := _row(hardware))[2:])]
+    yield "\n## In short\n\nHow many times as fast as transformers in float32, in brackets the number format "
+    yield "of ours that was fastest; of a file of rows, as its pipeline. Other programs and formats stand "
+    yield "below, by hardware, and so does what models have learned.\n\n"
+    yield table(COLUMNS, rows)
+    yield "\nIn the tables of tuned tasks *model* is the released model that the command names, *untrained* "
+    yield "its shape with random weights, *transformers* an hour of plain ALBERT on one core by `python -m "
+    yield "benchmarks.transformers_baseline`, and *hour* an hour of our recipe on one core.\n"
+
+
+def _row(hardware: Path) -> list[str]:
+    encoding, step, file = (newest(hardware, name) for name in ("inference", "training-step", "predict-file"))
+    shapes = encoding["shapes"] if encoding else {}
+    told = [
+        _fastest(shapes[name]["ratios"]) if name in shapes else "" for name in ("varied", "dense", "single")
+    ]
+    trained = _fastest(step["ratios"]) if step else ""
+    rows = f"{file['of_transformers']:.1f}" if file else ""
+    return [hardware.name, encoding["preset"] if encoding else "", *told, trained, rows]
+
+
+def _fastest(ratios: dict[str, float]) -> str:
+    found = [(ratio, pair.split()[1].rstrip(",")) for pair, ratio in ratios.items() if PEER in pair]
+    ratio, form = max(found, default=(0.0, ""))
+    return f"{ratio:.1f} ({form})" if found else ""
