@@ -1,4 +1,4 @@
-"""The same hidden words, asked of models of every objective (X19 of xlnet_and_relatives.md).
+"""The same hidden words, asked of models of every objective.
 
     python -m benchmarks.hidden_words corpora/demo-en RUN [RUN ...]
 

@@ -1,4 +1,4 @@
-"""What a memory of segments is for: recall of what an earlier segment said (xlnet_and_relatives.md, X17).
+"""What a memory of segments is for: recall of what an earlier segment said.
 
     python -m benchmarks.recall --save
     python -m benchmarks.recall --depths 4 --steps 4000 --without-control

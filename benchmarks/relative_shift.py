@@ -1,4 +1,4 @@
-"""Scores of relative positions: the shift as one view, beside that by reshapes (X13).
+"""Scores of relative positions: the shift as one view, beside that by reshapes.
 
     python -m benchmarks.relative_shift --save
 

@@ -1,4 +1,4 @@
-"""Transformer-XL's evaluation: short segments, and a memory longer than in training (X18).
+"""Transformer-XL's evaluation: short segments, and a memory longer than in training.
 
     albertine pretrain --config recipes/transformer-xl-tiny-en.yaml
     python -m benchmarks.sliding runs/transformer-xl-tiny-en corpora/en --save

@@ -163,7 +163,7 @@ def generators(here: str, source: str, tree: ast.AST) -> Iterator[str]:
 
 
 def code_in_data(here: str, source: str, tree: ast.AST) -> Iterator[str]:
-    """F1: nothing that could run what a file says."""
+    """Nothing that could run what a file says."""
     for line, name in imports(tree):
         if name in PICKLES:
             yield f"line {line}: imports {name}"

@@ -1,4 +1,4 @@
-"""What a shared plan does over depth: D7 of the reference, and the verb that shows it."""
+"""What a shared plan does over depth, and the verb that shows it."""
 
 from __future__ import annotations
 

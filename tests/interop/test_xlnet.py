@@ -300,7 +300,7 @@ def test_shared_weights_are_written_out_and_folded_again(name: str, tmp_path: Pa
 )
 @pytest.mark.parametrize("tied", ["block", "tied"])
 def test_unshared_with_equal_entries_is_shared(plan: SharingPlan, tied: str) -> None:
-    """X12. A block has 5H² + 2H of attention and its LayerNorm, 3H of biases, 2H of segments, and a
+    """A block has 5H² + 2H of attention and its LayerNorm, 3H of biases, 2H of segments, and a
     feed-forward with its own."""
     ours = our_model(plan=plan, relative_biases=tied)
     apart = replan(ours, SharingPlan.unshared(6))
@@ -322,8 +322,8 @@ def test_unshared_with_equal_entries_is_shared(plan: SharingPlan, tied: str) -> 
 
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_googles_names_and_shapes(number: int) -> None:
-    """X11: every name in the weights that the official code stored is in the map, none is too many, and they
-    go to ours, on to transformers' and back again bit by bit."""
+    """Every name in the weights that the official code stored is in the map, none is too many, and they go
+    to ours, on to transformers' and back again bit by bit."""
     case = CASES[number]
     prefix = f"{number}/w/"
     stored = {f"model/{n.removeprefix(prefix)}": FILE[n] for n in FILE.files if n.startswith(prefix)}

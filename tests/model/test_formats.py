@@ -1,4 +1,4 @@
-"""`torch.autocast` is a wish for a format, and weights of another format are one too (review M2)."""
+"""`torch.autocast` is a wish for a format, and weights of another format are one too."""
 
 from __future__ import annotations
 

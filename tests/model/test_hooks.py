@@ -1,4 +1,4 @@
-"""Hooks and replaced layers have the effect that they have in any module of torch (review M1)."""
+"""Hooks and replaced layers have the effect that they have in any module of torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FSDP2 and DDP over two ranks of gloo, against the whole model (review M1)."""
+"""FSDP2 and DDP over two ranks of gloo, against the whole model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Universal Transformer: signals before every step, and positions that halt by themselves (U1 to U4)."""
+"""The Universal Transformer: signals before every step, and positions that halt by themselves."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Prescribed:
 def test_the_state_machine_equals_the_scalar_one(
     lengths: list[int], depth: int, rule: str, limit: str, epsilon: float, bias: float, seed: int
 ) -> None:
-    """U1: steps, remainders, outputs and sums of weights of every position."""
+    """Steps, remainders, outputs and sums of weights of every position."""
     config = builders.config(
         SharingPlan.shared(depth), halting=rule, halting_limit=limit, halting_epsilon=epsilon, hidden_size=8
     )
@@ -145,7 +145,6 @@ def test_the_basic_rule_is_not_a_mean() -> None:
 
 @each_rule
 def test_forced_to_halt_at_once_or_never(rule: str) -> None:
-    """U2."""
     batch = builders.packed(LENGTHS)
     for bias, steps in ((20.0, 1), (-20.0, 6)):
         model = universal(rule, bias=bias, spread=0.0)
@@ -165,7 +164,7 @@ def test_forced_to_halt_at_once_or_never(rule: str) -> None:
 
 @each_rule
 def test_the_gradient_of_pondering_is_that_of_finite_differences(rule: str) -> None:
-    """U3, in double: the unit's own weights, and a weight of the block that the states come from."""
+    """In double: the unit's own weights, and a weight of the block that the states come from."""
     model, batch = in_double(universal(rule, spread=0.3)), builders.packed(LENGTHS)
     unit = model.encoder.halting
     assert unit is not None
@@ -195,7 +194,6 @@ def test_the_gradient_of_pondering_is_that_of_finite_differences(rule: str) -> N
 @each_rule
 @pytest.mark.parametrize("backend", ["plain", "auto"])
 def test_alone_is_as_packed_with_longer_runners(rule: str, backend: str) -> None:
-    """U4."""
     model, texts = universal(rule), builders.sequences(LENGTHS)
     model.encoder.backend = backend
     with torch.no_grad():

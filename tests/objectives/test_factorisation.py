@@ -1,4 +1,4 @@
-"""The order of factorisation equals XLNet's `_local_perm`, matrix for matrix (X5)."""
+"""The order of factorisation equals XLNet's `_local_perm`, matrix for matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prediction spans follow the official law where its defect is asked for, and end at words where not (X6)."""
+"""Prediction spans follow the official law where its defect is asked for, and end at words where not."""
 
 from __future__ import annotations
 

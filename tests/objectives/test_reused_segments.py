@@ -1,4 +1,4 @@
-"""A and B of a segment are cut as the official `_split_a_and_b` cuts them for the same draws (X7)."""
+"""A and B of a segment are cut as the official `_split_a_and_b` cuts them for the same draws."""
 
 from __future__ import annotations
 

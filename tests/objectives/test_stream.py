@@ -1,4 +1,4 @@
-"""The stream a run trains on: order, batches and loader processes together (promise T6)."""
+"""The stream a run trains on: order, batches and loader processes together."""
 
 from __future__ import annotations
 

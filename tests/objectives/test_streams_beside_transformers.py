@@ -1,4 +1,4 @@
-"""X8: fifty steps of XLNet's pretraining beside transformers' model, on our batches: the loss of each."""
+"""Fifty steps of XLNet's pretraining beside transformers' model, on our batches: the loss of each."""
 
 from __future__ import annotations
 

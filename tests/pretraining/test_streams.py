@@ -163,7 +163,7 @@ def builder(settings: PretrainingSettings, **objective: Any) -> StreamBuilder:
 
 @pytest.mark.parametrize("memory", [64, 0])
 def test_short_segments_with_memory_are_one_long_segment(build: Build, memory: int) -> None:
-    """Causal, and a memory of all that came before: the same loss in pieces of 16 as in one of 64 (P5)."""
+    """Causal, and a memory of all that came before: the same loss in pieces of 16 as in one of 64."""
     settings = settings_of(build, dropout=0.0)
     model = model_of(settings)
     with torch.no_grad():
@@ -362,7 +362,7 @@ def ended(process: subprocess.Popen[bytes]) -> None:
 
 
 def test_a_killed_run_ends_with_the_same_bits(build: Build, tmp_path: Path) -> None:
-    """X9: SIGKILL after a checkpoint; memory and place in the text are in it."""
+    """SIGKILL after a checkpoint; memory and place in the text are in it."""
     training = {"steps": 40, "threads": 1}
     settings = settings_of(build, "permutation", name="killed", training=training)
     process = command(settings, tmp_path / "killed.yaml")
@@ -381,7 +381,7 @@ def test_a_killed_run_ends_with_the_same_bits(build: Build, tmp_path: Path) -> N
 
 
 def test_processes_are_one_run(build: Build, tmp_path: Path) -> None:
-    """X10, with gradient accumulation: the losses of two and four processes are those of one, and one goes on
+    """With gradient accumulation: the losses of two and four processes are those of one, and one goes on
     where two were, because a checkpoint holds the memory of all lanes in their order, whoever held them."""
     training = {"learning_rate": 0.002, "threads": 1}
     one, two, four, on = (

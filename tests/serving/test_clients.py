@@ -137,7 +137,7 @@ def test_openai_asks_for_vectors(folder: Folders) -> None:
 
 
 def test_openai_comes_again_when_told_so(folder: Folders) -> None:
-    """S18: 429 with Retry-After is sent again, 422 is not. Kills: an `x-should-retry` that says the
+    """429 with Retry-After is sent again, 422 is not. Kills: an `x-should-retry` that says the
     opposite, a Retry-After that its client does not read."""
     openai = pytest.importorskip("openai")
     with at(folder("embed")) as (url, service):

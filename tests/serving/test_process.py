@@ -84,7 +84,7 @@ TextEmbedder.__call__ = waiting
 
 
 def test_sigterm_finishes_what_is_in_flight(folder: Folders) -> None:
-    """S6. Kills: uvicorn's second signal, after which the process ends with 143; sockets closed under an
+    """Kills: uvicorn's second signal, after which the process ends with 143; sockets closed under an
     answer; new work taken in; a log of texts."""
     with process(folder("embed"), more=slow(0.8)) as (server, url):
         answers: list[tuple[int, Any]] = []

@@ -119,7 +119,7 @@ async def plugged(service: Service, gate: Gate) -> Asked:
 
 
 def test_alone_and_in_company(folder: Folders) -> None:
-    """S8: the same texts in one request, in requests that meet in a step, and one by one. Kills: padding
+    """The same texts in one request, in requests that meet in a step, and one by one. Kills: padding
     that is read; answers handed to others."""
     texts = [" ".join(SENTENCE.split()[i % 7 : i % 7 + i % 9 + 1]) for i in range(40)]
 
@@ -141,7 +141,7 @@ def test_alone_and_in_company(folder: Folders) -> None:
 
 
 def test_overload_is_refused_quickly(folder: Folders) -> None:
-    """S3. Kills: a request that waits for room; tokens counted before they are measured; a 503."""
+    """Kills: a request that waits for room; tokens counted before they are measured; a 503."""
 
     async def ask(service: Service, gate: Gate) -> None:
         first = await plugged(service, gate)
@@ -163,7 +163,7 @@ def test_overload_is_refused_quickly(folder: Folders) -> None:
 
 
 def test_who_leaves_is_not_computed(folder: Folders) -> None:
-    """S4. Kills: work for clients that are gone; room that they keep."""
+    """Kills: work for clients that are gone; room that they keep."""
 
     async def ask(service: Service, gate: Gate) -> None:
         first = await plugged(service, gate)
@@ -237,7 +237,7 @@ def test_measuring_ends_with_its_client_and_its_deadline(folder: Folders) -> Non
 
 
 def test_one_poisoned_item_among_many(folder: Folders, caplog: pytest.LogCaptureFixture) -> None:
-    """S9, S36. Kills: a step that fails for all; NaN in JSON; a text in the log."""
+    """Kills: a step that fails for all; NaN in JSON; a text in the log."""
     caplog.set_level(logging.INFO)
 
     async def ask(service: Service, gate: Gate) -> None:
@@ -284,7 +284,7 @@ async def _health(service: Service, path: str = "/health") -> tuple[int, Any]:
 
 
 def test_ready_is_a_real_answer(folder: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S39. Kills: a health that says yes whatever the worker does, or once it has ever worked."""
+    """Kills: a health that says yes whatever the worker does, or once it has ever worked."""
     monkeypatch.setattr(services, "PROBE", 0.3)
     with running(folder("embed")) as (service, gate):
         service.engine.last_step -= 11
@@ -298,7 +298,7 @@ def test_ready_is_a_real_answer(folder: Folders, monkeypatch: pytest.MonkeyPatch
 
 
 def test_draining_finishes_and_refuses(folder: Folders) -> None:
-    """S6. Kills: work taken in while the server ends; an answer that is dropped; a health that stays."""
+    """Kills: work taken in while the server ends; an answer that is dropped; a health that stays."""
 
     async def ask(service: Service, gate: Gate) -> None:
         running = await plugged(service, gate)
@@ -330,7 +330,7 @@ def test_a_text_without_a_mask_costs_its_neighbours_nothing(folder: Folders) -> 
 
 
 def test_logs_hold_no_text(folder: Folders, caplog: pytest.LogCaptureFixture) -> None:
-    """S16. Kills: a path, a query, an id or an error that is logged as it came."""
+    """Kills: a path, a query, an id or an error that is logged as it came."""
     caplog.set_level(logging.DEBUG)
 
     async def ask(service: Service) -> None:

@@ -91,7 +91,7 @@ def test_saving_the_same_step_again(store: CheckpointStore) -> None:
     assert not list(store.folder.glob(".*"))
 
 
-# T3: a kill at every step of writing.
+# A kill at every step of writing.
 
 CASES: dict[str, tuple[int, int, int]] = {  # step, mark of its weights, mark of its state
     "new": (30, 30, 30),
@@ -246,7 +246,7 @@ def test_a_loss_of_power_costs_nothing_that_was_saved(
     assert {"step-10", "step-20", "step-30", STATE, MANIFEST, LATEST} <= set(disk.renamed)
 
 
-# T4: damage.
+# Damage.
 
 
 def flip(path: Path, place: int) -> None:
@@ -331,7 +331,7 @@ def test_going_on_from_an_earlier_one_puts_the_later_aside(store: CheckpointStor
     assert holds(store, 10)
 
 
-# T10: a full disk.
+# A full disk.
 
 
 def test_full_disk_keeps_the_old_one(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,7 +386,7 @@ def test_space_is_asked_for_before_the_start(tmp_path: Path) -> None:
         ensure_space(tmp_path, 10**18)
 
 
-# T12: another model, other settings.
+# Another model, other settings.
 
 
 def trained(kind: OptimizerKind = "lamb") -> tuple[Toy, torch.optim.Optimizer]:

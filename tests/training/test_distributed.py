@@ -115,7 +115,7 @@ def test_two_ranks_are_one_with_muon_and_an_average(ended: dict[str, Ended]) -> 
 
 
 def test_not_finite_on_one_rank_stops_both_with_equal_weights(ended: dict[str, Ended]) -> None:
-    """T8: call 9 of rank 1 is in step 5."""
+    """Call 9 of rank 1 is in step 5."""
     poison = ended["poison"]
     assert all("not finite at step 5" in told["error"] for told in poison.told)
     assert equal(*poison.weights)

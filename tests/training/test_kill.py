@@ -1,4 +1,4 @@
-"""T1 with real processes: SIGKILL at random moments, and the finished weights do not know."""
+"""Exact resume with real processes: SIGKILL at random moments, and the finished weights do not know."""
 
 from __future__ import annotations
 

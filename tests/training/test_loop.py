@@ -70,7 +70,7 @@ def run_until(path: Path, kind: OptimizerKind, step: int, **changes: Any) -> Non
         train(job)
 
 
-# T1, T2: exact resume.
+# Exact resume.
 
 
 @pytest.mark.parametrize("kind", ["lamb", "adamw", "muon"])
@@ -251,7 +251,7 @@ def test_resume_never_and_other_settings(tmp_path: Path) -> None:
         train(job)
 
 
-# T11: signals.
+# Signals.
 
 
 def send(number: int = signal.SIGTERM) -> None:
@@ -352,7 +352,7 @@ def test_a_signal_at_the_very_end_is_heard(tmp_path: Path, monkeypatch: pytest.M
     assert outcome.done and outcome.updates == 0 and same(straight, job)
 
 
-# T8: not finite.
+# Not finite.
 
 
 def poisoned(steps: set[int]) -> Callable[[nn.Module, Any], Any]:
@@ -573,7 +573,7 @@ def test_one_length_is_wanted(changes: dict[str, Any]) -> None:
 
 
 def test_memory_stays_flat(tmp_path: Path) -> None:
-    """T14, shortened: the collector is off, so a cycle in every step would show."""
+    """The collector is off, so a cycle in every step would show."""
 
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

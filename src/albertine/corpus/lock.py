@@ -1,4 +1,4 @@
-"""One process at a time on a folder (promise T13 of ecosystem_reliability.md)."""
+"""One process at a time on a folder."""
 
 from __future__ import annotations
 

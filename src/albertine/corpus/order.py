@@ -1,7 +1,7 @@
 """The order in which samples are visited: a keyed permutation an epoch, and a cursor of two numbers.
 
 Nothing else has to be saved to go on exactly: the order is a function of (seed, epoch), the same for any
-number of processes (promises T6 and T7 of ecosystem_reliability.md).
+number of processes.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 What a file is follows from its first bytes, not from its name, because renamed downloads are common.
 Compressed input is fed to the decompressor a thousand bytes at a time, and those of bzip2 and xz, in which
 these may hold any number of others, are asked for a block at a time. So even a bomb yields a bounded block
-per call, and the ratio of bytes out to bytes in is checked after each (ecosystem_reliability.md, promise F5).
+per call, and the ratio of bytes out to bytes in is checked after each.
 """
 
 from __future__ import annotations
