@@ -2,7 +2,7 @@
 
     python -m benchmarks.unsharing MODEL --shared ../shared/data --save
 
-Three tasks in the manner of the comparison in albert_family.md, section 3: sentiment, many classes and
+Three tasks in the manner of Su Jianlin's comparison (kexue.fm 7187): sentiment, many classes and
 relations, from a model of one block for all depths. For each the score, the score after the first epoch, and
 the seconds an epoch of training takes; shared and unshared take turns, seed by seed.
 """

@@ -75,7 +75,7 @@ def relative_attention(
     start_LH: Tensor | None = None,
     sign: int = 1,
 ) -> Tensor:
-    """One pair of rows at a time (xlnet_and_relatives.md, section 2)."""
+    """One pair of rows at a time (Yang et al. 2019, sections 2.4 and 2.5; zihangdai/xlnet, `modeling.py`)."""
     size, length = config.head_size, len(x_LH)
     q, k, v = read(p, name, x_LH, config, start_LH)
     biases = f"{name}.biases" if config.relative_biases == "block" else "encoder.attention.0.biases"
@@ -284,7 +284,7 @@ def sentence_logits(model: Model, hidden_BLH: Tensor) -> Tensor:
 
 def unilm_mask(types_BL: Tensor, mask_BL: Tensor) -> Tensor:
     """UniLM's mask (B, L, L): row i sees row j where the running sum of segment ids up to j is not larger
-    than that up to i (albert_family.md 1.13). `encode` takes it in place of the mask of real tokens."""
+    than that up to i (bert4keras, `models.py`). `encode` takes it in place of the mask of real tokens."""
     rows = []
     for types, real in zip(types_BL.tolist(), mask_BL.tolist(), strict=True):
         sums = [sum(types[: i + 1]) for i in range(len(types))]

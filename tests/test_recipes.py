@@ -161,7 +161,7 @@ def test_figures_say_of_which_release_they_are(recipe: Path) -> None:
 
 
 TUNING = sorted((Path(__file__).resolve().parents[1] / "recipes" / "finetune").glob("*.yaml"))
-TABLE_14 = {  # learning rate, batch, dropout, steps, warm-up: albert_family.md 1.7
+TABLE_14 = {  # learning rate, batch, dropout, steps, warm-up: Lan et al. 2019, table 14
     "cola": (1e-5, 16, 0, 5336, 320),
     "sts-b": (2e-5, 16, 0, 3598, 214),
     "sst-2": (1e-5, 32, 0, 20935, 1256),
@@ -213,7 +213,7 @@ def test_race_is_corrected_for_v2() -> None:
     assert round(race.training.warmup * 12000) == 1000
 
 
-WRITING = {  # most tokens, of these the target, batch, learning rate: albert_family.md 1.13
+WRITING = {  # most tokens, of these the target, batch, learning rate: bert4keras' examples
     "webqa": (352, 32, 32, 1e-5),
     "titles": (256, 32, 16, 1e-5),
 }

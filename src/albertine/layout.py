@@ -27,7 +27,7 @@ class Packed:
         cu_seqlens: offsets of the sequences, int32 (S+1,), first 0, last T.
         lengths: the same lengths as Python integers, so that no hot path waits for the device to learn them.
         prefix: how many tokens of each sequence are its source, which all see and which sees itself alone;
-            the target after it is read causally (UniLM; albert_family.md 1.13). None: all see all.
+            the target after it is read causally (UniLM, Dong et al. 2019, 2.3). None: all see all.
     """
 
     input_ids: Tensor

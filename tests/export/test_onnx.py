@@ -197,7 +197,7 @@ def transposed(source: Path, target: Path) -> None:
 def test_without_preprocessing_such_a_graph_is_refused(
     exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The trap of ecosystem_reliability.md 0.6: 1 of 97 products quantised, and nobody says so."""
+    """The trap of onnxruntime's `quantize_dynamic`: 1 of 97 products quantised, and nobody says so."""
     turned = tmp_path / "model.onnx"
     transposed(exported / "onnx" / "model.onnx", turned)
     told = quantized.quantized(turned, tmp_path / "good.onnx")

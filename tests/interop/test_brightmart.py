@@ -59,7 +59,7 @@ def variables(folder: Path) -> dict[str, Tensor]:
     [("tiny", 4_295_186), ("base", 11_492_234), ("large", 18_084_490), ("xlarge", 62_803_594)],
 )
 def test_published_counts(size: str, count: int) -> None:
-    """albert_family.md 1.3; that of tiny is also the sum of its published checkpoint."""
+    """Counted by formula from the published shapes; that of tiny is also the sum of its checkpoint."""
     assert sum(parameters_by_part(preset(f"brightmart-{size}-zh")).values()) == count
 
 
@@ -83,7 +83,7 @@ def test_published_variables_are_those_of_our_preset() -> None:
 
 
 def reference(w: dict[str, Tensor], ids: Tensor, types: Tensor, heads: int, depth: int) -> Tensor:
-    """albert_zh's encoder of one text (L, H), written from albert_family.md 1.1 and 1.12."""
+    """albert_zh's encoder of one text (L, H), as its `modeling.py` has it."""
 
     def norm(x: Tensor, name: str) -> Tensor:
         mean = x.mean(-1, keepdim=True)

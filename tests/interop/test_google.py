@@ -80,7 +80,7 @@ def edit(folder: Path, **changes: object) -> None:
 def test_published_variables_are_those_of_our_presets(
     file: str, shape: str, heads: set[str], count: int
 ) -> None:
-    """Every name and shape, none missing, none too many but slots and the step (albert_family.md 2.1-2.3)."""
+    """Every name and shape, none missing, none too many but slots and the step."""
     _, entries = read_index(HERE / f"{file}.index")
     theirs = {name: entries[name].shape for name in without_slots(entries)} | {"global_step": ()}
     with torch.device("meta"):

@@ -32,7 +32,7 @@ COUNTS = {
     "albert_tiny_google_snappy": (97, 3 * 4_142_594),
     "albert_tiny_google_tuned": (76, 3 * 4_080_520),
 }
-"""Entries, and numbers in those of float32, as albert_family.md 1.3 counts them; slots count twice more."""
+"""Entries, and numbers in those of float32, by formula from the shapes; slots count twice more."""
 
 
 def tensors(count: int = 40) -> dict[str, Tensor]:

@@ -55,7 +55,8 @@ def targets(summary: str) -> Tensor:
 
 
 class Written:
-    """The head as albert_family.md 1.8 has it, over a padded batch, a window and a token at a time."""
+    """The head as google-research/albert's `squad_utils.py` has it, over a padded batch, a window and a token
+    at a time."""
 
     def __init__(self, model: JointAnswer, batch: Packed) -> None:
         self.p, self.eps = dict(model.named_parameters()), model.base.config.layer_norm_eps

@@ -1,5 +1,4 @@
-"""Properties of relative attention, memory and two streams that hold exactly, whatever the weights
-(xlnet_and_relatives.md, section 4: P1 to P7)."""
+"""Properties of relative attention, memory and two streams that hold exactly, whatever the weights."""
 
 from __future__ import annotations
 
@@ -357,7 +356,7 @@ def test_w_r_is_applied_once_a_pass_where_depths_share_it(
 
 
 def test_the_block_of_every_depth_counts_as_published() -> None:
-    """xlnet_and_relatives.md, section 2: 5·H numbers of biases and segments belong to the block."""
+    """5·H numbers of biases and segments belong to the block (zihangdai/xlnet, `modeling.py`)."""
     shared, apart = xlnet(SharingPlan.shared(3)), xlnet(SharingPlan.unshared(3))
     tied = xlnet(SharingPlan.unshared(3), relative_biases="tied")
     block = 5 * H * H + 5 * H + 2 * H

@@ -1,7 +1,7 @@
 """The reference's sample-making rules, written out one token at a time: slow, and obvious on purpose.
 
-These are the rules of reference file section 1.4, in our own words. The package must agree with them in every
-statistic; it cannot agree draw by draw, because it draws in another order.
+These are the rules of google-research/albert's `create_pretraining_data.py`, in our own words. The package
+must agree with them in every statistic; it cannot agree draw by draw, because it draws in another order.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What every route takes and answers, by the real application: shapes are those of reference serving.md 2.1
-and 2.2, numbers are `Predictor`'s."""
+"""What every route takes and answers, by the real application: shapes are those of huggingface_hub, openai
+and text-embeddings-inference, numbers are `Predictor`'s."""
 
 from __future__ import annotations
 
@@ -691,7 +691,7 @@ JSON = st.recursive(
 def test_no_json_is_an_error_of_the_server(
     client: Clients, name: str, path: str, body: Any, asked: Any
 ) -> None:
-    """S7: bodies of the fields that there are, with any values. Kills: an infinity or a huge number that
+    """Bodies of the fields that there are, with any values. Kills: an infinity or a huge number that
     passes the types, an option that fills a gap with nothing."""
     body |= {"input" if path.endswith("embeddings") else "inputs": asked}
     found = client(name).post(path, content=json.dumps(body))
@@ -699,7 +699,7 @@ def test_no_json_is_an_error_of_the_server(
 
 
 def test_one_shape_of_errors(client: Clients) -> None:
-    """Reference serving.md 2.3. Kills: Starlette's plain text for unknown paths and methods."""
+    """Kills: Starlette's plain text for unknown paths and methods."""
     asked = client("embed")
     for path, method, status, code in (
         ("/nowhere", "POST", 404, "no_route"),

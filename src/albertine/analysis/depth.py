@@ -2,7 +2,7 @@
 
 Every shared plan is a map that is applied again and again, and can be asked for its fixed point, whatever it
 was trained for. Bai et al. (2019, 1909.01377) found that trained weight-tied transformers tend to have one;
-the ALBERT paper (Lan et al. 2019, section 4.2) found that its states oscillate and do not converge.
+the ALBERT paper (Lan et al. 2019, section 2.2) found that its states oscillate and do not converge.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class Report:
 
     Attributes:
         parts: parameters by part, as `parameters_by_part`.
-        without_pooler, backbone, everything: the three totals that papers quote (reference section 1.3).
+        without_pooler, backbone, everything: the three totals that papers quote.
         training_flops, inference_flops: per token, by sequence length.
         memory: bytes, as `memory`.
     """

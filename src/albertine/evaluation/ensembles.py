@@ -1,7 +1,8 @@
 """Several models as one: the mean of what they say, and which of many candidates to take.
 
-Probabilities are averaged, not logits (albert_family.md 1.7); the candidates are picked by their score on the
-dev set, either the best ones or by forward selection (Caruana et al. 2004, here without replacement).
+Probabilities are averaged, not logits (Lan et al. 2019, section 4.9); the candidates are picked by their
+score on the dev set, either the best ones or by forward selection (Caruana et al. 2004, here without
+replacement).
 """
 
 from __future__ import annotations

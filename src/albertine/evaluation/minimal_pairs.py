@@ -80,7 +80,7 @@ class SuiteScores:
 
 def judge_suite(suite: PairSuite, score: Scorer) -> SuiteScores:
     """Judge a model: a pair is right where the acceptable sentence has the higher sum (T = 1, no division by
-    length), and half right where they tie (learning.md 1.2: ties counted as right put random at 54)."""
+    length), and half right where they tie (2025.babylm-main.16: ties counted as right put random at 54)."""
     texts = [text for paradigm in suite.paradigms for pair in paradigm.pairs for text in pair]
     nats, tokens = score(texts)
     at, shares = 0, {}

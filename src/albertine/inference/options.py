@@ -1,9 +1,10 @@
-"""The rows that ask a model which of several options fits: one for each option (albert_family.md 1.8).
+"""The rows that ask a model which of several options fits: one for each option.
 
 [CLS] passage [SEP] question and option [SEP]. A gap in the question is filled with the option; without a
 question a gap in the passage is, and without a gap the option stands alone, as a continuation. A gap is
 `#idiom#`, or underscores however many (`_`, `____`, `__①__`), in a passage none that join a name (`my_file`).
-Of question and option only the last 128 tokens stay, and the passage gives way to them.
+Of question and option only the last 128 tokens stay, and the passage gives way to them. For RACE all of this
+is as in google-research/albert's `race_utils.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Answers written after passages: taken from them word for word, and voted on where there are several.
 
-As bert4keras' example of reading by generation does it (albert_family.md 1.13): [CLS] passage [SEP] question
+As bert4keras' example `task_reading_comprehension_by_seq2seq` does it: [CLS] passage [SEP] question
 [SEP] is the source. Every passage gives the next token a probability p, and a token scores Σp²/(Σp+1) over
 the passages, which favours one sure passage over many unsure ones; alone it scores p. A passage whose first
 token is the end has no answer, and no vote. A long passage is several: windows that overlap.

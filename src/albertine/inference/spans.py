@@ -103,7 +103,7 @@ def by_beam(
 
 def mean(found: Sequence[LikelySpans], best: int) -> LikelySpans:
     """What several models say together: the mean of their probabilities, 0 where one does not name a span
-    (albert_family.md 1.7, on ensembles)."""
+    (Lan et al. 2019, section 4.9)."""
     total: dict[Span, float] = {}
     for one in found:
         for span, probability in one.spans.items():

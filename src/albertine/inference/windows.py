@@ -2,7 +2,7 @@
 
 [CLS] question [SEP] part of the passage [SEP], or XLNet's part [SEP] question [SEP] [CLS], as its reference
 has them; the parts overlap. A token is answered for by the window that
-shows most of what is around it (albert_family.md 1.8).
+shows most of what is around it (google-research/albert, `squad_utils.py`, `_check_is_max_context`).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 
 EPSILON = 1e-12
-"""Of every LayerNorm; no configuration of Google's says it (albert_family.md 1.1)."""
+"""Of every LayerNorm; no configuration of Google's says it: it is that of `tf.contrib.layers.layer_norm`."""
 _KEPT = (
     "classifier_dropout_prob",
     "embedding_mapping",
@@ -33,7 +33,7 @@ _KEPT = (
 _KERAS_GELUS = {"gelu_tanh": "gelu_new", "gelu_erf": "gelu"}
 """Words of bert4keras; its own `gelu` is whatever `set_gelu` said last."""
 _XLNET_PAD = 5
-"""Of every vocabulary of XLNet (albert_family.md 1.6)."""
+"""Of every vocabulary of XLNet (zihangdai/xlnet, `data_utils.py`)."""
 _IGNORED = {"net_structure_type": 0, "gap_size": 0, "num_memory_blocks": 0, "down_scale_factor": 1}
 """Words that the published configurations have and the code does not read."""
 

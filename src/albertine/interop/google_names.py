@@ -1,5 +1,5 @@
 """The names of variables in the checkpoints of Google's ALBERT and BERT, of brightmart's albert_zh and of
-bert4keras (albert_family.md 2.1, 2.2 and 2.4); those of XLNet stand in `xlnet_names.py`.
+bert4keras; those of XLNet stand in `xlnet_names.py`.
 
 Kernels of dense layers are stored the other way round; tables, `output_weights` and vectors are not.
 """

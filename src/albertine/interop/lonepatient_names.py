@@ -1,5 +1,5 @@
 """The names in lonePatient's albert_pytorch: those of the TensorFlow checkpoints that it reads, as PyTorch
-has them (albert_family.md 2.4), for Google's ALBERT and, with `layer_shared`, for brightmart's ("bright")."""
+has them, for Google's ALBERT and, with `layer_shared`, for brightmart's ("bright")."""
 
 from __future__ import annotations
 

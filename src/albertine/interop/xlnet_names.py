@@ -1,7 +1,7 @@
 """The names that XLNet's parameters have in transformers, and in Google's own checkpoints.
 
 Attention kernels have three dimensions in both, (H, N, D), and are not transposed: those of queries, keys,
-values and positions map H to heads, that of the output heads back to H (albert_family.md 2.4).
+values and positions map H to heads, that of the output heads back to H (zihangdai/xlnet, `modeling.py`).
 """
 
 from __future__ import annotations

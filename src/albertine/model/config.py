@@ -54,8 +54,8 @@ QK_SCALE = 0.12
 class EncoderConfig:
     """Shape, sharing plan and semantics of an encoder and its pretraining heads.
 
-    Names follow the reference configurations (section 1.2). The defaults are Google's semantics;
-    `huggingface()` gives the ones of transformers (section 1.11).
+    Names follow the `AlbertConfig` of google-research/albert (`modeling.py`). The defaults are Google's
+    semantics; `huggingface()` gives the ones of transformers.
 
     Attributes:
         vocab_size, embedding_size, hidden_size, num_attention_heads, intermediate_size: V, E, H, N, F.
@@ -66,7 +66,7 @@ class EncoderConfig:
         classifier_dropout_prob: dropout before a classifier, separate from the hidden dropout.
         embedding_mapping: "if_needed" makes the E→H mapping only where E ≠ H; transformers makes it "always".
             "words" maps the word embeddings alone, without a bias, before positions and segments, which are H
-            wide, are added; the masked-LM head is H wide too: brightmart's albert_zh (section 1.12).
+            wide, are added; the masked-LM head is H wide too (brightmart/albert_zh, `modeling.py`).
         feed_forward_dropout: whether hidden dropout applies to the feed-forward output; transformers' ALBERT
             forgets it.
         sentence_dropout: whether the sentence head has `classifier_dropout_prob`, as in transformers' ALBERT.
@@ -214,7 +214,7 @@ class EncoderConfig:
         return replace(self, plan=plan)
 
     def huggingface(self) -> EncoderConfig:
-        """The same shape with the semantics of transformers (section 1.11): plain normal initialisation with
+        """The same shape with the semantics of transformers (5.23.0): plain normal initialisation with
         a zero padding row and, for ALBERT, the mapping always present, no feed-forward dropout and a dropout
         in the SOP head.
 

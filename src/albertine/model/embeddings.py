@@ -19,10 +19,10 @@ def _table(rows: int, width: int) -> nn.Embedding:
 
 
 class Embeddings(Module):
-    """Sum of the embeddings of width E → LayerNorm(E) → dropout → dense E→H (reference section 1.1).
+    """Sum of the embeddings of width E → LayerNorm(E) → dropout → dense E→H (Google's `modeling.py`).
 
     The dense mapping has nothing after it, and exists only where the configuration says so. A pre-norm
-    encoder's sum is mapped first, and normalised when it is H wide; brightmart maps the words alone (1.12).
+    encoder's sum is mapped first, and normalised when it is H wide; brightmart maps the words alone.
 
     Attributes:
         mapped: what the mapping is applied to, as in `EncoderConfig`.

@@ -28,8 +28,8 @@ class Pooler(nn.Module):
 
 
 class MaskedLMHead(nn.Module):
-    """Dense H→E, activation, LayerNorm(E), then the word embeddings transposed and a bias (reference section
-    1.1).
+    """Dense H→E, activation, LayerNorm(E), then the word embeddings transposed and a bias (Google's
+    `modeling.py`).
 
     With E = H this is BERT's head. Where words are mapped before the LayerNorm (ModernBERT's order, and
     brightmart's), the head is H wide and its rows go back to E through the transposed mapping: it is tied to
@@ -56,7 +56,7 @@ class MaskedLMHead(nn.Module):
 class SentenceHead(nn.Module):
     """Two logits from the pooled output; label 0 = in order (or truly next), 1 = swapped (or random).
 
-    Google's has no dropout; transformers' ALBERT has `classifier_dropout_prob` (reference section 1.11).
+    Google's has no dropout; transformers' ALBERT (5.23.0) has `classifier_dropout_prob`.
     """
 
     def __init__(self, config: EncoderConfig) -> None:

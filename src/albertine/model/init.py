@@ -28,12 +28,11 @@ class Apart(type):
 
 
 def initialize(model: nn.Module, config: EncoderConfig, seed: int, *, skip: str | None = None) -> None:
-    """Fill every parameter in place, but for those whose name begins with `skip` (reference sections 1.1 and
-    1.11).
+    """Fill every parameter in place, but for those whose name begins with `skip`.
 
-    Matrices and embeddings: normal with sigma `initializer_range`, cut at two sigma in the Google semantics,
-        uncut and
-    with a zero padding row in those of transformers. Biases 0, LayerNorm scale 1 and shift 0.
+    Matrices and embeddings: normal with sigma `initializer_range`, cut at two sigma in the Google semantics
+    (google-research/albert, `modeling.py`), uncut and with a zero padding row in those of transformers.
+    Biases 0, LayerNorm scale 1 and shift 0.
     """
     scales = {id(norm.weight) for norm in model.modules() if isinstance(norm, nn.LayerNorm)}
     with torch.no_grad():

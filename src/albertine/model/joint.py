@@ -1,8 +1,8 @@
 """The joint head of SQuAD v2.0: where the answer begins, where it then ends, and whether there is one.
 
-As in XLNet and ALBERT (albert_family.md 1.8); its parameters have the names that transformers gives them in
-XLNet's question-answering model. Hidden states stay packed; only the one number that each token gets is laid
-out as a table of windows, for the softmax.
+As in XLNet (zihangdai/xlnet, `modeling.py`) and ALBERT (google-research/albert, `squad_utils.py`); its
+parameters have the names that transformers gives them in XLNet's question-answering model. Hidden states stay
+packed; only the one number that each token gets is laid out as a table of windows, for the softmax.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What was read is never computed again. That is the same as to compute all at once where nothing looks at what
 comes after it: a source does not see its target, and a target's token only what is before it
-(albert_family.md 1.13).
+(UniLM, Dong et al. 2019, section 2.3).
 """
 
 from __future__ import annotations

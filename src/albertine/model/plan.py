@@ -88,7 +88,7 @@ class SharingPlan:
         """Google's groups: layer l uses group floor(l·groups/layers), which applies `inner` distinct blocks
         in turn.
 
-        The total depth is layers × inner (reference section 1.1).
+        The total depth is layers × inner (google-research/albert, `modeling.py`).
         """
         if not 1 <= groups <= layers or inner < 1:
             raise SettingsError(f"{groups} groups of {inner} inner blocks do not fit {layers} layers")

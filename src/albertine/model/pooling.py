@@ -34,8 +34,8 @@ def mean_rows(x_TH: Tensor, packed: Packed) -> Tensor:
 
 
 def classified_rows(model: Model, packed: Packed, pooling: Looked) -> Tensor:
-    """What a classifier looks at, (S, H): the pooler's output of each [CLS] (albert_family.md 1.8), or
-    a mean as it is."""
+    """What a classifier looks at, (S, H): the pooler's output of each [CLS], as in google-research/albert's
+    `classifier_utils.py`, or a mean as it is."""
     if pooling == "compared" or pooling == "whitened":
         raise ValueError(f"no classifier looks at one row that is {pooling}")
     if pooling != "cls":

@@ -1,4 +1,4 @@
-"""Every published configuration (reference section 1.2) and the rows of the paper's studies, by name."""
+"""Every published configuration, and the rows of the studies of Lan et al. (2019), by name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _chinese(
 
 
 def _brightmart(hidden: int, depth: int, heads: int) -> EncoderConfig:
-    """albert_zh's own architecture: words mapped before positions and segments are added (section 1.12)."""
+    """brightmart/albert_zh's own `modeling.py`: words mapped before positions and segments are added."""
     return replace(_chinese(hidden, depth, heads, "gelu_new"), embedding_mapping="words")
 
 

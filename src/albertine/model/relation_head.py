@@ -3,8 +3,7 @@ predicate.
 
 A pointer is a pair of numbers a token: whether it is the first token of a name, and whether it is the last.
 The objects depend on the subject through conditional LayerNorm: scale and shift of the norm are linear in the
-hidden states of the subject's first and last token (bert4keras' task_relation_extraction, albert_family.md
-1.13).
+hidden states of the subject's first and last token (bert4keras, `task_relation_extraction`).
 """
 
 from __future__ import annotations

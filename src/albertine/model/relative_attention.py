@@ -29,7 +29,7 @@ class RelativeBiases(nn.Module):
 
 class RelativeAttentionBlock(PreparedAttentionBlock):
     """5H² parameters of self-attention, 3H of `RelativeBiases`, 2H of segments, and the 2H of its LayerNorm
-    (Yang et al. 2019, sections 2.4 and 2.5; xlnet_and_relatives.md, section 2).
+    (Yang et al. 2019, sections 2.4 and 2.5; zihangdai/xlnet, `modeling.py`).
 
     Attributes:
         segments: (2, N, D), of keys in the segment of the query and in another; None: all are alike.

@@ -184,8 +184,8 @@ def shifted_scores(q_SNLD: Tensor, directed_NDP: Tensor, group: EqualSequences, 
     """qᵢ·W_r·φ(i - j) of some leading queries, (S, N, n, M).
 
     They look nothing up: their products with the table, read with rows that are one shorter, are the scores.
-    Of n queries and distances from M down to 1 - n, element (i, j) is column j + n - i
-    (xlnet_and_relatives.md, section 2); no number is copied.
+    Of n queries and distances from M down to 1 - n, element (i, j) is column j + n - i, as after
+    the official `rel_shift` (zihangdai/xlnet, `modeling.py`); no number is copied.
 
     Args:
         q_SNLD: all queries, with the bias of positions. directed_NDP: `group.directed` of W_r·φ.

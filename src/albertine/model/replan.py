@@ -28,10 +28,10 @@ def replan(
     """A new model whose depths use `plan`, every block a copy of the one its depths used before.
 
     Embeddings and heads are copied as they are, so unsharing changes no output until the blocks are trained
-    apart (reference section 1.13). An all-shared model grows to any depth without a new weight (paper,
-    section 4.8). What a depth has of its own goes with it; what it had not before begins where it changes
-    nothing, the LayerNorms with those of its blocks. Norms and factors that `plan` gives depths no more go
-    into their blocks, which then must be a depth's own, or equal.
+    apart (bert4keras, `ALBERT_Unshared`). An all-shared model grows to any depth without a new weight (Lan et
+    al. 2019, appendix A.1). What a depth has of its own goes with it; what it had not before begins where it
+    changes nothing, the LayerNorms with those of its blocks. Norms and factors that `plan` gives depths no
+    more go into their blocks, which then must be a depth's own, or equal.
 
     Args:
         source: for every depth of `plan` the old depth it comes from; by default the same, and from the

@@ -180,7 +180,7 @@ class WhitenedEmbedder(TaskModel):
 
 class Seq2Seq(TaskModel):
     """The masked-LM head as the head of the next token: UniLM's way to write with an encoder
-    (albert_family.md 1.13). It has no parameters of its own."""
+    (Dong et al. 2019, section 2.3). It has no parameters of its own."""
 
     def forward(self, packed: Packed) -> Tensor:
         """Logits (P, V) at `predicting_rows`; the last depth computes these alone."""

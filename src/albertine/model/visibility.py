@@ -43,7 +43,7 @@ def causal(lengths: Sequence[int], like: Tensor) -> Visibility:
 
 def prefix(lengths: Sequence[int], sources: Sequence[int], like: Tensor) -> Visibility:
     """The first `sources` rows of each sequence see one another, each row after them itself and all before it
-    (UniLM; albert_family.md 1.13)."""
+    (UniLM, Dong et al. 2019, section 2.3)."""
     places = _places(lengths)
     return _made(places, np.maximum(np.repeat(sources, lengths), places + 1), like)
 

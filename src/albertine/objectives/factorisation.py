@@ -1,10 +1,10 @@
 """In which order a permutation LM predicts: XLNet's order of factorisation, as two integers a token.
 
-XLNet draws an order and lets each predicted token see what comes before it in that order (1906.08237,
-section 2.2; the official `_local_perm`, xlnet_and_relatives.md sections 3.4 and 7). It is drawn in blocks:
-one permutation σ of `block` places serves every block of a half, so place r of block c has the rank c·block
-+ σ(r), and a block sees all blocks before it. Only targets and functional tokens ([SEP], [CLS]) keep their
-rank; ordinary tokens have none (-1): all see them, and they see only one another.
+XLNet draws an order and lets each predicted token see what comes before it in that order (1906.08237, section
+2.2; zihangdai/xlnet, `data_utils.py`, `_local_perm`). It is drawn in blocks: one permutation σ of `block`
+places serves every block of a half, so place r of block c has the rank c·block + σ(r), and a block sees all
+blocks before it. Only targets and functional tokens ([SEP], [CLS]) keep their rank; ordinary tokens have none
+(-1): all see them, and they see only one another.
 
 What is seen is then, without a matrix of length × length,
 

@@ -2,10 +2,10 @@
 
 Memory over segments wants each sequence of a batch to go on where it ended in the batch before. So all
 documents, in an order drawn anew every epoch, are laid end to end, each closed by a [SEP], and cut into
-equal stretches, as `batchify` does in Transformer-XL and XLNet (1901.02860; xlnet_and_relatives.md section
-3.8). A lane is a stretch read forwards, or backwards from its end. As there, a lane's text goes on over the
-borders of documents, and its memory with it; what an epoch's last stretch leaves over is at most a token a
-lane.
+equal stretches, as `batchify` does in Transformer-XL (1901.02860) and XLNet (zihangdai/xlnet,
+`data_utils.py`). A lane is a stretch read forwards, or backwards from its end. As there, a lane's text goes
+on over the borders of documents, and its memory with it; what an epoch's last stretch leaves over is at most
+a token a lane.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Which tokens a masked language model must predict: n-grams of whole words, as ALBERT masks them.
 
-The rules are the ALBERT paper's, section 3.1, in the form of Google's code (reference file, section 1.4):
-words are visited in random order; at each an n-gram length is drawn with p(n) proportional to 1/n; the
-n-gram is shortened until it fits what is left of the budget, and dropped if it meets one already taken.
-Every token taken is replaced by [MASK] in 80 of 100 cases, kept in 10 and replaced by a random token in 10
-(or in other shares), each on its own.
+The rules are the ALBERT paper's (Lan et al. 2019, section 4.1) in the form of Google's code
+(google-research/albert, `create_pretraining_data.py`): words are visited in random order; at each an n-gram
+length is drawn with p(n) proportional to 1/n; the n-gram is shortened until it fits what is left of the
+budget, and dropped if it meets one already taken. Every token taken is replaced by [MASK] in 80 of 100 cases,
+kept in 10 and replaced by a random token in 10 (or in other shares), each on its own.
 
 A batch is masked at once. Only the walk over the words is a Python loop, over integers and with a bit per
 word for what is taken: about twenty turns for a sample of 128 tokens.

@@ -1,10 +1,10 @@
 """Which sentences make a training sample: the packing rules of ALBERT and BERT, a whole epoch at once.
 
-The rules are Google's (reference file, section 1.4). A document is cut into chunks of whole sentences that
-reach a target length; a chunk is split in two at a random sentence, and the pair is swapped (SOP) or its
-second half replaced by sentences of another document (NSP). Planning is vectorised: where a chunk that
-begins at sentence s ends depends on s alone once the draws are keyed by sentence, so "the next chunk" is a
-table, and walking it is the only loop.
+The rules are Google's (google-research/albert, `create_pretraining_data.py`). A document is cut into chunks
+of whole sentences that reach a target length; a chunk is split in two at a random sentence, and the pair is
+swapped (SOP) or its second half replaced by sentences of another document (NSP). Planning is vectorised:
+where a chunk that begins at sentence s ends depends on s alone once the draws are keyed by sentence, so "the
+next chunk" is a table, and walking it is the only loop.
 """
 
 from __future__ import annotations

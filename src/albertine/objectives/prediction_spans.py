@@ -2,7 +2,7 @@
 
 XLNet predicts about one token in α/β: it walks over a segment, draws n words with p(n) proportional to 1/n,
 sets them into a context of n·α/β tokens, of which a uniform number stand on the left, and goes on behind
-that context (1906.08237, section 2.3; the official `_sample_mask`, xlnet_and_relatives.md section 3.3).
+that context (1906.08237, section 2.3; zihangdai/xlnet, `data_utils.py`, `_sample_mask`).
 What is missing at the end is filled up with random tokens, so that every segment has the same number of
 predictions.
 

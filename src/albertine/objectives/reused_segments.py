@@ -4,10 +4,9 @@
 
 A stream is read in steps of `reuse` tokens. What is A in one step comes again as the reused part of the
 next, where it is what the memory takes; so memory always ends where the reused part begins, although B may
-come from anywhere (the official `create_tfrecords` and `_split_a_and_b`; xlnet_and_relatives.md sections
-3.8 and 9, X7). A ends at a sentence; B goes on from there, or with equal chance begins at a random sentence
-of the same stream. A backward stream is the same text read from its end; the places of [SEP] and [CLS]
-stay.
+come from anywhere (zihangdai/xlnet, `data_utils.py`, `create_tfrecords` and `_split_a_and_b`). A ends at a
+sentence; B goes on from there, or with equal chance begins at a random sentence of the same stream. A
+backward stream is the same text read from its end; the places of [SEP] and [CLS] stay.
 """
 
 from __future__ import annotations

@@ -426,8 +426,8 @@ def _hints(settings: PretrainingSettings, positions: str) -> tuple[str, ...]:
 
 
 def _missing(plain: Mapping[str, Any], positions: str) -> list[str]:
-    """The surest first (learning.md, section 0): among the far positions of a learned table a neighbour is
-    hard to find, which relative positions end, or a start with a few positions."""
+    """The surest first (decision 017): among the far positions of a learned table a neighbour is hard to
+    find, which relative positions end, or a start with a few positions."""
     model, stages = plain["model"], plain.get("stages") or [{}]
     fresh, missing = model.get("preset") is not None, []
     first = stages[0].get("max_length") or plain["objective"]["max_length"]

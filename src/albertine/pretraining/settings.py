@@ -102,7 +102,7 @@ class ModelChoice(Settings):
 
 
 class Masking(Settings):
-    """Masked-LM choices, section 3.1 of the ALBERT paper."""
+    """Masked-LM choices, section 4.1 of the ALBERT paper."""
 
     probability: float = Field(0.15, gt=0, lt=1, description="share of the tokens to predict")
     ngram: int = Field(

@@ -1,6 +1,6 @@
 """How well a model whose sequences go on tells the tokens of held-out text: perplexity with a memory of any
 length, which is Transformer-XL's evaluation where it is longer than in training and segments are shorter
-(1901.02860, section 4; xlnet_and_relatives.md section 5)."""
+(1901.02860, section 4; the scripts of kimiyoung/transformer-xl)."""
 
 from __future__ import annotations
 

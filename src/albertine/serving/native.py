@@ -1,5 +1,5 @@
 """The routes that text-embeddings-inference has too, under its names, and ours for what it lacks: `/choose`
-and `/relate`. Shapes: reference serving.md, section 2.2."""
+and `/relate`. Shapes: huggingface/text-embeddings-inference, `router/src/http/types.rs`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""`/v1/embeddings`, `/embeddings` and `/v1/models`, as OpenAI's clients ask (reference serving.md, 2.1 and
-2.2)."""
+"""`/v1/embeddings`, `/embeddings` and `/v1/models`, as OpenAI's clients ask (openai 3.54.0)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What the server refuses, as the one body that every route answers with (native), or OpenAI's on `/v1/*`.
 
-Status, kind and the advice to try again are one table: reference serving.md, section 2.3.
+Status, kind and the advice to try again are one table.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """`POST /`, as huggingface_hub's `InferenceClient(model=URL)` and pipelines ask: what is meant goes by
-the head of the model and the form of the body (reference serving.md, section 2.1)."""
+the head of the model and the form of the body (huggingface_hub 2.4.0)."""
 
 from __future__ import annotations
 

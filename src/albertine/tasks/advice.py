@@ -1,4 +1,8 @@
-"""What is known to go wrong with some models, said before a run begins (albert_family.md 1.7, section 5)."""
+"""What is known to go wrong with some models, said before a run begins.
+
+What is said of wide models and of RACE is from google-research/albert's README and from the threads of users
+(google-research/google-research#151, google-research/albert#89 and #197, huggingface/transformers#2104).
+"""
 
 from __future__ import annotations
 

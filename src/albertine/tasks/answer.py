@@ -1,7 +1,7 @@
 """Questions answered by a span of a passage (SQuAD v1.1): start and end logits for every token.
 
-The loss is the mean of the two cross-entropies over each window's tokens (albert_family.md 1.8); a window
-that does not show the answer points to [CLS].
+The loss is the mean of the two cross-entropies over each window's tokens (google-research/albert,
+`squad_utils.py`); a window that does not show the answer points to [CLS].
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Classification and similarity of texts and pairs: a class, several, or a score from one row of each text.
 
-As in the paper (albert_family.md 1.8): cross-entropy for a class, squared error for a score; several classes
-at once are one sigmoid each.
+As in google-research/albert's `classifier_utils.py`: cross-entropy for a class, squared error for a score;
+several classes at once are one sigmoid each.
 """
 
 from __future__ import annotations

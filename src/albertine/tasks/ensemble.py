@@ -1,8 +1,8 @@
 """Several tuned runs as one model: members picked by their dev scores, what they say averaged.
 
-The protocol of the ALBERT paper (albert_family.md 1.7): candidates may differ in seed, checkpoint and depth;
-the dev set picks, predictions are averaged. Every member reads the data in its own way, so tokenizers may
-differ where answers do not depend on them.
+The protocol of the ALBERT paper (Lan et al. 2019, section 4.9): candidates may differ in seed, checkpoint and
+depth; the dev set picks, predictions are averaged. Every member reads the data in its own way, so tokenizers
+may differ where answers do not depend on them.
 """
 
 from __future__ import annotations

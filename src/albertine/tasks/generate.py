@@ -1,8 +1,8 @@
 """Texts written after a source: titles, free answers, and reading by generation.
 
 The encoder reads source and target as one row, in which the source sees itself and the target is read
-causally; the masked-LM head says the next token from the source's last token on (UniLM; albert_family.md
-1.13). The loss is the cross-entropy of the target's tokens and of the [SEP] after them.
+causally; the masked-LM head says the next token from the source's last token on (UniLM, Dong et
+al. 2019, section 2.3). The loss is the cross-entropy of the target's tokens and of the [SEP] after them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Questions that a passage may not answer (SQuAD v2.0): the joint head of `model.joint`.
 
-The loss of a window is ½ (start + end) + ½ answerability (albert_family.md 1.8). A window that does not show
-the answer counts as one without: its start and end point to [CLS].
+The loss of a window is ½ (start + end) + ½ answerability (google-research/albert, `squad_utils.py`). A window
+that does not show the answer counts as one without: its start and end point to [CLS].
 """
 
 from __future__ import annotations

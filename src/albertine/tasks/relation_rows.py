@@ -1,7 +1,7 @@
 """Texts with relations as model input: where the names of each triple stand, and the subject that a text is
 asked about in training.
 
-That subject is drawn as in bert4keras' task_relation_extraction (albert_family.md 1.13): the first token of
+That subject is drawn as in bert4keras' example `task_relation_extraction`: the first token of
 one subject, and the last token of one that does not end before it. With several subjects the two may belong
 to different ones; such a pair has no objects, and teaches the second stage to refuse what the first gets
 wrong.

@@ -18,7 +18,7 @@ SPACE = "▁"
 
 
 def ends_in_digit_comma(piece: str) -> bool:
-    """Whether a piece, such as "▁2000,", falls under the digit-comma rule (albert_family.md 1.6)."""
+    """Whether a piece, such as "▁2000,", falls under the digit-comma rule (Google's `encode_pieces`)."""
     return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
 
 

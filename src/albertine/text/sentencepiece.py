@@ -219,7 +219,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     @staticmethod
     def _is_start(piece: str) -> bool:
-        """The reference's rule (albert_family.md 1.4): ▁…, <…, punctuation, or anything not plain English."""
+        """As Google's `create_pretraining_data.py`: ▁…, <…, punctuation, or anything not plain English."""
         if piece.startswith((SPACE, "<")) or piece in _PUNCTUATION:
             return True
         return not all(c.lower() in _KNOWN for c in piece)

@@ -86,7 +86,7 @@ def train_sentencepiece(
     """Train ALBERT's vocabulary and save it: unigram, <pad> 0, <unk> 1, [CLS] 2, [SEP] 3, [MASK] 4. Or
     XLNet's, which knows capitals and has the special pieces of the released one, with the same ids.
 
-    The settings are those of the reference (albert_family.md 1.6). Sentences are cleaned first. If there are
+    The settings are those in google-research/albert's README. Sentences are cleaned first. If there are
     more than `sample`, SentencePiece keeps a random sample of them, drawn with a seed of its own that never
     changes.
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from albertine.errors import DataError
 from albertine.text.han import is_han
 
-# brightmart masks words of at most three characters whole (albert_family.md 1.12, create_pretraining_data)
+# brightmart/albert_zh masks words of at most three characters whole (create_pretraining_data.py)
 LONGEST_WORD = 3
 
 

@@ -3,7 +3,8 @@
 Pretraining ALBERT from scratch fails in a few known ways: the masked-LM loss stays where a model that
 ignores its input is (6.6 to 7.3 nats with 30,000 pieces), a run collapses midway (accuracy .45 to .06),
 sentence order stays a coin toss. Most reports come down to 0.00176, the published learning rate for batch
-4096, with a smaller batch (albert_family.md, section 5).
+4096, with a smaller batch (huggingface/transformers#5984 and #4727, kamalkraj/ALBERT-TF2.0#21,
+google-research/albert#29).
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ PUBLISHED = {"lamb": (0.00176, 4096), "adamw": (1e-4, 256)}
 """Published peak learning rates and the batches they belong to: ALBERT; BERT and RoBERTa."""
 
 ONSET = 0.3
-"""Context gain in nats from which on a model counts as reading: a blind one has 0, and stuck runs stay below
-.1 for as long as they are stuck (learning.md, section 0)."""
+"""Context gain in nats from which on a model counts as reading: a blind one has 0, and stuck runs, where it
+was measured, stay below .1 for as long as they are stuck."""
 
 ALIKE = 0.9  # mean cosine of final states
 LONGEST_WARMUP = 0.2  # that is advised, as a share of a run

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 
 class Lamb(Optimizer):
-    """LAMB by the formula of google-research/albert (albert_family.md 1.5).
+    """LAMB by the formula of google-research/albert (`lamb_optimizer.py`).
 
     m and v are Adam's moments without bias correction; u = m / (sqrt(v) + eps) + decay * w; w -= lr * (|w|
     / |u|) * u, where the ratio is 1 if either norm is 0. The ratio is not clamped. Groups with `adapt`

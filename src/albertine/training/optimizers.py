@@ -53,7 +53,7 @@ def parameter_groups(
     """Matrices, which decay (and adapt, in LAMB), and biases and LayerNorm weights, which do neither; a group
     of each for every learning rate.
 
-    Google excludes by name (`LayerNorm`, `layer_norm`, `bias`; albert_family.md 1.5); every other vector is
+    Google excludes by name (`LayerNorm`, `layer_norm`, `bias`; `optimization.py`); every other vector is
     excluded too. A parameter that many depths share is one parameter, so LAMB adapts it as one matrix. A
     matrix that begins at zero (the outer one of a low-rank addition) decays but does not adapt: in proportion
     to its own length it would never grow.

@@ -20,7 +20,7 @@ def linear(warmup: float) -> Schedule:
     """Google's: a straight line from 1 at the start of the run to 0 at its end, overridden by the warm-up.
 
     So the rate rises to its peak at the end of the warm-up and goes on from the line, a small step below
-    (albert_family.md 1.5). The very first step has rate 0, as in the reference.
+    (google-research/albert, `optimization.py`). The very first step has rate 0, as in the reference.
     """
     return lambda progress: _warm(progress, warmup, max(0.0, 1 - progress))
 
