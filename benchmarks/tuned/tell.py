@@ -27,9 +27,10 @@ def in_markdown(results: Iterable[Result], tasks: Mapping[str, Task], note: str 
         ]
         for name in names
     ]
-    seeds = max((len(rows) for rows in found.values()), default=0)
+    seeds = sorted({result["seed"] for rows in found.values() for result in rows})
+    numbers = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     head = (
-        f"Tuned for the steps below, up to {seeds} seeds; everyone has the same steps, rate and batch. "
+        f"Tuned for the steps below, {numbers}; everyone has the same steps, rate and batch. "
         "Median, lowest and highest over the seeds, and their number, judged once at the end.\n\n"
     )
     notes = [f"\n- {name}: {tasks[name].note}." for name in names if tasks[name].note]

@@ -96,7 +96,7 @@ class Encoder(Module):
         Raises:
             SettingsError: such a depth or such long sequences are not there; `rows` with `all_depths`.
         """
-        most = self.config.num_hidden_layers
+        most = len(self.config.plan.attention)
         depth = most if depth is None else depth
         if not 0 <= depth <= most:
             raise SettingsError(f"depth {depth} is outside 0..{most}")
