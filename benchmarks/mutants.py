@@ -1073,8 +1073,8 @@ KEPT = (
 REPLAYS = (
     M(
         "model/backend/replay.py",
-        "if addresses != self._addresses:",
-        "if not self._addresses:",
+        "if places != self._places:",
+        "if not self._places:",
         "tests/model/backend/test_replay.py",
     ),
     M(
@@ -5524,6 +5524,30 @@ SHORT = (
         "same and self.states == _states(parameters)",
         "same",
         "tests/model/backend/test_cache.py",
+    ),
+    M(
+        "model/backend/cache.py",
+        "same and all(map(Tensor.is_set_to, parameters, self.memory))",
+        "same",
+        "tests/model/backend/test_cache.py -k transposed",
+    ),
+    M(
+        "model/backend/cache.py",
+        "[_some(values) for values in memory]",
+        "[_some(values) for values in memory if values.ndim > 1]",
+        "tests/model/backend/test_cache.py -k biases_written",
+    ),
+    M(
+        "model/backend/replay.py",
+        "[(p.data_ptr(), p.shape, p.stride()) for p in weights]",
+        "[p.data_ptr() for p in weights]",
+        "tests/model/backend/test_replay.py -k other_weights",
+    ),
+    M(
+        "model/backend/replay.py",
+        " and not any(module.training for module in encoder.modules())",
+        "",
+        "tests/model/backend/test_replay.py -k no_graph",
     ),
     M(
         "model/backend/cache.py",

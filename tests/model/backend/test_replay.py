@@ -114,7 +114,11 @@ def test_other_weights_are_seen() -> None:
         weight.data = weight.data * 3
         same(model, packed)
         same(model, packed)
-    assert len(RECORDED) == 2  # the old one read memory that is somebody else's now
+        assert len(RECORDED) == 2  # the old one read memory that is somebody else's now
+        weight.data = weight.data.t()
+        same(model, packed)
+        same(model, packed)
+    assert len(RECORDED) == 3  # and this one the same memory in another order
 
 
 @pytest.mark.parametrize("positions", ["relative", "none"])
@@ -172,6 +176,9 @@ def test_what_no_graph_takes(monkeypatch: pytest.MonkeyPatch) -> None:
         four(builders.packed([60, 60, 9]))
         four(builders.packed([1] * 20))
         four(replace(packed, prefix=(2, 3)))
+        model.encoder.attention[1].train()  # Monte Carlo dropout
+        four(packed)
+        model.eval()
         assert not RECORDED
         four(packed)
     assert len(RECORDED) == 1

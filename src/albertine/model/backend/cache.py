@@ -19,7 +19,7 @@ P = TypeVar("P")
 
 
 SAMPLES = 64
-"""Values of a matrix that are compared."""
+"""Values of a parameter that are compared."""
 
 INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """By the bytes of a number, integers of that size."""
@@ -32,9 +32,9 @@ class Stamp:
     Attributes:
         parameters: the objects, held because an id alone may come again for another one.
         states: of each its in-place counter and the address of its values.
-        memory: their values, held so that no later ones come to the same address.
-        some: a few values of each matrix, where they lie; none of vectors, as who writes through `.data`
-            writes matrices. were: the bytes of these values.
+        memory: their values, held so that no later ones come to the same address; another view of the same
+            memory has another shape or other strides.
+        some: a few values of each, where they lie. were: the bytes of these values.
     """
 
     parameters: Sequence[nn.Parameter]
@@ -46,7 +46,7 @@ class Stamp:
     @classmethod
     def of(cls, parameters: Sequence[nn.Parameter]) -> Stamp:
         memory = [parameter.detach() for parameter in parameters]
-        some = [_some(values) for values in memory if values.ndim > 1]
+        some = [_some(values) for values in memory]
         return cls(parameters, _states(parameters), memory, some, [values.tobytes() for values in some])
 
     def holds(self, parameters: Sequence[nn.Parameter]) -> bool:
@@ -54,6 +54,7 @@ class Stamp:
         same = len(parameters) == len(self.parameters) and all(map(is_, parameters, self.parameters))
         # States first: only where the address is the same may its memory be looked at.
         same = same and self.states == _states(parameters)
+        same = same and all(map(Tensor.is_set_to, parameters, self.memory))
         return same and self.were == [values.tobytes() for values in self.some]
 
 
@@ -62,7 +63,7 @@ def _states(parameters: Sequence[nn.Parameter]) -> list[tuple[int, int]]:
 
 
 def _some(values: Tensor) -> np.ndarray:
-    """A few values of a matrix, as integers of their size: numpy knows no bfloat16, and compares bytes in a
+    """A few values of a parameter, as integers of their size: numpy knows no bfloat16, and takes bytes in a
     quarter of the time that torch takes. By DLPack, as memory that came to numpy in its own way can no longer
     be freed, which FSDP does."""
     step = max(1, values.numel() // SAMPLES) | 1  # odd, so that it visits other columns in other rows

@@ -179,14 +179,14 @@ class Graphs(Generic[G]):
     def __init__(self) -> None:
         self.known: OrderedDict[Hashable, G] = OrderedDict()
         self.failed = False
-        self._addresses: tuple[int, ...] = ()
+        self._places: list[tuple[int, torch.Size, tuple[int, ...]]] = []
 
     def get(self, key: Hashable, weights: Sequence[Tensor]) -> G | None:
         """The graph of `key`. Graphs read weights where they lay: all are forgotten where one has moved."""
-        addresses = tuple(p.data_ptr() for p in weights)
-        if addresses != self._addresses:
+        places = [(p.data_ptr(), p.shape, p.stride()) for p in weights]
+        if places != self._places:
             self.known.clear()
-            self._addresses = addresses
+            self._places = places
         if key in self.known:
             self.known.move_to_end(key)
         return self.known.get(key)
@@ -268,8 +268,9 @@ def is_alone(x: Tensor) -> bool:
 
 def plain_weights(encoder: Any) -> list[nn.Parameter] | None:
     """The weights of an encoder that consists of our own modules alone and always computes the same kernels
-    for a size; None of another."""
-    return own_weights(encoder) if repeats(encoder) else None
+    for a size; None of another, or while one of its modules is in training (Monte Carlo dropout)."""
+    steady = repeats(encoder) and not any(module.training for module in encoder.modules())
+    return own_weights(encoder) if steady else None
 
 
 def repeats(encoder: Any) -> bool:
