@@ -17,7 +17,7 @@ from albertine.corpus.prepare import prepare
 from albertine.model.plan import SharingPlan
 from albertine.pretraining.run import PretrainResult, _beginning, _hints, pretrain
 from albertine.pretraining.settings import PretrainingSettings
-from albertine.pretraining.stages import resolved
+from albertine.pretraining.stages import resolved, untrained
 from albertine.settings import load
 from albertine.tasks.registry import known
 from albertine.tasks.settings import FinetuneSettings
@@ -98,6 +98,8 @@ def test_header(recipe: Path) -> None:
 def test_a_recipe_that_is_no_papers_own_has_all_that_the_alarm_would_advise(recipe: Path) -> None:
     settings = load(PretrainingSettings, recipe)
     advice = [*_hints(settings, look_up_model(str(recipe)).positions), *_beginning(settings.model)]
+    if settings.model.preset is not None:
+        assert untrained(settings, look_up_model(str(recipe))) == []
     assert bool(advice) == (recipe.stem in {"albert-base-en", "bert-base-en", "roberta-base-en"}), advice
 
 

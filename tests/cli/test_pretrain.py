@@ -106,6 +106,13 @@ def test_a_dry_run_refuses_what_the_run_would(albertine: Command, setting: str, 
     assert told.code == 2 and told.out == "" and says in told.err
 
 
+def test_a_dry_run_says_what_stages_leave_untrained(albertine: Command) -> None:
+    words = ("name=toy", "corpus=c", "training.steps=9", "model.preset=albert-base-v2")
+    told = albertine("pretrain", "--dry-run", *words, "stages=[{begin: 0, depth: 3}]")
+    assert told.code == 0 and "# stages as they resolve:" in told.out
+    assert told.err.startswith("warning: stages: the run ends in number 1, which computes depth 3 only")
+
+
 @pytest.mark.parametrize("made_by", ["pieces", "jieba"])
 @pytest.mark.parametrize("whole", ["true", "false"])
 def test_words_that_are_not_hidden_whole_are_told_of(

@@ -413,6 +413,26 @@ def test_what_is_set_is_not_named() -> None:
     assert _missing(given, "rotary") == ramp_and_muon[1:]
 
 
+def test_another_optimizer_takes_a_rate_of_its_own() -> None:
+    plain = {"model": {"start_from": "m"}, "objective": {"max_length": 64}}
+    for rate, more in ((None, ""), (1e-3, " training.learning_rate=null")):
+        training = {"optimizer": "adamw", "learning_rate": rate}
+        assert _missing(plain | {"training": training}, "rotary") == [f"training.optimizer=muon{more}"]
+
+
+@pytest.mark.parametrize(
+    ("name", "optimizer", "fitting"),
+    [("albert-tiny-zh", "adamw", 1e-3), ("albert-tiny-zh", "lamb", None), ("albert-base-v2", "adamw", None)],
+)
+def test_a_small_model_is_measured_by_the_rate_of_small_ones(
+    build: Build, name: str, optimizer: str, fitting: float | None
+) -> None:
+    watch = _watch(build(training={"optimizer": optimizer}), NO_SKILL, preset(name))
+    assert watch.fitting == fitting and watch.may_rise
+    goes_on = build(model={"preset": None, "change": {}, "start_from": "m"})
+    assert not _watch(goes_on, NO_SKILL, preset(name)).may_rise
+
+
 def test_stages_that_do_not_begin_short_are_no_ramp(build: Build) -> None:
     stages = [{"begin": 0, "mask_probability": 0.3}, {"begin": 0.5}]
     (hint,) = _hints(build(objective={"max_length": 512}, stages=stages), "learned")

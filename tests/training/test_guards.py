@@ -136,6 +136,35 @@ def test_muons_rate_is_measured_by_no_batch() -> None:
     assert "training.learning_rate=0.01." in str(alarm) and "square-root" not in str(alarm)
 
 
+SMALL = {"batch_size": 64, "fitting": 1e-3}
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "rate", "changes", "says"),
+    [
+        ("adamw", 1e-6, {}, "100 times below what fits; raise it: training.learning_rate=0.0001."),
+        ("lamb", 1e-6, {}, "raise it: training.learning_rate=0.00044."),
+        ("muon", 1e-4, {}, "200 times below what fits; raise it: training.learning_rate=0.02."),
+        ("muon", 7e-3, {}, "Try half the learning rate: training.learning_rate=0.0035."),
+        ("muon", 1.0, {}, "Try the rate that fits: training.learning_rate=0.02."),
+        ("muon", 5e-3, {"may_rise": False}, "Try half the learning rate"),
+        ("adamw", 1e-3, SMALL, "Try half the learning rate: training.learning_rate=0.0005."),
+        ("adamw", 5e-5, SMALL, "raise it: training.learning_rate=0.001."),
+        ("adamw", 5e-5, {"batch_size": 64}, "5e-05 fits batch 64"),
+    ],
+)
+def test_a_plateau_at_a_rate_far_below_what_fits_is_told_to_raise_it(
+    optimizer: str, rate: float, changes: dict[str, Any], says: str
+) -> None:
+    (alarm,) = run(plateau, optimizer=optimizer, learning_rate=rate, **changes)
+    assert alarm.kind == "plateau" and says in str(alarm)
+
+
+def test_no_run_that_fell_is_told_to_raise_its_rate() -> None:
+    low = [alarm for alarm in run(collapse, learning_rate=1e-5) if alarm.kind == "collapse"]
+    assert low and all("raise it" not in str(alarm) and "5e-06" in str(alarm) for alarm in low)
+
+
 def collapse(p: float) -> tuple[float, float, float]:
     loss, accuracy, order = healthy(p)
     return (loss, accuracy, order) if p < 0.7 else (7.1, 0.06, 0.5)
@@ -182,9 +211,11 @@ def test_a_slow_start_is_not_called_a_plateau_nor_blamed_on_a_large_rate() -> No
     def crawling(p: float) -> tuple[float, float, float]:
         return 10.3 - 1.5 * p, 0.04, 0.5
 
-    alarms = run(crawling, learning_rate=1e-5, beginning=("Begin elsewhere.",))
-    assert [a.kind for a in alarms if a.kind != "sentence_chance"] == ["slow_start"]
-    assert "Begin elsewhere." in str(alarms[0]) and "learning_rate=2e-05" in str(alarms[0])
+    for rate, says in ((2e-4, "learning_rate=0.0004"), (1e-5, "raise it: training.learning_rate=0.00044")):
+        alarms = run(crawling, learning_rate=rate, beginning=("Begin elsewhere.",))
+        assert [a.kind for a in alarms if a.kind != "sentence_chance"] == ["slow_start"]
+        assert "Begin elsewhere." in str(alarms[0]) and says in str(alarms[0])
+        assert str(alarms[0]).count("learning_rate=") == (2 if rate == 2e-4 else 1)
 
 
 def test_an_alarm_comes_again_after_it_has_passed() -> None:

@@ -74,17 +74,20 @@ def run(
     from albertine.training.launch import started, threads_each, together
 
     if dry_run:
+        config = None
         if settings.model.preset is not None:
             from albertine.pretraining.run import check_new_encoder
 
-            check_new_encoder(settings)
+            config = check_new_encoder(settings)
         typer.echo(explained(settings), nl=False)
         if settings.stages:
-            from albertine.pretraining.stages import told
+            from albertine.pretraining.stages import told, untrained
 
             typer.echo("# stages as they resolve:")
             for line in told(settings):
                 typer.echo(f"#   {line}")
+            for line in untrained(settings, config):
+                typer.echo(f"warning: {line}", err=True)
         raise typer.Exit
     import torch
 

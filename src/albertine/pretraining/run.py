@@ -36,7 +36,7 @@ from albertine.pretraining.losses import check_losses, losses_of, parts_of_run
 from albertine.pretraining.no_skill import NoSkill
 from albertine.pretraining.recorded import recorded_passes
 from albertine.pretraining.settings import Masking, ModelChoice, ObjectiveChoice, PretrainingSettings
-from albertine.pretraining.stages import check_depths, check_processes, due, resolved
+from albertine.pretraining.stages import check_depths, check_processes, due, resolved, untrained
 from albertine.pretraining.stream_data import StreamBatches, held_out_streams
 from albertine.pretraining.teaching import Teacher, model_digest, open_teacher
 from albertine.pretraining.unread import check_read
@@ -56,6 +56,8 @@ from albertine.training.surroundings import own_process
 
 FEW, SHORT = 16, 64
 """Tokens of a sample: so few places are learned at once, and so many are no burden to a small model."""
+SMALL, SMALL_RATE = 384, 1e-3
+"""A hidden size up to which AdamW was measured to learn at this rate, with batches as small as 64."""
 Evaluate = Callable[[Callable[[], None]], Mapping[str, float]]
 log = logging.getLogger("albertine.training")
 
@@ -115,8 +117,11 @@ def pretrain(
             return _run(settings, folder, corpus, tokenizer, counts, model, teacher, world, begin, reporter)
 
 
-def check_new_encoder(settings: PretrainingSettings) -> None:
+def check_new_encoder(settings: PretrainingSettings) -> EncoderConfig:
     """Refuse, before there is a corpus, settings with which no run of a preset begins.
+
+    Returns:
+        What its encoder would be, but for the size of the vocabulary.
 
     Raises:
         SettingsError: values of the encoder, its stages or its objective do not fit together, or nothing
@@ -128,6 +133,7 @@ def check_new_encoder(settings: PretrainingSettings) -> None:
     check_read(settings, config)
     check_losses(settings.objective, config)
     loop_settings(settings)
+    return config
 
 
 def _run(
@@ -185,7 +191,7 @@ def _run(
             if world.main
             else None,  # all see the same numbers
             reporter=reporter,
-            on_start=partial(_describe, folder, settings, world, corpus, teacher),
+            on_start=partial(_describe, folder, settings, world, corpus, model.config, teacher),
             on_best=keep_best,
             branching=branching(corpus, settings),
             clock=clock,
@@ -252,9 +258,12 @@ def _describe(
     settings: PretrainingSettings,
     world: World,
     corpus: Corpus,
+    config: EncoderConfig,
     teacher: Teacher | None = None,
 ) -> None:
     describe(folder, settings, world)
+    for line in untrained(settings, config if settings.model.start_from is None else None):
+        log.warning("%s", line)
     told = corpus.manifest.settings.get("words") == "jieba"
     if told and settings.objective.kind == "masked" and not settings.objective.masking.whole_word:
         log.warning(
@@ -400,6 +409,8 @@ def _watch(settings: PretrainingSettings, no_skill: NoSkill, config: EncoderConf
         learning_rate=training.rate,
         batch_size=training.batch_size,
         optimizer=training.optimizer,
+        fitting=SMALL_RATE if training.optimizer == "adamw" and config.hidden_size <= SMALL else None,
+        may_rise=settings.model.start_from is None,
         warmup=training.warmup,
         total_steps=training.steps,
         untold=_untold(settings, config),
@@ -436,7 +447,8 @@ def _missing(plain: Mapping[str, Any], positions: str) -> list[str]:
             missing.append("rotary positions (model.change.positions=rotary)")
         missing.append("a ramp of lengths from 8 tokens (stages)")
     if plain["training"]["optimizer"] != "muon":
-        missing.append("training.optimizer=muon")
+        told = plain["training"].get("learning_rate") is not None  # of the other optimizer
+        missing.append("training.optimizer=muon" + (" training.learning_rate=null" if told else ""))
     if fresh and model.get("embeddings") != "wide":
         missing.append("model.embeddings=wide")
     if first > SHORT:

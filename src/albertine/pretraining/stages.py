@@ -13,6 +13,7 @@ from typing import Any
 
 from albertine.corpus.order import Cursor, Row, steps
 from albertine.errors import SettingsError
+from albertine.model.config import EncoderConfig
 from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings, Stage
 
 CAUSAL_SHARE = 1 / 3
@@ -82,6 +83,58 @@ def check_depths(settings: PretrainingSettings, depth: int) -> None:
                 where="stages",
                 remedy="Leave its depth out to compute all",
             )
+
+
+def untrained(settings: PretrainingSettings, config: EncoderConfig | None) -> list[str]:
+    """What a run through its stages does not train of the model that it saves, and what to do about it, a
+    line each. A run without stages has none.
+
+    Args:
+        config: of an encoder that begins at random; None: of weights, which may have learned it before.
+    """
+    if not settings.stages:
+        return []
+    stages, objective = resolved(settings), settings.objective
+    reached = [i for i in range(len(stages)) if _reached(stages, i, settings.training.steps)]
+    found = []
+    if missed := [f"{i + 1} (from {one.begin:g})" for i, one in enumerate(stages) if i not in reached]:
+        found.append(
+            f"none of {settings.training.steps} steps is of number {', '.join(missed)}; begin it earlier, or "
+            "raise training.steps"
+        )
+    last, name = stages[reached[-1]], f"the run ends in number {reached[-1] + 1}, which"
+    if last.causal is not None:
+        found.append(
+            f"{name} is causal: what is saved as a masked LM has learned to see only what is before a token; "
+            "end with a stage that is not causal, or leave stages out and set objective.kind=causal"
+        )
+    if config is not None:
+        seen = [stages[i] for i in reached]
+        if last.depth is not None and (config.solves or last.depth < config.num_hidden_layers):
+            whole = "the fixed point" if config.solves else f"{config.num_hidden_layers} depths"
+            found.append(
+                f"{name} computes depth {last.depth} only, and the model that is saved {whole}; end with a "
+                "stage without depth"
+            )
+        longest = max(stage.objective.max_length for stage in seen)
+        if config.positions == "learned" and longest < objective.max_length:
+            found.append(
+                f"no sample has more than {longest} tokens, so later places are not trained; end with "
+                f"a stage without max_length, or set objective.max_length={longest}"
+            )
+        if objective.pairs != "none" and all(stage.objective.pairs == "none" for stage in seen):
+            found.append(
+                f"none has pairs, so the head for sentence pairs ({objective.pairs}) is not trained; "
+                "end with a stage that has them, or set objective.pairs=none"
+            )
+    return [f"stages: {line}" for line in found]
+
+
+def _reached(stages: Sequence[Resolved], number: int, steps: int | None) -> bool:
+    """Whether a step is of this stage; by the clock every one has its time."""
+    near = round(stages[number].begin * (steps or 0))
+    near_by = range(max(0, near - 1), min(near + 2, steps or 0))
+    return steps is None or any(due(stages, step / steps) == number for step in near_by)
 
 
 def check_processes(settings: PretrainingSettings, processes: int) -> None:

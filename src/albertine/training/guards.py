@@ -22,10 +22,13 @@ from albertine.training.schedules import scale_learning_rate
 
 PUBLISHED = {"lamb": (0.00176, 4096), "adamw": (1e-4, 256)}
 """Published peak learning rates and the batches they belong to: ALBERT; BERT and RoBERTa."""
+MUON_RATE = 0.02  # at any batch
 
 ONSET = 0.3
 """Context gain in nats from which on a model counts as reading: a blind one has 0, and stuck runs, where it
 was measured, stay below .1 for as long as they are stuck."""
+
+LOW = 3  # a rate so many times below what fits is raised
 
 ALIKE = 0.9  # mean cosine of final states
 LONGEST_WARMUP = 0.2  # that is advised, as a share of a run
@@ -115,6 +118,9 @@ class TrainingAlarms:
         one_order: accuracy on sentence pairs of one and the same answer, which more than half of the pairs of
             next sentences have.
         learning_rate: the peak. batch_size: sequences per update. optimizer: `lamb`, `adamw` or `muon`.
+        fitting: the rate that such a model was measured to learn with, at any batch; None: the published one
+            for the batch.
+        may_rise: whether a low rate may be to blame; where a run begins with weights it is meant.
         warmup: share of the run. total_steps: None for a run by the clock.
         masked_entropy: that of guessing the evaluations' own [MASK] by frequency; None: not known apart.
         untold: stages in which an evaluation does not tell whether the model learns, because it trains on
@@ -132,6 +138,8 @@ class TrainingAlarms:
     unigram_accuracy: float = 0.05
     one_order: float = 0.5
     optimizer: str = "lamb"
+    fitting: float | None = None
+    may_rise: bool = True
     warmup: float = 0.0
     total_steps: int | None = None
     masked_entropy: float | None = None
@@ -342,6 +350,8 @@ class TrainingAlarms:
             )
             return *self.hints, self._rate_advice(), *warm, wait
         if kind == "slow_start":
+            if self._low:
+                return *self.beginning, self._rate_advice()
             return (
                 *self.beginning,
                 f"If the loss is falling, it needs more steps or a larger rate: training.learning_rate="
@@ -349,19 +359,40 @@ class TrainingAlarms:
                 self._rate_advice(),
             )
         if kind == "divergence":
-            return self._rate_advice(), *warm
+            return self._rate_advice(rises=False), *warm
         return (
-            self._rate_advice(),
+            self._rate_advice(rises=False),
             *warm,
             "Branch a new run off the last good checkpoint (--branch-from); this one would repeat it.",
         )
 
-    def _rate_advice(self) -> str:
-        if self.optimizer == "muon":  # its rate belongs to no batch
-            return f"Try half the learning rate: training.learning_rate={self.learning_rate / 2:.2g}."
+    @property
+    def _low(self) -> bool:
+        return self.may_rise and self.learning_rate * LOW < self._fitting
+
+    @property
+    def _at_any_batch(self) -> float | None:
+        return MUON_RATE if self.optimizer == "muon" else self.fitting
+
+    @property
+    def _fitting(self) -> float:
+        """The rate that fits this model and batch."""
         published, batch = PUBLISHED.get(self.optimizer, PUBLISHED["adamw"])
-        fitting = scale_learning_rate(published, batch, self.batch_size)
-        rate = self.learning_rate
+        return self._at_any_batch or scale_learning_rate(published, batch, self.batch_size)
+
+    def _rate_advice(self, *, rises: bool = True) -> str:
+        """What to do about the learning rate; of a run that fell, a higher one is no help."""
+        rate, fitting = self.learning_rate, self._fitting
+        if rises and self._low:
+            return (
+                f"The learning rate {rate:.3g} is {fitting / rate:.0f} times below what fits; raise it: "
+                f"training.learning_rate={fitting:.2g}."
+            )
+        if self._at_any_batch is not None:
+            far = rate > LOW * fitting
+            lower, name = (fitting, "the rate that fits") if far else (rate / 2, "half the learning rate")
+            return f"Try {name}: training.learning_rate={lower:.2g}."
+        published, batch = PUBLISHED.get(self.optimizer, PUBLISHED["adamw"])
         if rate > 8 * fitting:
             # The rule was found with wide models and large batches; a narrow one bears more than it allows.
             return (
