@@ -104,7 +104,9 @@ def _branch(job: Job, origin: Path) -> Start:
         raise SettingsError("a run of this kind cannot be branched", where=origin)
     found, state, branch = branched(job, job.branching, origin)
     restore(found, job.model, job.optimizer, job.average, job.carried, branch=branch.changes)
-    if job.average is not None and not has_average(found):
+    another = any(change.key == "training.average" for change in branch.changes)  # its decay
+    if job.average is not None and (another or not has_average(found)):
+        job.average.begin()
         state = replace(state, unaveraged=state.step)
     return Start(state, branch)
 
