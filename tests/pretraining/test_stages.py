@@ -24,13 +24,14 @@ from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.losses import pretraining_losses
 from albertine.objectives.pairs import PairSettings
 from albertine.pretraining import run as module
+from albertine.pretraining.branches import branching
 from albertine.pretraining.curves import borders
 from albertine.pretraining.data import PretrainingBatches, held_out_batches
 from albertine.pretraining.first_model import first_model
 from albertine.pretraining.held_out import judge
 from albertine.pretraining.run import pretrain
 from albertine.pretraining.settings import PretrainingSettings
-from albertine.pretraining.stages import resolved, told
+from albertine.pretraining.stages import resolved, told, untrained
 from albertine.pretraining.unread import check_read
 from albertine.settings import dump, resolve
 from albertine.training import surroundings
@@ -423,6 +424,49 @@ def test_stages_that_this_run_cannot_have(build: Build, monkeypatch: pytest.Monk
     assert not build().folder.exists(), "nothing was written"
 
 
+CAUSAL: dict[str, Any] = {"begin": 0, "causal": True, "pairs": "none"}
+LEFT: list[tuple[list[dict[str, Any]], dict[str, Any], list[str]]] = [
+    ([CAUSAL, {"begin": 0.9}], {}, ["number 2 (from 0.9)", "causal", "head"]),
+    ([{"begin": 0, "depth": 1}], {}, ["computes depth 1 only, and the model that is saved 4 depths"]),
+    ([{"begin": 0}, {"begin": 0.5, "depth": 4}], {}, []),
+    ([{"begin": 0, "max_length": 8, "pairs": "sop"}], {}, ["more than 8 tokens"]),
+    ([{"begin": 0, "max_length": 8}, {"begin": 0.3}, {"begin": 0.5, "max_length": 8}], {}, []),
+    ([{"begin": 0, "pairs": "none"}], {}, ["head for sentence pairs (sop)"]),
+    ([{"begin": 0, "pairs": "none"}], {"objective": {"pairs": "none"}}, []),
+    ([{"begin": 0}, {"begin": 0.875}], {}, []),
+    ([{"begin": 0}, {"begin": 0.876}], {}, ["none of 8 steps is of number 2 (from 0.876)"]),
+    ([{"begin": 0}, {"begin": 0.9}], {"training": {"steps": None, "minutes": 1}}, []),
+    (RAMP, {}, []),
+    ([], {}, []),
+]
+
+
+@pytest.mark.parametrize(("stages", "changes", "says"), LEFT)
+def test_what_the_stages_leave_untrained_is_told(
+    build: Build, stages: list[dict[str, Any]], changes: dict[str, Any], says: list[str]
+) -> None:
+    config = preset("albert-tiny-zh")
+    assert config.num_hidden_layers == 4 and config.positions == "learned"
+    lines = untrained(build(stages=stages, **changes), config)
+    assert len(lines) == len(says) and all(map(str.__contains__, lines, says)), lines
+    assert all(line.startswith("stages: ") and "; " in line for line in lines), "and what to do"
+
+
+def test_only_what_begins_at_random_is_left_untrained(build: Build) -> None:
+    settings = build(stages=[{**CAUSAL, "max_length": 8, "depth": 1}])
+    assert len(untrained(settings, preset("albert-tiny-zh"))) == 4
+    assert ["causal" in line for line in untrained(settings, None)] == [True]
+    rotary = untrained(settings, preset("albertine-mini"))
+    assert not any("8 tokens" in line for line in rotary) and len(rotary) == 3
+    solved = replace(preset("albert-tiny-zh"), solver="anderson", input_injection=True)
+    assert any("the fixed point" in line for line in untrained(settings, solved))
+
+
+def test_a_run_says_what_its_stages_leave_untrained(build: Build) -> None:
+    folder = run(build(stages=[{"begin": 0, "pairs": "none"}], training={"steps": 2}))
+    assert (folder / "log.txt").read_text().count("stages: none has pairs, so the head") == 1
+
+
 def test_a_run_without_stages_is_told_as_before(build: Build) -> None:
     """Checkpoints from before there were stages are gone on with."""
     folder = run(build(training={"steps": 1}))
@@ -461,6 +505,45 @@ def test_a_branch_begins_the_stages_that_are_due(build: Build) -> None:
     assert [row["stage"] for row in rows] == [0] + 5 * [1] + 8 * [2], "shares of the longer run"
     back = run(build(name="back", training={"steps": 8}), branch_from=staged / "checkpoints" / "step-6")
     assert set(read(back / "checkpoints" / "step-8").state["cursor"]) == {"epoch", "offset"}
+
+
+def test_a_branch_goes_on_in_the_stage_of_its_checkpoint(build: Build) -> None:
+    """In the middle of a stage, and where one ends: it sees what the run would have seen, to the bit."""
+    watching = {"checkpoint_every": 1, "keep": 9, "log_every": 1}
+    whole = run(build(name="whole", stages=RAMP, watching=watching))
+    expected = batches(build(stages=RAMP), 8)
+    for step in (1, 3, 4, 5):
+        settings = build(name=f"at-{step}", stages=RAMP, training={"learning_rate": 0.005}, watching=watching)
+        branch = run(settings, branch_from=whole / "checkpoints" / f"step-{step}")
+        begun, ended = (read(branch / "checkpoints" / f"step-{n}").state["cursor"] for n in (step, 8))
+        assert ended == expected[-1][0]
+        drawn = batches(settings, 8 - step, begun, clock=Clock(step))
+        for (place, left), (there, right) in zip(drawn, expected[step:], strict=True):
+            assert place == there and all(same(a, b) for a, b in zip(left, right, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("changes", "kept"),
+    [
+        ({"stages": RAMP}, True),
+        ({"stages": [RAMP[0], {**RAMP[1], "begin": 0.3}, RAMP[2]]}, True),
+        ({"stages": [RAMP[0], {**RAMP[1], "max_length": 12}, RAMP[2]]}, False),
+        ({"stages": RAMP, "training": {"steps": 20}}, False),
+        ({"stages": RAMP, "training": {"steps": 10}}, True),
+        ({"stages": [{"begin": 0}]}, False),
+        ({}, False),
+    ],
+)
+def test_the_place_of_a_branch_is_kept_where_its_samples_are_cut_alike(
+    build: Build, changes: dict[str, Any], kept: bool
+) -> None:
+    old = {"stages": [stage.model_dump(mode="json") for stage in build(stages=RAMP).stages]}
+    settings = build(**changes)
+    place = {"epoch": 1, "offset": 16, "stage": 1}
+    done = 4 / (settings.training.steps or 0)
+    rules = branching(Corpus(settings.corpus), settings)
+    assert rules.cursor(place, old, done) == (place if kept else {"epoch": 2, "offset": 0})
+    assert rules.cursor({**place, "offset": 10**9}, old, done) == {"epoch": 2, "offset": 0}
 
 
 def test_pictures_show_where_stages_end(build: Build) -> None:

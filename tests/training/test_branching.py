@@ -280,7 +280,7 @@ def test_a_branch_without_a_checkpoint_is_not_begun_at_step_0(
 
 
 def test_data_that_changed_go_on_where_the_job_says(parent: Path, tmp_path: Path) -> None:
-    rules = Branching((), lambda cursor: {"row": cursor["row"] + 120} if cursor else None)
+    rules = Branching((), lambda cursor, *_: {"row": cursor["row"] + 120} if cursor else None)
     run(tmp_path / "branch", linear(0.0), parent / "checkpoints" / "step-20", branching=rules, steps=21)
     state = read(tmp_path / "branch" / "checkpoints" / "step-21").state
     assert state["cursor"]["row"] == 12 * 21 + 120

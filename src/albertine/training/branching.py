@@ -75,10 +75,12 @@ def branched(job: Job, rules: Branching, origin: Path) -> tuple[Checkpoint, Stat
         SettingsError: the run would be over before its first step.
     """
     found = read_named(origin)
-    differ = tuple(fingerprint_changes(found.state.get("fingerprint", {}), job.fingerprint))
+    before = found.state.get("fingerprint", {})
+    differ = tuple(fingerprint_changes(before, job.fingerprint))
     _refuse_fixed(found, [c for c in differ if any(f"{c.key}.".startswith(f"{f}.") for f in rules.fixed)])
     state = State.of(found.state)
-    if job.settings.progress(state.step, state.elapsed) >= 1:
+    progress = job.settings.progress(state.step, state.elapsed)
+    if progress >= 1:
         raise SettingsError(
             f"the run would end where it begins, at step {state.step}",
             where=origin,
@@ -88,7 +90,7 @@ def branched(job: Job, rules: Branching, origin: Path) -> tuple[Checkpoint, Stat
     fresh = State()
     state = replace(
         state,
-        cursor=rules.cursor(state.cursor),
+        cursor=rules.cursor(state.cursor, before, progress),
         saved=fresh.saved,
         evaluated=fresh.evaluated,
         best=None,

@@ -108,11 +108,12 @@ class Branching:
 
     Attributes:
         fixed: keys of the fingerprint that have to be as they were; each stands for all below it.
-        cursor: from the cursor of the checkpoint to one that fits the data as they are now.
+        cursor: from the cursor of the checkpoint, its fingerprint, and the share of the new run that is done
+            there, to a cursor that fits the data as they are now.
     """
 
     fixed: tuple[str, ...]
-    cursor: Callable[[Cursor | None], Cursor | None] = lambda cursor: cursor
+    cursor: Callable[[Cursor | None, Mapping[str, Any], float], Cursor | None] = lambda cursor, *_: cursor
 
 
 @dataclass
