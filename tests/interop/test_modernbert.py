@@ -17,8 +17,10 @@ import torch
 import transformers
 
 import albertine
+from albertine.cli.convert import _folder
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.huggingface import read_folder, save_model
+from albertine.interop.modernbert import kept_words
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.padding import from_padded
@@ -286,3 +288,37 @@ def test_where_dropout_stands_is_kept(tmp_path: Path) -> None:
     alone = Model(replace(unshared().config, feed_forward_dropout=False), {"mlm"})
     save_model(alone, None, tmp_path / "alone")
     assert not albertine.load(tmp_path / "alone").config.feed_forward_dropout
+
+
+FOREIGN = {
+    "bos_token_id": 5,
+    "cls_token_id": 5,
+    "eos_token_id": 6,
+    "sep_token_id": 6,
+    "classifier_pooling": "mean",
+}
+
+
+def test_convert_keeps_what_only_a_tokenizer_would_know(tmp_path: Path) -> None:
+    their_model(2, **FOREIGN).save_pretrained(tmp_path / "theirs")
+    _folder(read_folder(tmp_path / "theirs"), None, tmp_path / "ours", None, {}, "float32")
+    tree = json.loads((tmp_path / "ours" / "config.json").read_text())
+    assert tree["model_type"] == "modernbert" and {name: tree[name] for name in FOREIGN} == FOREIGN
+    assert kept_words(tree, ids=False) == {"classifier_pooling": "mean"}
+
+
+def test_no_special_pieces_are_told_where_nobody_knows_them(tmp_path: Path) -> None:
+    save_model(unshared(), None, tmp_path / "m")
+    tree = json.loads((tmp_path / "m" / "config.json").read_text())
+    assert [tree[name] for name in FOREIGN if name != "classifier_pooling"] == [None] * 4
+    assert transformers.AutoConfig.from_pretrained(tmp_path / "m").cls_token_id is None
+
+
+def test_dropouts_that_differ_are_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    their_model(2, embedding_dropout=0.21, mlp_dropout=0.0).save_pretrained(tmp_path)
+    for _ in range(2):
+        assert albertine.load(tmp_path).config.hidden_dropout_prob == 0.0
+    assert [r.getMessage() for r in caplog.records if "embedding_dropout 0.21" in r.getMessage()] == [
+        "embedding_dropout 0.21 and mlp_dropout 0.0 of a ModernBERT are one rate here, 0.0; to train with "
+        "another, set mlp_dropout in its config.json"
+    ]

@@ -209,14 +209,17 @@ def _folder(
     from albertine.interop.copies import LAYOUTS, copied, in_numbers
     from albertine.interop.heads import carried_config
     from albertine.interop.huggingface import save_model, written_type
+    from albertine.interop.modernbert import kept_words
 
     layout = None if to is None else LAYOUTS[to]
+    kind = written_type(found.model.config, layout)
+    kept = kept_words(found.config, ids=tokenizer is None) if kind == "modernbert" else {}
     save_model(
         found.model,
         tokenizer,
         target,
         extra_tensors=found.extra,
-        extra_config=carried_config(found, written_type(found.model.config, layout)),
+        extra_config=kept | carried_config(found, kind),
         extra_files=files,
         layout=layout,
         stored=stored,

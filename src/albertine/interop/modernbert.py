@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from albertine.errors import SettingsError
@@ -18,6 +20,14 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 _BASES = {FULL: ("global_rope_theta", 160_000.0), SLIDING: ("local_rope_theta", 10_000.0)}
 """The name of the base of rotation before transformers 5, and its default, by the kind of a layer."""
 
+_ROLES = {
+    "bos_token_id": "cls_id",
+    "cls_token_id": "cls_id",
+    "eos_token_id": "sep_id",
+    "sep_token_id": "sep_id",
+}
+_log = logging.getLogger("albertine.interop")
+
 
 def read_modernbert(tree: Mapping[str, Any]) -> EncoderConfig:
     """The encoder of a config.json.
@@ -31,6 +41,9 @@ def read_modernbert(tree: Mapping[str, Any]) -> EncoderConfig:
     if (other := tree.get("classifier_activation", "gelu")) != act:
         raise SettingsError(f"classifier_activation `{other}` and hidden_activation `{act}` must be one")
     flags, hidden = our_flags(tree), number(tree, "hidden_size")
+    embedding_dropout, dropout = (tree.get(f"{name}_dropout", 0.0) for name in ("embedding", "mlp"))
+    if embedding_dropout != dropout:
+        _tell_dropouts(embedding_dropout, dropout)
     depth, length = number(tree, "num_hidden_layers", MAX_DEPTH), tree.get("max_position_embeddings", 8192)
     return EncoderConfig(
         vocab_size=number(tree, "vocab_size"),
@@ -40,7 +53,7 @@ def read_modernbert(tree: Mapping[str, Any]) -> EncoderConfig:
         intermediate_size=number(tree, "intermediate_size"),
         plan=SharingPlan.unshared(depth),
         hidden_act=activation(act),
-        hidden_dropout_prob=tree.get("mlp_dropout", 0.0),
+        hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=tree.get("attention_dropout", 0.0),
         classifier_dropout_prob=tree.get("classifier_dropout", 0.0),
         max_position_embeddings=length,
@@ -57,6 +70,28 @@ def read_modernbert(tree: Mapping[str, Any]) -> EncoderConfig:
         feed_forward="gated",
         biases=False,
     )
+
+
+@cache
+def _tell_dropouts(embedding: object, mlp: object) -> None:
+    """Once, because a folder is read several times."""
+    _log.warning(
+        "embedding_dropout %s and mlp_dropout %s of a ModernBERT are one rate here, %s; to train with "
+        "another, set mlp_dropout in its config.json",
+        embedding,
+        mlp,
+        mlp,
+    )
+
+
+def kept_words(tree: Mapping[str, Any], *, ids: bool) -> dict[str, Any]:
+    """What a config.json of ModernBERT says that is no part of an encoder, for the folder of the same model.
+
+    Args:
+        ids: with those of its special pieces, which only a tokenizer could tell.
+    """
+    names = ("classifier_pooling", *(_ROLES if ids else ()))
+    return {name: tree[name] for name in names if name in tree and tree.get("model_type") == "modernbert"}
 
 
 def _base(tree: Mapping[str, Any], depth: int, length: int) -> float:
@@ -93,10 +128,10 @@ def _told_base(tree: Mapping[str, Any], kind: str) -> Any:
 def modernbert_json(config: EncoderConfig, tokenizer: SavableTokenizer | None) -> dict[str, Any]:
     """The config.json of an encoder of this architecture, for every transformers that knows it.
 
-    The dropout of residual branches and of embeddings is told apart there; here it is one.
+    The dropout of residual branches and of embeddings is told apart there; here it is one. Without a
+    tokenizer nobody knows the special pieces; what is not said transformers takes from its own.
     """
     base = config.rotary_base
-    cls, sep = getattr(tokenizer, "cls_id", 2), getattr(tokenizer, "sep_id", 3)
     return {
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
@@ -123,10 +158,7 @@ def modernbert_json(config: EncoderConfig, tokenizer: SavableTokenizer | None) -
         "global_rope_theta": base,
         "local_rope_theta": base,
         "pad_token_id": getattr(tokenizer, "pad_id", config.pad_token_id),
-        "bos_token_id": cls,
-        "cls_token_id": cls,
-        "eos_token_id": sep,
-        "sep_token_id": sep,
+        **{name: getattr(tokenizer, role, None) for name, role in _ROLES.items()},
         "tokenizer_class": tokenizer_class(tokenizer),
         "tie_word_embeddings": True,
         "dtype": "float32",
