@@ -5569,6 +5569,75 @@ SHORT = (
     ),
 )
 
+SCHEDULED = (
+    M(
+        "pretraining/stages.py",
+        "    if last.causal is not None:\n        found",
+        "    if last.causal is not None and False:\n        found",
+        "tests/pretraining/test_stages.py -k untrained",
+    ),
+    M(
+        "pretraining/stages.py",
+        "due(stages, step / steps) == number",
+        "due(stages, step / steps) >= 0",
+        "tests/pretraining/test_stages.py -k untrained",
+    ),
+    M(
+        "training/guards.py",
+        "if rises and self._low:",
+        "if False:",
+        "tests/training/test_guards.py -k raise_it",
+    ),
+    M(
+        "pretraining/run.py",
+        'training.optimizer == "adamw" and config.hidden_size <= SMALL',
+        'training.optimizer == "adamw"',
+        "tests/pretraining/test_run.py -k small_ones",
+    ),
+    M(
+        "pretraining/run.py",
+        '" training.learning_rate=null" if told else ""',
+        '""',
+        "tests/pretraining/test_run.py -k rate_of_its_own",
+    ),
+    M(
+        "training/resuming.py",
+        "(another or not has_average(found))",
+        "not has_average(found)",
+        "tests/training/test_average.py -k another_decay",
+    ),
+    M(
+        "pretraining/branches.py",
+        'if "offset" in cursor and _same_stage(cursor, before, settings, now):',
+        'if "offset" in cursor and not settings.stages and "stage" not in cursor:',
+        "tests/pretraining/test_stages.py -k cut_alike",
+    ),
+    M(
+        "pretraining/branches.py",
+        'before["stages"][now] | {"begin": 0} == told | {"begin": 0}',
+        "True",
+        "tests/pretraining/test_stages.py -k cut_alike",
+    ),
+    M(
+        "interop/modernbert.py",
+        "**{name: getattr(tokenizer, role, None) for name, role in _ROLES.items()},",
+        "**{name: getattr(tokenizer, role, 2) for name, role in _ROLES.items()},",
+        "tests/interop/test_modernbert.py -k nobody_knows",
+    ),
+    M(
+        "cli/convert.py",
+        "extra_config=kept | carried_config(found, kind),",
+        "extra_config=carried_config(found, kind),",
+        "tests/interop/test_modernbert.py -k only_a_tokenizer",
+    ),
+    M(
+        "interop/modernbert.py",
+        "    if embedding_dropout != dropout:\n",
+        "    if False:\n",
+        "tests/interop/test_modernbert.py -k that_differ",
+    ),
+)
+
 MUTANTS = (
     *TASKS,
     *INFERENCE,
@@ -5598,6 +5667,7 @@ MUTANTS = (
     *SOURCES,
     *DOORS,
     *SHORT,
+    *SCHEDULED,
 )
 
 
