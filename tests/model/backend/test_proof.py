@@ -175,6 +175,39 @@ def test_only_wrong_for_large_products(
     assert "odd: wrong" in caplog.text
 
 
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("factor", [0.0, 0.5, 1.2, 2.0, -1.0])
+def test_a_way_that_is_right_for_the_largest_row_alone_is_wrong(
+    kind: str, factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def others(y: Tensor) -> Tensor:
+        largest = y.abs().amax(1).argmax()
+        return torch.where(torch.arange(len(y))[:, None] == largest, y, y * factor)
+
+    dtype = torch.float32 if kind == "float32" else torch.bfloat16
+    small, large = (proof._given(sizes, dtype) for sizes in (proof.SMALL, (64, 96, 96)))
+    timed(monkeypatch)
+    usual, partial = candidate("usual"), candidate("partial", others)
+    assert not isinstance(proof._tried(usual, usual, small, large, kind, dtype), str)
+    assert proof._tried(partial, usual, small, large, kind, dtype) == "wrong"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_int8_with_one_step_for_all_rows_is_wrong(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rounded_alike(x_RI: Tensor) -> tuple[Tensor, Tensor]:
+        step = x_RI.float().abs().max() / 127
+        return (x_RI.float() / step).round().to(torch.int8), step.repeat(len(x_RI), 1)
+
+    small, large = (proof._given(sizes, dtype) for sizes in (proof.SMALL, (64, 96, 96)))
+    usual = candidate("usual")
+    timed(monkeypatch)
+    assert not isinstance(proof._tried(proof._SUMS, usual, small, large, "int8", dtype), str)
+    monkeypatch.setattr(int8, "rounded", rounded_alike)
+    assert proof._tried(proof._SUMS, usual, small, large, "int8", dtype) == "wrong"
+
+
 def test_a_way_that_changes_its_arguments_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     class Spoils(PlainLinear):
         def __call__(
