@@ -80,7 +80,15 @@ def wrapped(model: Model) -> None:
     [
         (lambda model: setattr(model.encoder, "backend", "plain"), "the backend `plain` has no int8"),
         (lambda model: setattr(model.encoder, "backend", "cuda"), "the backend `cuda` has no int8"),
-        (wrapped, "a block that is wrapped or of another class has no int8"),
+        (wrapped, "a block that is wrapped, compiled or of another class has no int8"),
+        (
+            lambda model: model.encoder.attention[0].compile(backend="aot_eager"),
+            "a block that is wrapped, compiled or of another class has no int8",
+        ),
+        (
+            lambda model: model.encoder.feed_forward[0].compile(backend="aot_eager"),
+            "a block that is wrapped, compiled or of another class has no int8",
+        ),
         (lambda model: model.encoder.compile(backend="aot_eager"), r"torch\.compile makes has no int8"),
     ],
 )

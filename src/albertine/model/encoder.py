@@ -73,8 +73,8 @@ class Encoder(Module):
         if precision == "auto" and self.config.solves:
             precision = "float32"  # bfloat16 moves a state farther than the tolerance of a fixed point
         form = compute_format(precision, weight, self.training or torch.is_grad_enabled())
-        # What wraps a block and moves its weights, as FSDP does, gives it another class.
-        stay = {type(b) for b in (*self.attention, *self.feed_forward)} <= parts.BLOCKS
+        blocks = *self.attention, *self.feed_forward
+        stay = {type(block._compiled_call_impl or block) for block in blocks} <= parts.BLOCKS
         return backend_for(self.backend, form, weight.device, weights_stay=stay, compiled=self.compiled)
 
     @own_precision

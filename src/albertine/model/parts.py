@@ -18,6 +18,8 @@ from albertine.model.relative_attention import RelativeAttentionBlock
 from albertine.model.signals import StepSignals
 
 BLOCKS = {AttentionBlock, PreparedAttentionBlock, RelativeAttentionBlock, FeedForwardBlock, InnerDropoutBlock}
+"""Classes of what is computed as it stands here, from weights that stay where they are. What wraps a block
+and moves its weights, as FSDP does, gives it another class; what compiles it in place gives it a function."""
 
 
 def attention_blocks(config: EncoderConfig) -> nn.ModuleList:

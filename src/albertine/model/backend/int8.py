@@ -88,8 +88,8 @@ def check_place(name: str, device: torch.device, *, compiling: bool, weights_sta
         name: of the backend. compiling: torch's compiler is at work. weights_stay: as `backend_for` says.
 
     Raises:
-        SettingsError: there is no int8 on this device, in this backend, in what is compiled, or for blocks of
-            another class.
+        SettingsError: there is no int8 on this device, in this backend, in what is compiled, or for blocks
+            that are wrapped or of another class.
     """
     other = "precision auto or float32"
     if device.type != "cpu":
@@ -99,7 +99,8 @@ def check_place(name: str, device: torch.device, *, compiling: bool, weights_sta
     if compiling:
         raise SettingsError("what torch.compile makes has no int8", remedy=f"Leave it out, or use {other}")
     if not weights_stay:
-        raise SettingsError("a block that is wrapped or of another class has no int8", remedy=f"Use {other}")
+        what = "a block that is wrapped, compiled or of another class has no int8"
+        raise SettingsError(what, remedy=f"Use {other}")
 
 
 @cache
