@@ -15,7 +15,7 @@ from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.read_on import read_on
 from albertine.model.relation_head import Relations
-from albertine.model.task_model import Classifier, Embedder, Seq2Seq
+from albertine.model.task_model import Classifier, Embedder, Seq2Seq, WhitenedEmbedder
 from tests import reference
 from tests.model import builders
 
@@ -118,6 +118,7 @@ TUNED = {
     "writer": lambda base: Seq2Seq(base, 0.0),
     "embedder": Embedder,
     "first": lambda base: Embedder(base, "cls"),
+    "whitened": WhitenedEmbedder,
     "joint": JointAnswer,
     "crf": lambda base: CrfTagger(base, [[True] * 4] * 4),
     "relations": lambda base: Relations(base, 2),
@@ -163,6 +164,17 @@ def test_task_models_under_autocast(mode: Any, name: str) -> None:
             assert a.shape == b.shape
         else:
             torch.testing.assert_close(a.float(), b.float(), atol=0.05, rtol=0.05)
+
+
+def test_vectors_are_whitened_in_float32_under_autocast() -> None:
+    plain, whitened = Embedder(build()), WhitenedEmbedder(build())
+    torch.manual_seed(0)
+    whitened.mean.normal_()
+    whitened.matrix.normal_()
+    with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+        vectors, found = plain(SOURCES), whitened(SOURCES)
+    assert found.dtype == vectors.dtype == torch.float32
+    assert torch.equal(found, (vectors - whitened.mean) @ whitened.matrix)
 
 
 @every_mode

@@ -173,8 +173,10 @@ class WhitenedEmbedder(TaskModel):
         return {}
 
     def forward(self, packed: Packed) -> Tensor:
-        """Vectors (S, H) float32."""
-        x_SH = (text_vectors(self.base, packed, "mean") - self.mean) @ self.matrix
+        """Vectors (S, H) float32, also under `torch.autocast`."""
+        x_SH = text_vectors(self.base, packed, "mean")
+        with torch.autocast(x_SH.device.type, enabled=False):
+            x_SH = (x_SH - self.mean) @ self.matrix
         return F.normalize(x_SH, dim=-1) if self.normalize else x_SH
 
 
