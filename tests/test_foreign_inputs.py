@@ -99,6 +99,13 @@ def one_table_of_verbs() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def two_pairs_are_a_paradigm() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("albertine.evaluation.suites.PAIRS", 2)
+        yield
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     folder = tmp_path_factory.mktemp("home")
@@ -842,6 +849,7 @@ SUITES: dict[str, tuple[Break, CELL]] = {
     "a file": (lambda folder: (shutil.rmtree(folder), folder.write_bytes(b"a")), "is no folder"),
     "an empty file": (changed(PAIRED, lambda old: b""), "holds no pair"),
     "half of JSON": (changed(PAIRED, lambda old: old[:-9]), "line 2: is not JSON"),
+    "half of its lines": (changed(PAIRED, lambda old: old[: old.index(b"\n") + 1]), "holds 1 of 2 pairs"),
     "a list": (changed(PAIRED, lambda old: b"[1]\n"), "line 1: is not a JSON object"),
     "deep JSON": (changed(PAIRED, lambda old: b"[" * 100_000), "line 1: is not JSON"),
     "another field": (changed(PAIRED, lambda old: old.replace(b"sentence_", b"x_")), "line 1: has no texts"),

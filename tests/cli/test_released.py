@@ -25,6 +25,7 @@ from albertine.tasks.predictor import Predictor
 from albertine.tasks.record import pretraining
 from tests import stand_in
 from tests.cli.conftest import Command
+from tests.evaluation.test_suites import few_pairs as few_pairs
 
 EN, ZH = released.BY_LANGUAGE["en"], released.BY_LANGUAGE["zh"]
 ENGLISH, CHINESE = "the old [MASK] sat on the mat .", "北京是中[MASK]的首都。"
@@ -98,6 +99,7 @@ def test_vectors_are_of_one_model(albertine: Command) -> None:
     np.testing.assert_array_equal(np.array(vectors, dtype=np.float32), there)
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_judged_by_name(albertine: Command, installed: Path, tmp_path: Path) -> None:
     from tests.evaluation.test_suites import write
 

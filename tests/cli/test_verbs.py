@@ -18,6 +18,7 @@ from albertine.cli.source import Source, Survey
 from albertine.evaluation.intervals import of_share
 from tests.cli.conftest import Command
 from tests.corpus.texts import content
+from tests.evaluation.test_suites import few_pairs as few_pairs
 from tests.toy import RUN, demo_text
 
 
@@ -258,6 +259,7 @@ def test_score_of_files_needs_no_corpus(albertine: Command, home: Path, tmp_path
     assert albertine("score", final, "--texts", tmp_path / "none").code == 2
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_suite(albertine: Command, home: Path, tmp_path: Path) -> None:
     from tests.evaluation.test_suites import write
 

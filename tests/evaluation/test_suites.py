@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +15,20 @@ import pytest
 from numpy.typing import NDArray
 
 from albertine.errors import DataError
+from albertine.evaluation import suites
 from albertine.evaluation.minimal_pairs import judge_suite, points
 from albertine.evaluation.suites import SUITES, read_suite
 from tests.cli.conftest import albertine as albertine
 
 PAIRS = 5
 Scores = tuple[NDArray[np.float64], NDArray[np.int64]]
+
+
+@pytest.fixture
+def few_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is whole with one pair."""
+    monkeypatch.setattr(suites, "PAIRS", 1)
+    monkeypatch.setattr(suites, "ASIDE", 1)
 
 
 def write(folder: Path, suite: str, pairs: int = PAIRS) -> Path:
@@ -62,6 +72,7 @@ def test_the_files_are_those_of_the_publications(suite: str, files: int, phenome
     assert len(names) == len(set(names)) == files and len(known.files) == phenomena
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_right_wrong_and_ties(tmp_path: Path) -> None:
     found = judge_suite(read_suite("blimp", write(tmp_path, "blimp")), score)
     assert found.phenomena["ellipsis"].value == 0
@@ -81,6 +92,7 @@ def test_points_forgive_the_rounding_of_equal_sums() -> None:
     assert points(good, bad).tolist() == [0.5, 0.5, 0.0, 1.0]
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_standard_errors_by_hand(tmp_path: Path) -> None:
     """In every paradigm 1 of 5 is wrong: share .8, variance 5/4 of .8·.2; a mean over n: that over √n."""
 
@@ -95,6 +107,7 @@ def test_standard_errors_by_hand(tmp_path: Path) -> None:
     assert found.overall.error == pytest.approx(one / math.sqrt(67))
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_single_pairs_tell_no_standard_error(tmp_path: Path) -> None:
     """Which is no error of 0."""
     found = judge_suite(read_suite("blimp", write(tmp_path, "blimp"), limit=1), score)
@@ -102,6 +115,7 @@ def test_single_pairs_tell_no_standard_error(tmp_path: Path) -> None:
     assert json.loads(json.dumps(found.told()))["standard_error"] is None
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_small_files_of_sling_are_not_in_its_mean(tmp_path: Path) -> None:
     suite = read_suite("sling", write(tmp_path, "sling"))
     reflexive = set(SUITES["sling"].files["reflexive"].split())
@@ -114,6 +128,7 @@ def test_small_files_of_sling_are_not_in_its_mean(tmp_path: Path) -> None:
     assert found.overall.published["human"] == 0.971 and found.told()["published_by"] == "perplexity"
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_perplexity_does_not_have_a_sentence_pay_for_its_length(tmp_path: Path) -> None:
     """Good sentences of six tokens and 9 nats, bad ones of four and 8: SLING's own code takes the mean."""
 
@@ -129,12 +144,14 @@ def test_perplexity_does_not_have_a_sentence_pay_for_its_length(tmp_path: Path) 
     assert blimp.overall.by_perplexity == blimp.overall.value and blimp.told()["published_by"] == "sum"
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_a_limit_takes_pairs_from_the_whole_file(tmp_path: Path) -> None:
     suite = read_suite("blimp", write(tmp_path, "blimp", 10), limit=3)
     assert {len(p.pairs) for p in suite.paradigms} == {3}
     assert [pair.good[-1] for pair in suite.paradigms[0].pairs] == ["0", "3", "6"]
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_own_results_of_blimp_are_taken_where_they_lie(tmp_path: Path) -> None:
     folder = write(tmp_path, "blimp")
     summary = folder / "raw_results" / "summary"
@@ -153,6 +170,7 @@ def test_own_results_of_blimp_are_taken_where_they_lie(tmp_path: Path) -> None:
     assert found.overall.published == {"5-gram": 0.6, "GPT-2": 0.83}
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_an_archive_is_as_good_as_a_folder(tmp_path: Path) -> None:
     folder = write(tmp_path / "a", "sling")
     (tmp_path / "b").mkdir()
@@ -180,6 +198,7 @@ def test_a_damaged_archive_is_told_from_a_part_of_the_files(kind: str, damage: s
             read_suite("blimp", archive.parent)
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_bad_folders_are_named(tmp_path: Path) -> None:
     folder = write(tmp_path, "blimp")
     with pytest.raises(DataError, match="no suite `glue`"):
@@ -204,3 +223,59 @@ def test_bad_folders_are_named(tmp_path: Path) -> None:
     broken.write_bytes(b"\xff\xfe")
     with pytest.raises(DataError, match="not UTF-8"):
         read_suite("blimp", tmp_path / "again")
+
+
+@pytest.mark.parametrize(("cut", "left", "whole"), [("zai_le", 999, "1,000"), ("animacy", 39, "40")])
+def test_a_file_that_was_cut_at_the_end_of_a_line_is_refused(
+    cut: str, left: int, whole: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a limit, too. The files are as long as those of the publications."""
+    two = replace(SUITES["sling"], files={"aspect": "zai_le", "reflexive": "animacy"})
+    monkeypatch.setitem(SUITES, "sling", two)
+    folder = write(tmp_path, "sling", 1000)
+    shorten(folder / "data" / "animacy.jsonl", 40)
+    assert [len(one.pairs) for one in read_suite("sling", folder).paradigms] == [1000, 40]
+    assert [len(one.pairs) for one in read_suite("sling", folder, limit=9).paradigms] == [9, 9]
+    shorten(folder / "data" / f"{cut}.jsonl", left)
+    for limit in (None, 9):
+        with pytest.raises(DataError, match=rf"{cut}\.jsonl: holds {left} of {whole} pairs\. "):
+            read_suite("sling", folder, limit=limit)
+
+
+def shorten(file: Path, lines: int) -> None:
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:lines]))
+
+
+@pytest.mark.usefixtures("few_pairs")
+def test_two_editions_in_a_folder_are_refused(tmp_path: Path) -> None:
+    folder = write(tmp_path / "blimp", "blimp")
+    whole = read_suite("blimp", folder)
+    shutil.copytree(folder / "data", folder / "a_filtered")
+    with tarfile.open(folder / "blimp.tar.gz", "w:gz") as tar:
+        tar.add(folder / "data", arcname="data")
+    other = folder / "a_filtered" / "wh_island.jsonl"
+    other.write_bytes(other.read_bytes().replace(b"\n", b"\r\n"))
+    assert read_suite("blimp", folder) == whole, "copies are one edition, whatever ends their lines"
+    shorten(other, 3)
+    with pytest.raises(
+        DataError, match=r"differs from \S+a_filtered/wh_island.jsonl.*Name the folder"
+    ) as told:
+        read_suite("blimp", folder)
+    assert told.value.where == f"{folder}/blimp.tar.gz:data/wh_island.jsonl"
+    (folder / "blimp.tar.gz").unlink()
+    with pytest.raises(DataError, match="differs from"):
+        read_suite("blimp", folder)
+
+
+@pytest.mark.usefixtures("few_pairs")
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, read = write(tmp_path, "blimp"), Path.read_bytes
+
+    def failing(path: Path) -> bytes:
+        if path.stem == "wh_island":
+            raise OSError(5, "Input/output error")
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", failing)
+    with pytest.raises(DataError, match=r"wh_island.jsonl: cannot be read \(Input/output error\)\. Check"):
+        read_suite("blimp", folder)

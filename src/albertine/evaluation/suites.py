@@ -26,6 +26,8 @@ SUMMARY = "models_summary"  # BLiMP's own results: a line a paradigm, the last o
 MODELS = {"ngram": "5-gram", "lstm": "LSTM", "txl": "Transformer-XL", "gpt2": "GPT-2"}
 READ = 1 << 20
 """Bytes of an archive at once."""
+PAIRS, ASIDE = 1000, 40
+"""Pairs of a published file, and of one of the phenomenon that counts for itself."""
 
 
 class MinimalPair(NamedTuple):
@@ -152,7 +154,8 @@ def read_suite(name: str, folder: Path, *, limit: int | None = None) -> PairSuit
         limit: most pairs of a paradigm, spread evenly over its file; None: all.
 
     Raises:
-        DataError: there is no such suite or folder, files are missing (named) or not what they should be.
+        DataError: there is no such suite or folder, files are missing (named), there twice and not the same,
+            cut, or not what they should be.
     """
     if name not in SUITES:
         raise DataError(f"there is no suite `{name}`", remedy=f"Known suites: {', '.join(SUITES)}")
@@ -171,24 +174,43 @@ def read_suite(name: str, folder: Path, *, limit: int | None = None) -> PairSuit
             remedy="Name the folder of the original files, whole, or the one that holds their archive",
         )
     own = _published(*texts[SUMMARY]) if SUMMARY in texts else {}
-    paradigms = tuple(
-        Paradigm(file, phenomenon, tuple(_spread(_pairs(*texts[file]), limit)), own.get(file, {}))
-        for file, phenomenon in phenomenon_of.items()
-    )
+    paradigms = []
+    for file, phenomenon in phenomenon_of.items():
+        pairs = _pairs(*texts[file], least=ASIDE if phenomenon == known.aside else PAIRS)
+        paradigms.append(Paradigm(file, phenomenon, tuple(_spread(pairs, limit)), own.get(file, {})))
     published = own.get("overall", known.published)
-    return PairSuite(known.title, paradigms, published, known.aside, known.published_by)
+    return PairSuite(known.title, tuple(paradigms), published, known.aside, known.published_by)
 
 
 def _texts(folder: Path, wanted: set[str]) -> dict[str, tuple[str, str]]:
     """Where each wanted file lies, and its text."""
     found: dict[str, tuple[str, str]] = {}
+    for where, text in _all_texts(folder, wanted):
+        first, same = found.setdefault(PurePosixPath(where).stem, (where, text))
+        if text.splitlines() != same.splitlines():
+            raise DataError(
+                f"differs from {first}, another file of that name",
+                where=where,
+                remedy="Name the folder that holds one edition of the suite alone",
+            )
+    return found
+
+
+def _all_texts(folder: Path, wanted: set[str]) -> Iterator[tuple[str, str]]:
+    """Where files of these names lie, and their texts; a name may come more than once."""
     for path in sorted(folder.rglob("*")):
         if path.suffix == ".jsonl" and path.is_file() and _is_of(path.relative_to(folder).as_posix(), wanted):
-            found.setdefault(path.stem, (str(path), _decoded(path.read_bytes(), str(path))))
+            try:
+                data = path.read_bytes()
+            except OSError as error:
+                raise DataError(
+                    f"cannot be read ({error.strerror or error})",
+                    where=path,
+                    remedy="Check its permissions and the disk that it lies on, or copy the file again",
+                ) from error
+            yield path.as_posix(), _decoded(data, str(path))
         elif ".tar" in path.suffixes and path.is_file():
-            for where, text in _members(path, wanted):
-                found.setdefault(PurePosixPath(where).stem, (where, text))
-    return found
+            yield from _members(path, wanted)
 
 
 def _members(path: Path, wanted: set[str]) -> Iterator[tuple[str, str]]:
@@ -233,7 +255,7 @@ def _lines(where: str, text: str) -> Iterator[tuple[str, dict[str, object]]]:
             yield f"{where}, line {number}", read
 
 
-def _pairs(where: str, text: str) -> list[MinimalPair]:
+def _pairs(where: str, text: str, *, least: int) -> list[MinimalPair]:
     pairs = []
     for place, line in _lines(where, text):
         good, bad = line.get("sentence_good"), line.get("sentence_bad")
@@ -242,6 +264,12 @@ def _pairs(where: str, text: str) -> list[MinimalPair]:
         pairs.append(MinimalPair(whole(good, place), whole(bad, place)))
     if not pairs:
         raise DataError("holds no pair", where=where)
+    if len(pairs) < least:
+        raise DataError(
+            f"holds {len(pairs):,} of {least:,} pairs",
+            where=where,
+            remedy="Copy the original file again; for fewer pairs of each file there is --limit",
+        )
     return pairs
 
 
