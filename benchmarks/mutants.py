@@ -5,8 +5,8 @@
 
 Source and tests are copied to another folder once. There one mistake is made at a time, such as a reviewer
 would look for, and the tests that ought to see it are run, without any real data; then it is taken back. A
-mistake that no test sees SURVIVED, and the command ends with 1. `error` says that the test which saw it fails
-without it too, so that it proves nothing.
+mistake that no test sees SURVIVED, and the command ends with 1. `error` says that the test which saw it
+fails without it too, so that it proves nothing, or that pytest found no such test.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ NEEDED = ("src", "tests", "benchmarks", "recipes", "data", "docs", "README.md", 
 FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
 LIMIT = 600
 """Seconds; a mistake that keeps the tests from ending is seen as well."""
+NOT_RUN = "no test was run"
 
 
 class Mutant(NamedTuple):
@@ -5638,6 +5639,57 @@ SCHEDULED = (
     ),
 )
 
+PROVEN = (
+    M(
+        "model/backend/proof.py",
+        "((found - right).abs().amax(1) <= TOLERANCE[kind] * right.abs().amax(1)).all()",
+        "(found - right).abs().max() <= TOLERANCE[kind] * right.abs().max()",
+        "tests/model/backend/test_proof.py -k largest_row",
+    ),
+    M(
+        "model/backend/proof.py",
+        "x[rows // 2] *= 500",
+        "x[rows // 2] *= 50",
+        "tests/model/backend/test_proof.py -k one_step",
+    ),
+    M(
+        "model/encoder.py",
+        "type(block._compiled_call_impl or block)",
+        "type(block)",
+        "tests/model/test_inference.py -k int8_is_refused",
+    ),
+    M(
+        "model/task_model.py",
+        "with torch.autocast(x_SH.device.type, enabled=False):",
+        "if True:",
+        "tests/model/test_formats.py -k whitened_in",
+    ),
+    M(
+        "evaluation/suites.py",
+        "if text.splitlines() != same.splitlines():",
+        "if False:",
+        "tests/evaluation/test_suites.py -k editions",
+    ),
+    M(
+        "evaluation/suites.py",
+        "if len(pairs) < least:",
+        "if False:",
+        "tests/evaluation/test_suites.py -k was_cut",
+    ),
+    M(
+        "evaluation/suites.py",
+        "ASIDE if phenomenon == known.aside else PAIRS",
+        "ASIDE",
+        "tests/evaluation/test_suites.py -k was_cut",
+    ),
+    M(
+        "evaluation/suites.py",
+        "            except OSError as error:",
+        "            except InterruptedError as error:",
+        "tests/evaluation/test_suites.py -k cannot_be_read",
+    ),
+)
+
 MUTANTS = (
     *TASKS,
     *INFERENCE,
@@ -5668,6 +5720,7 @@ MUTANTS = (
     *DOORS,
     *SHORT,
     *SCHEDULED,
+    *PROVEN,
 )
 
 
@@ -5683,7 +5736,8 @@ class Copy:
                 shutil.copy(ROOT / name, folder / name)
 
     def seen(self, mutant: Mutant) -> str:
-        """The first test that sees a mistake, or how else they end; "" if none does."""
+        """The first test that sees a mistake, or how else they end; "" if none does; `NOT_RUN` and why if
+        they are not there."""
         place = self.folder / "src" / "albertine" / mutant.file
         text = place.read_text(encoding="utf-8")
         self._write(place, mutant.made(text))
@@ -5691,8 +5745,11 @@ class Copy:
             status, said = self._pytest("-x", *shlex.split(mutant.tests))
         finally:
             self._write(place, text)
-        failed = FAILED.search(said)
-        return failed[1] if failed else f"ended with {status}" if status else ""
+        if failed := FAILED.search(said):  # among them modules that cannot be imported any more
+            return failed[1]
+        if status > 1:  # as for names that select nothing; a signal is less than 0
+            return f"{NOT_RUN} (pytest ended with {status}): mend `{mutant.tests}`"
+        return f"ended with {status}" if status else ""
 
     def wrong(self, tests: Iterable[str]) -> set[str]:
         """Those of some tests that fail without any mistake."""
@@ -5724,6 +5781,13 @@ class Copy:
         Path(importlib.util.cache_from_source(str(place))).unlink(missing_ok=True)
 
 
+def verdict(by: str, wrong: set[str]) -> str:
+    """What the table says of a mistake: of what `Copy.seen` gave and the tests that fail without it."""
+    if not by:
+        return "SURVIVED"
+    return "error" if by in wrong or by.startswith(NOT_RUN) else "killed"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -5741,7 +5805,7 @@ def main() -> None:
             seen[number] = copy.seen(MUTANTS[number - 1])
             print(number, MUTANTS[number - 1].file, seen[number] or "SURVIVED", flush=True)
         wrong = copy.wrong(test for test in seen.values() if "::" in test)
-    verdicts = {n: "error" if by in wrong else "killed" if by else "SURVIVED" for n, by in seen.items()}
+    verdicts = {n: verdict(by, wrong) for n, by in seen.items()}
     print("\n| | file | verdict | by |\n| --- | --- | --- | --- |")
     for number, by in seen.items():
         print(f"| {number} | {MUTANTS[number - 1].file} | {verdicts[number]} | {by} |")
