@@ -375,3 +375,27 @@ def test_a_weight_of_another_class_multiplies_in_its_own_way(mode: Any, backend:
         twin.weight.mul_(2.0)  # type: ignore[operator, union-attr]
     with mode():
         agree(outputs(model), outputs(other), 2e-5)
+
+
+@every_precision
+@pytest.mark.parametrize(
+    ("quiet", "positions"),
+    [(torch.no_grad, "learned"), (torch.inference_mode, "learned"), (torch.no_grad, "relative")],
+)
+def test_who_watches_without_gradients_takes_none_from_what_follows(
+    precision: str, quiet: Any, positions: str
+) -> None:
+    """A pass casts and stacks each weight once; what was made for a watcher has no way back to it."""
+    model = builders.model(SharingPlan.unshared(2), positions=positions)
+    model.precision = precision  # type: ignore[assignment]
+    expected = gradients(model)
+
+    def watch(block: nn.Module, given: Any) -> None:
+        with quiet():
+            block.forward(*given)
+
+    blocks = [*model.encoder.attention, *model.encoder.feed_forward]
+    with hooked([block.register_forward_pre_hook(watch) for block in blocks]):
+        found = gradients(model)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in found)

@@ -56,7 +56,7 @@ class Distances:
     reach: int | None = None
     masks: tuple[Tensor, ...] | None = None
     all_alike: EqualSequences | None = None
-    _projected: dict[nn.Module, Tensor] = field(default_factory=dict, repr=False)
+    _projected: dict[tuple[nn.Module, bool], Tensor] = field(default_factory=dict, repr=False)
     groups: dict[tuple[int, int], tuple[object, object, Any]] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -78,10 +78,11 @@ class Distances:
     def projected(self, layer: nn.Module, heads: int) -> Tensor:
         """W_r·φ, (N, D, P): computed once a pass, however many depths share the layer. Every head's numbers
         lie together, as do their gradients, which many groups and depths add to."""
-        if layer not in self._projected:
+        key = layer, torch.is_grad_enabled()
+        if key not in self._projected:
             table_PND = layer(self.table_PH).unflatten(1, (heads, -1))
-            self._projected[layer] = table_PND.permute(1, 2, 0).contiguous()
-        return self._projected[layer]
+            self._projected[key] = table_PND.permute(1, 2, 0).contiguous()
+        return self._projected[key]
 
 
 @dataclass(frozen=True, eq=False)

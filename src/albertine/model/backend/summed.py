@@ -91,29 +91,34 @@ def runs(inputs: Sequence[Tensor]) -> list[tuple[int, int]]:
 
 
 class OncePerPass(Backend):
-    """Casts each parameter once a pass, and asks once whether layers are untouched."""
+    """Casts each parameter once a pass, and asks once whether layers are untouched.
+
+    What is made without gradients is kept apart: somebody may watch a layer under `no_grad` before it learns.
+    """
 
     def __init__(self, form: Format) -> None:
         super().__init__(form)
-        self._casts: dict[Tensor, Tensor] = {}
-        self._norms: dict[tuple[nn.LayerNorm, torch.dtype], tuple[Any, ...]] = {}
+        self._casts: dict[tuple[Tensor, bool], Tensor] = {}
+        self._norms: dict[tuple[nn.LayerNorm, torch.dtype, bool], tuple[Any, ...]] = {}
         self._untouched = Once[tuple[nn.Module, ...], bool](untouched)
 
     def cast(self, parameter: Tensor, dtype: torch.dtype) -> Tensor:
         if parameter.dtype == dtype:
             return parameter
-        found = self._casts.get(parameter)
+        key = parameter, torch.is_grad_enabled()
+        found = self._casts.get(key)
         if found is None or found.dtype != dtype:
-            self._casts[parameter] = found = parameter.to(dtype)
+            self._casts[key] = found = parameter.to(dtype)
         return found
 
     def layer_norm(self, layer: nn.LayerNorm, x: Tensor) -> Tensor:
-        known = self._norms.get((layer, x.dtype))
+        key = layer, x.dtype, torch.is_grad_enabled()
+        known = self._norms.get(key)
         if known is None:
             dtype, bias = self.norm_dtype(x.dtype), layer.bias
             cast_bias = None if bias is None else self.cast(bias, dtype)
             known = layer.normalized_shape, self.cast(layer.weight, dtype), cast_bias, layer.eps
-            self._norms[layer, x.dtype] = known
+            self._norms[key] = known
         return torch.layer_norm(x, *known)
 
     def norm_dtype(self, dtype: torch.dtype) -> torch.dtype:
@@ -127,7 +132,7 @@ class SummedGradients(OncePerPass):
     def __init__(self, form: Format, multiply: Multiply = F.linear) -> None:
         super().__init__(form)
         self._multiply = multiply
-        self._products: dict[tuple[nn.Module, ...], Product | None] = {}
+        self._products: dict[tuple[tuple[nn.Module, ...], bool], Product | None] = {}
 
     def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
         product = self._product((layer,), x)
@@ -148,10 +153,11 @@ class SummedGradients(OncePerPass):
     def _product(self, layers: tuple[nn.Module, ...], *inputs: Tensor) -> Product | None:
         """The layers as one product, made once a pass; None where they are no such layers, or not of such
         inputs."""
-        if layers not in self._products:
+        key = layers, torch.is_grad_enabled()
+        if key not in self._products:
             own = cast(tuple[nn.Linear, ...], layers)
-            self._products[layers] = self._stacked(own) if dense(own) else None
-        product = self._products[layers]
+            self._products[key] = self._stacked(own) if dense(own) else None
+        product = self._products[key]
         fits = product is not None and all(x.ndim == 2 and x.dtype == product.weight.dtype for x in inputs)
         return product if fits else None
 
