@@ -6,11 +6,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from albertine.layout import pack
 from albertine.model.backend import cpu_attention, cpu_learning
 from albertine.model.backend.base import Backend
-from albertine.model.backend.cpu_attention import NEVER, Seen, attend, by_products_learning
+from albertine.model.backend.cpu_attention import NEVER, PaddedKeys, Seen, attend, by_products_learning
 from albertine.model.backend.cuda import attend_packed, attend_padded
 from albertine.model.rows import Rows
 from albertine.precision import Format
@@ -248,3 +249,10 @@ def test_dropout_without_gradients_is_not_forgotten_for_products(monkeypatch):
     q, k, v = (heads(90, seed).bfloat16() for seed in range(3))
     kept, dropped = (attend(q, k, v, keys, keys, p, products=True) for p in (0.0, 0.5))
     assert (kept - dropped).abs().max() > 0.1
+
+
+def test_who_traces_attention_leaves_nothing_to_the_next():
+    """Masks are kept between passes, and a tracer computes with stand-ins."""
+    with FakeTensorMode():
+        assert type(PaddedKeys(0, 3, 19, 1).mask(torch.float32)) is not torch.Tensor
+    assert type(PaddedKeys(0, 3, 19, 1).mask(torch.float32)) is torch.Tensor

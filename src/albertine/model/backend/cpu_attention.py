@@ -144,7 +144,9 @@ def _forms(
         strict=True,
     )
     return [
-        Seen.of(until.view(piece.sequences, -1), when.view(piece.sequences, -1)) if piece.queries else Seen()
+        Seen.of(until.view(piece.sequences, -1), when.view(piece.sequences, -1))
+        if piece.queries and piece.keys  # of no keys the kernel makes zeros by itself
+        else ALL
         for piece, until, when in split
     ]
 
@@ -185,7 +187,8 @@ def by_products_learning(
 
 class PaddedKeys(NamedTuple):
     """The keys of neighbouring sequences of equal length, each with some rows beyond it, which are masked, so
-    that their number is a multiple of `VECTOR`.
+    that their number is a multiple of `VECTOR`. A masked row has to be finite all the same: a text of which
+    embeddings are NaN or infinite makes those NaN that borrow rows of it. To look would cost every pass.
 
     Attributes:
         first: row where the first sequence's keys begin. before: masked rows before its own.
@@ -209,7 +212,10 @@ class PaddedKeys(NamedTuple):
 
     def mask(self, dtype: torch.dtype) -> Tensor:
         """What is added to the scores, (1, 1, 1, size)."""
-        return _mask(self.before, self.length, self.size, dtype)
+        mask = _mask(self.before, self.length, self.size, dtype)
+        if type(mask) is not Tensor:  # a tracer's stand-in, of no use to whoever comes next
+            _mask.cache_clear()
+        return mask
 
 
 @lru_cache(maxsize=4096)
