@@ -5226,8 +5226,8 @@ ATTENDED = (
     ),
     M(
         "model/relative_positions.py",
-        "self.each.logical_not().to(dtype)",
-        "self.each.to(dtype)",
+        "hidden = self.each.logical_not()",
+        "hidden = self.each.clone()",
         "tests/model/test_relative.py",
     ),
     M(
@@ -5690,6 +5690,51 @@ PROVEN = (
     ),
 )
 
+PASSES = (
+    M(
+        "model/backend/summed.py",
+        "key = parameter, torch.is_grad_enabled()",
+        "key = parameter, True",
+        "tests/model/test_hooks.py -k watches",
+    ),
+    M(
+        "model/backend/summed.py",
+        "key = layer, x.dtype, torch.is_grad_enabled()",
+        "key = layer, x.dtype, True",
+        "tests/model/test_hooks.py -k watches",
+    ),
+    M(
+        "model/backend/summed.py",
+        "key = layers, torch.is_grad_enabled()",
+        "key = layers, True",
+        "tests/model/test_hooks.py -k watches",
+    ),
+    M(
+        "model/relative_positions.py",
+        "key = layer, torch.is_grad_enabled()",
+        "key = layer, True",
+        "tests/model/test_hooks.py -k watches",
+    ),
+    M(
+        "model/backend/cpu_attention.py",
+        "_mask.cache_clear()",
+        "pass",
+        "tests/model/backend/test_attention.py -k traces",
+    ),
+    M(
+        "model/backend/cpu_attention.py",
+        "if piece.queries and piece.keys",
+        "if piece.queries",
+        "tests/model/backend/test_visibility.py -k zeros",
+    ),
+    M(
+        "model/relative_positions.py",
+        "hidden if self.some is None else hidden.logical_and_(self.some)",
+        "hidden",
+        "tests/model/backend/test_visibility.py -k float16",
+    ),
+)
+
 MUTANTS = (
     *TASKS,
     *INFERENCE,
@@ -5721,6 +5766,7 @@ MUTANTS = (
     *SHORT,
     *SCHEDULED,
     *PROVEN,
+    *PASSES,
 )
 
 

@@ -103,10 +103,13 @@ class KeysSeen:
         return cls(each, None if some.device.type == "cpu" and bool(some.all()) else some)
 
     def hiding(self, dtype: torch.dtype) -> Tensor:
-        """What is added to the scores, (S, 1, L, M): the least number there is at keys that are not seen.
-        Adding costs a quarter of putting in, one by one, what a permutation scatters."""
+        """What is added to the scores, (S, 1, L, M): the least number there is at keys that are not seen, but
+        not where none is: in float16 all scores could become infinite. Adding costs a quarter of putting in,
+        one by one, what a permutation scatters."""
         if dtype not in self._hiding:
-            self._hiding[dtype] = self.each.logical_not().to(dtype).mul_(torch.finfo(dtype).min)
+            hidden = self.each.logical_not()
+            hidden = hidden if self.some is None else hidden.logical_and_(self.some)
+            self._hiding[dtype] = hidden.to(dtype).mul_(torch.finfo(dtype).min)
         return self._hiding[dtype]
 
     def part(self, rows: slice) -> KeysSeen:

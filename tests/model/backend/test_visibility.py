@@ -13,6 +13,7 @@ from albertine.layout import pack
 from albertine.model.backend.base import Backend
 from albertine.model.backend.cpu_attention import Seen, attend
 from albertine.model.backend.cuda import attend_padded
+from albertine.model.relative_positions import KeysSeen
 from albertine.model.rows import Rows
 from albertine.model.visibility import Visibility, causal, prefix
 from albertine.precision import Format
@@ -125,3 +126,24 @@ def test_the_cheapest_form_is_taken():
     assert Seen.of(places + 1, places) == Seen(causal=True)
     assert Seen.of(places + 1, places + 1).some is not None
     assert Seen.of(places[:, :3] + 1, places).mask is not None
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_where_there_is_no_key_there_are_zeros(kernel):
+    visible = Visibility(torch.zeros(5, dtype=torch.int64), torch.ones(5, dtype=torch.int64))
+    queries = replace(Rows.of(pack([[1] * 2, [1] * 3])), visible=visible)
+    keys = replace(queries.select(torch.tensor([0, 1])).rows, visible=visible.select(torch.tensor([0, 1])))
+    assert keys.known_lengths() == (2, 0)
+    q, k, v = heads(5, 0), heads(2, 1), heads(2, 2)
+    found = kernel(q, k, v, queries, keys, 0.0)
+    torch.testing.assert_close(found[:2], masked(q[:2], k, v, torch.ones(2, 2, dtype=torch.bool)))
+    assert found.shape == q.shape and not found[2:].any()
+
+
+def test_in_float16_a_query_that_sees_nothing_gets_zeros_too():
+    """The least number there is, and a score below zero, are infinite together."""
+    seen = KeysSeen.of(torch.tensor([[False, False], [True, False]])[None, None])
+    q, k, v = (torch.ones(1, 1, 2, 8, dtype=torch.float16) for _ in range(3))
+    added = torch.full((1, 1, 2, 2), -60.0, dtype=torch.float16)
+    found = Backend(Format(torch.float16)).attend_scored(q, k, v, added, seen, 0.0)
+    assert found[0, 0].tolist() == [[0.0] * 8, [1.0] * 8]
