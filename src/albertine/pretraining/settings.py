@@ -18,13 +18,8 @@ from albertine.pretraining.student import Student
 from albertine.pretraining.teaching import Distillation
 from albertine.settings import Computing, RunSettings, Settings
 from albertine.training.optimizers import ADAMW_SHARE, OptimizerKind
+from albertine.training.schedules import published_rate
 
-MUON_RATE = 0.02  # Keller Jordan's, at any batch: the size of a gradient has no part in the update
-BASE_BATCH, LAMB_RATE = (
-    4096,
-    0.00176,
-)  # ALBERT, section 4.1; the rate belongs to that batch and to no smaller one
-ADAMW_RATE, ADAMW_BATCH = 1e-4, 256  # BERT and RoBERTa at batch 256
 SHORTEST_PAIRS = 32
 """Most chunks of 29 tokens (32 without the special ones) are parts of two sentences; in less room there is
 one, which has no order, or two of which only some words are left."""
@@ -397,12 +392,8 @@ class TrainingChoice(Computing):
     def rate(self) -> float:
         """The peak learning rate: given, or the published one, scaled with the square root of the batch
         where it belongs to a batch."""
-        if self.learning_rate is not None:
-            return self.learning_rate
-        if self.optimizer == "muon":
-            return MUON_RATE
-        base, batch = (LAMB_RATE, BASE_BATCH) if self.optimizer == "lamb" else (ADAMW_RATE, ADAMW_BATCH)
-        return float(base * (self.batch_size / batch) ** 0.5)
+        given = self.learning_rate
+        return published_rate(self.optimizer, self.batch_size) if given is None else given
 
 
 class Watching(Settings):

@@ -18,11 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from albertine.errors import RunError
-from albertine.training.schedules import scale_learning_rate
-
-PUBLISHED = {"lamb": (0.00176, 4096), "adamw": (1e-4, 256)}
-"""Published peak learning rates and the batches they belong to: ALBERT; BERT and RoBERTa."""
-MUON_RATE = 0.02  # at any batch
+from albertine.training.schedules import MUON_RATE, PUBLISHED, published_rate
 
 ONSET = 0.3
 """Context gain in nats from which on a model counts as reading: a blind one has 0, and stuck runs, where it
@@ -377,8 +373,7 @@ class TrainingAlarms:
     @property
     def _fitting(self) -> float:
         """The rate that fits this model and batch."""
-        published, batch = PUBLISHED.get(self.optimizer, PUBLISHED["adamw"])
-        return self._at_any_batch or scale_learning_rate(published, batch, self.batch_size)
+        return self._at_any_batch or published_rate(self.optimizer, self.batch_size)
 
     def _rate_advice(self, *, rises: bool = True) -> str:
         """What to do about the learning rate; of a run that fell, a higher one is no help."""
@@ -392,7 +387,7 @@ class TrainingAlarms:
             far = rate > LOW * fitting
             lower, name = (fitting, "the rate that fits") if far else (rate / 2, "half the learning rate")
             return f"Try {name}: training.learning_rate={lower:.2g}."
-        published, batch = PUBLISHED.get(self.optimizer, PUBLISHED["adamw"])
+        published, batch = PUBLISHED[self.optimizer]
         if rate > 8 * fitting:
             # The rule was found with wide models and large batches; a narrow one bears more than it allows.
             return (

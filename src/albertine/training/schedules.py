@@ -4,7 +4,6 @@ the step.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -63,11 +62,21 @@ def make_schedule(kind: ScheduleKind, *, warmup: float, decay: float = 0.2) -> S
     raise SettingsError(f"unknown schedule `{kind}`", remedy="Use linear, wsd or constant")
 
 
+PUBLISHED = {"lamb": (0.00176, 4096), "adamw": (1e-4, 256)}
+"""Published peak learning rates and the batches they belong to: ALBERT, section 4.1; BERT and RoBERTa."""
+MUON_RATE = 0.02  # Keller Jordan's, at any batch: the size of a gradient has no part in the update
+
+
+def published_rate(optimizer: str, batch_size: int) -> float:
+    """The published peak rate of `lamb`, `adamw` or `muon`, scaled where it belongs to a batch."""
+    return MUON_RATE if optimizer == "muon" else scale_learning_rate(*PUBLISHED[optimizer], batch_size)
+
+
 def scale_learning_rate(base: float, base_batch: int, batch: int) -> float:
     """The rate for another batch size by the square-root rule of LAMB: 0.00176 at 4096 gives 0.00044 at
     256.
     """
-    return base * math.sqrt(batch / base_batch)
+    return float(base * (batch / base_batch) ** 0.5)
 
 
 def _warm(progress: float, warmup: float, after: float) -> float:
