@@ -5568,6 +5568,24 @@ SHORT = (
         "return dtype  # as the parameters are",
         "tests/model/backend/test_summed.py -k unrounded",
     ),
+    M(
+        "model/backend/onednn.py",
+        "    return Runs(partial(_laid_out, weights, biases, form))",
+        "    return Runs(lambda run: layers and _laid_out(weights, biases, form, run))",
+        "tests/model/backend/test_cache.py -k goes_with",
+    ),
+    M(
+        "model/backend/onednn.py",
+        "            found += kernels[run](inputs[first])",
+        "            found += (self._fused[tuple(layers[first:end])] or kernels)[0, end - first](inputs[first])",
+        "tests/model/backend/test_cache.py -k asked_about_once",
+    ),
+    M(
+        "model/backend/onednn.py",
+        "weight, bias = (x[first] if one",
+        "weight, bias = (x[0] if one",
+        "tests/model/backend/test_cache.py -k own_input",
+    ),
 )
 
 SCHEDULED = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, parametrize, prune, vector_to_parameters
 
-from albertine.model.backend.cache import Stamp
+from albertine.model.backend.cache import Stamp, cached
+from albertine.model.backend.onednn import Layers
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.training.optimizers import build_optimizer
@@ -272,15 +275,50 @@ def test_weights_that_did_not_change_are_prepared_once(monkeypatch: pytest.Monke
 
     made = []
     laid_out = onednn._laid_out
-    monkeypatch.setattr(
-        onednn, "_laid_out", lambda layers, form: made.append(layers) or laid_out(layers, form)
-    )
+    monkeypatch.setattr(onednn, "_laid_out", lambda *what: made.append(what) or laid_out(*what))
     model = builders.model()
     outputs(model)
     count = len(made)
     assert count
     outputs(model)
     assert len(made) == count
+
+
+def test_what_was_prepared_goes_with_its_model() -> None:
+    model = builders.model()
+    outputs(model)
+    query = weakref.ref(model.encoder.attention[0].query)
+    del model
+    gc.collect()
+    assert query() is None
+
+
+def test_query_key_and_value_are_asked_about_once_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the last depth multiplies queries apart from keys and values."""
+    from albertine.model.backend import onednn
+
+    model = builders.model()
+    attention = model.encoder.attention[0]
+    own = [attention.query, attention.key, attention.value]
+    asked: list[Layers] = []
+    monkeypatch.setattr(onednn, "cached", lambda layers, *rest: asked.append(layers) or cached(layers, *rest))
+    with torch.inference_mode():
+        model.encoder(BATCH, rows=ROWS)
+    assert [layers for layers in asked if set(layers) & set(own)] == [tuple(own)]
+
+
+@pytest.mark.parametrize("which", ["aaa", "abb", "aab", "abc"])
+def test_each_layer_is_given_its_own_input(which: str) -> None:
+    model = builders.model()
+    attention = model.encoder.attention[0]
+    layers = attention.query, attention.key, attention.value
+    hidden = model.config.hidden_size
+    rows = {name: torch.full((4, hidden), value) for name, value in (("a", 0.1), ("b", -0.2), ("c", 0.3))}
+    with torch.no_grad(), model.encoder.computing() as ops:
+        found = ops.linears(layers, [rows[name] for name in which])
+        expected = [layer(rows[name]) for layer, name in zip(layers, which, strict=True)]
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
 
 
 def test_memory_of_weights_can_still_be_freed() -> None:

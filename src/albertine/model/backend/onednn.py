@@ -135,8 +135,8 @@ class Inference(Processor, OncePerPass):
 
     def __init__(self, form: Format) -> None:
         super().__init__(form)
-        self._kernels = Once[Layers, LinearLayer | None](partial(_kernel, form, dense))
-        self._fused = Once[Layers, LinearLayer | None](partial(_kernel, form, untouched))
+        self._kernels = Once[Layers, Runs | None](partial(_kernels, form, dense))
+        self._fused = Once[Layers, Runs | None](partial(_kernels, form, untouched))
 
     def padded_rows(self, index: Tensor, num_rows: int) -> Tensor:
         # Of few rows there are few numbers: one text alone need not wait for sixteen.
@@ -146,47 +146,60 @@ class Inference(Processor, OncePerPass):
         return torch.float32  # as the parameters are: torch takes both, and is no slower than beside bfloat16
 
     def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
-        kernel = self._kernels[layer,] if self._fits(x) else None
-        return super().linear(layer, x) if kernel is None else kernel(x)
+        kernels = self._kernels[layer,] if self._fits(x) else None
+        return super().linear(layer, x) if kernels is None else kernels[ONE](x)
 
     def linears(self, layers: Sequence[nn.Module], inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        # Of all layers at once, also where their inputs differ: to ask is what a short text would feel.
+        kernels = self._fused[tuple(layers)] if all(map(self._fits, inputs)) else None
+        if kernels is None:
+            return super().linears(layers, inputs)
         found: list[Tensor] = []
-        for first, end in runs(inputs):
-            group, x = tuple(layers[first:end]), inputs[first]
-            kernel = self._fused[group] if self._fits(x) else None
-            if kernel is None:
-                found += super().linears(group, inputs[first:end])
-            else:
-                found += kernel(x).split_with_sizes([layer.out_features for layer in group], 1)  # type: ignore[misc]
+        for run in runs(inputs):
+            first, end = run
+            sizes = [layer.out_features for layer in layers[first:end]]
+            found += kernels[run](inputs[first]).split_with_sizes(sizes, 1)  # type: ignore[arg-type]
         return tuple(found)
 
     def activated(self, layer: nn.Module, x: Tensor, name: str) -> Tensor:
-        kernel = self._fused[layer,] if self._fits(x) else None
-        return super().activated(layer, x, name) if kernel is None else kernel(x, name)
+        kernels = self._fused[layer,] if self._fits(x) else None
+        return super().activated(layer, x, name) if kernels is None else kernels[ONE](x, name)
 
     def added(self, layer: nn.Module, x: Tensor, residual: Tensor, dropout: float) -> Tensor:
-        kernel = self._fused[layer,] if dropout == 0 and self._fits(x) else None
-        return super().added(layer, x, residual, dropout) if kernel is None else kernel(x, None, residual)
+        kernels = self._fused[layer,] if dropout == 0 and self._fits(x) else None
+        return (
+            super().added(layer, x, residual, dropout) if kernels is None else kernels[ONE](x, None, residual)
+        )
 
     def _fits(self, x: Tensor) -> bool:
         return x.ndim == 2 and x.dtype == self.form.dtype
 
 
 Layers = tuple[nn.Module, ...]
+Runs = Once[tuple[int, int], LinearLayer]
+"""Of some layers, by (first, end) the products of neighbours as one, laid out when first asked for."""
+ONE = (0, 1)
+"""The only layer."""
 
 
-def _kernel(form: Format, may: Callable[[Any], bool], layers: Layers) -> LinearLayer | None:
-    """The products of the layers as one, where they may be computed so; else None."""
+def _kernels(form: Format, may: Callable[[Any], bool], layers: Layers) -> Runs | None:
+    """The products of the layers, where they may be computed so; else None."""
     own = cast(tuple[nn.Linear, ...], layers)
-    return cached(own, form, lambda: _laid_out(own, form)) if may(own) else None
+    return cached(own, form, lambda: _of_runs(own, form)) if may(own) else None
 
 
-def _laid_out(layers: Sequence[nn.Linear], form: Format) -> LinearLayer:
-    weights: list[Tensor] = [layer.weight for layer in layers]
-    biases: list[Tensor] = [bias_of(layer) for layer in layers]
-    one = len(layers) == 1
-    layer = prepared(weights[0] if one else torch.cat(weights), biases[0] if one else torch.cat(biases), form)
-    return with_pieces(layer)
+def _of_runs(layers: Sequence[nn.Linear], form: Format) -> Runs:
+    # Not the layers: what is cached goes when they do.
+    weights = [layer.weight.detach() for layer in layers]
+    biases = [bias_of(layer).detach() for layer in layers]
+    return Runs(partial(_laid_out, weights, biases, form))
+
+
+def _laid_out(weights: list[Tensor], biases: list[Tensor], form: Format, run: tuple[int, int]) -> LinearLayer:
+    first, end = run
+    one = end - first == 1
+    weight, bias = (x[first] if one else torch.cat(x[first:end]) for x in (weights, biases))
+    return with_pieces(prepared(weight, bias, form))
 
 
 def multiply_and_add(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
