@@ -5577,7 +5577,7 @@ SHORT = (
     M(
         "model/backend/onednn.py",
         "            found += kernels[run](inputs[first])",
-        "            kernels = self._fused[tuple(layers[first:end])]; found += kernels[0, len(sizes)](inputs[first])",
+        "            found += self._fused[tuple(layers[first:end])][0, len(sizes)](inputs[first])",
         "tests/model/backend/test_cache.py -k asked_about_once",
     ),
     M(
