@@ -28,8 +28,10 @@ def ladder(hardware: Path) -> Iterator[str]:
     yield "## What helps to learn from little text\n\nPretraining runs that differ in one thing, judged by "
     yield "the same hidden words of held-out text, all of them [MASK]; numbers in brackets are decisions.\n"
     for budget, rows in budgets.items():
-        yield f"\n`python -m benchmarks.ladder {budget} --rows {','.join(rows)} --save`:\n\n"
-        yield rungs([run for runs in rows.values() for run in runs]) + "\n"
+        every = [run for runs in rows.values() for run in runs]
+        seeds = ",".join(map(str, sorted({run["seed"] for run in every})))
+        budget += "" if seeds == "1" else f" --seeds {seeds}"
+        yield f"\n`python -m benchmarks.ladder {budget} --rows {','.join(rows)} --save`:\n\n{rungs(every)}\n"
 
 
 def blocks(hardware: Path) -> Iterator[str]:

@@ -5586,6 +5586,72 @@ SHORT = (
         "weight, bias = (x[0] if one",
         "tests/model/backend/test_cache.py -k own_input",
     ),
+    M(
+        "model/backend/int8.py",
+        "out = sums(largest.clone())",
+        "out = sums(largest)",
+        "tests/model/backend/test_int8.py -k as_they_lie",
+    ),
+    M(
+        "inference/pretraining_heads.py",
+        "            logits = model.sentence_logits(summary)",
+        "            logits = model.pretraining_forward(packed, packed.first_tokens[:0])[1]",
+        "tests/tasks/test_predictor.py -k head_alone",
+    ),
+    M(
+        "model/config.py",
+        "return 256 if self",
+        "return None if self",
+        "tests/test_layout.py -k compared_without",
+    ),
+    M(
+        "model/config_checks.py",
+        "if not isinstance(config[name], bool):",
+        "if False:",
+        "tests/model/test_model.py -k words_we_do_not",
+    ),
+    M(
+        "training/guards.py",
+        "self._first = self._seen = self._told_from = step",
+        "self._first = self._seen = step",
+        "tests/training/test_guards.py -k whole_patience",
+    ),
+    M(
+        "training/guards.py",
+        "= self._seen = self._told_from = step",
+        "= self._told_from = step",
+        "tests/training/test_guards.py -k all_it_may_learn",
+    ),
+    M(
+        "training/guards.py",
+        "step - max(self._first, self.warmup * self._total(step, progress))",
+        "step - self.warmup * self._total(step, progress)",
+        "tests/training/test_guards.py -k all_it_may_learn",
+    ),
+    M(
+        "training/guards.py",
+        "gain is not None and known and ",
+        "gain is not None and ",
+        "tests/training/test_guards.py -k waits_for_its_first",
+    ),
+    M(
+        "training/recorder.py",
+        'job.watch.begin(branch_of(folder.path).get("step", 0))',
+        "job.watch.begin(state.step)",
+        "tests/training/test_branching.py -k alarms_of_a_branch",
+    ),
+    M(
+        "cli/checkup.py",
+        '(folder / "settings.yaml").is_file() or ',
+        "",
+        "tests/cli/test_doctor.py -k without_its_checkpoints",
+    ),
+    M(
+        "model/plan.py",
+        "type(self.low_rank) is not int or ",
+        "",
+        "tests/model/test_model.py -k words_we_do_not",
+    ),
 )
 
 SCHEDULED = (

@@ -87,6 +87,16 @@ def test_what_is_outside_a_table_is_told_before_it_is_looked_up(
     assert not looked_up
 
 
+@pytest.mark.parametrize("segment", [-1, 30_000])
+def test_segments_that_are_compared_without_a_table_are_told_too(segment: int) -> None:
+    model = builders.model(positions="relative")
+    with pytest.raises(InputError, match=f"token_type_ids holds {segment},"):
+        model(torch.tensor([[3, 4]]), token_type_ids=torch.tensor([[0, segment]]))
+    several = model(torch.tensor([[3, 4]]), token_type_ids=torch.tensor([[0, 9]])).last_hidden_state
+    two = model(torch.tensor([[3, 4]]), token_type_ids=torch.tensor([[0, 1]])).last_hidden_state
+    torch.testing.assert_close(several, two)
+
+
 def test_a_batch_without_a_sequence_is_refused() -> None:
     with pytest.raises(InputError, match="the batch has no sequence"):
         builders.model()(torch.zeros(0, 7, dtype=torch.long))

@@ -76,3 +76,22 @@ def test_all_files_of_a_machine_are_one_ladder(tmp_path: Path) -> None:
     assert "corpora/en --minutes 6 --threads 1 --rows albert,bert-ramp,growing --save" in "".join(
         learned.ladder(tmp_path)
     )
+
+
+def test_seeds_are_told_with_their_spread(tmp_path: Path) -> None:
+    runs = [
+        {
+            "row": "growing",
+            "seed": seed,
+            "tokens": 1e6,
+            "spans": {"nats_per_character": 2.0},
+            "mask_accuracy": accuracy,
+            "mask_loss": 6.0,
+        }
+        for seed, accuracy in ((1, 0.2), (2, 0.23), (3, 0.221))
+    ]
+    tree = {"minutes": 6.0, "threads": 1, "corpus": "en", "runs": runs}
+    (tmp_path / "2026-01-01-ladder.json").write_text(json.dumps(tree))
+    told = "".join(learned.ladder(tmp_path))
+    assert "--threads 1 --seeds 1,2,3 --rows growing --save" in told
+    assert "| growing | 3 | 1.0 M | 2.000 (2.000 to 2.000) | 21.7% (20.0% to 23.0%) |" in told

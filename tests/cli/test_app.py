@@ -175,7 +175,7 @@ def test_an_error_is_one_message_and_exit_code_2(albertine: Command) -> None:
         (PermissionError(errno.EACCES, "Permission denied", "x"), 2, "x: may not be opened"),
         (FileNotFoundError(errno.ENOENT, "No such file", "y"), 2, "y: no such file"),
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), 2, "allocate 2.00 GiB"),
-        (MemoryError(), 2, "there is not enough memory (Python could get none). In training, lower"),
+        (MemoryError(), 2, "there is not enough memory (Python could get none). In training, set"),
         (KeyboardInterrupt(), 130, ""),
         (SystemExit(143), 143, ""),
         (SystemExit(1), 1, ""),

@@ -15,6 +15,7 @@ from albertine.interop.google import save_checkpoint
 from albertine.interop.heads import head_config
 from albertine.interop.huggingface import save_model
 from albertine.model.backend.proof import KernelChoice
+from albertine.model.model import Model
 from albertine.text.wordpiece import WordPieceTokenizer
 from tests.cli.conftest import Command
 from tests.interop.test_google import PIECES
@@ -72,6 +73,18 @@ def test_a_model_without_a_vocabulary_is_whole(albertine: Command, tmp_path: Pat
     outcome = albertine("doctor", "--full", tmp_path / "m", tmp_path / "google")
     alone, both = outcome.out.splitlines()
     assert outcome.code == 0 and "vocabulary" not in alone and "vocabulary" in both
+
+
+def test_a_run_without_its_checkpoints_is_a_run(albertine: Command, tmp_path: Path) -> None:
+    """As after they were deleted to save room, or of one that was killed before the first."""
+    folder = tmp_path / "run"
+    (folder / "final").mkdir(parents=True)
+    (folder / "settings.yaml").write_text("name: run\n")
+    save_model(Model(builders.config(), {"mlm"}), None, folder / "final")
+    found = albertine("doctor", str(folder))
+    assert found.code == 0 and "a run with 0 whole checkpoints; final: a model with" in found.out
+    (folder / "final" / "model.safetensors").write_bytes(b"damaged")
+    assert albertine("doctor", str(folder)).code == 2
 
 
 def test_how_an_adapter_becomes_a_model_is_said_everywhere(albertine: Command, tmp_path: Path) -> None:

@@ -233,6 +233,12 @@ def test_configuration_round_trip_as_plain_data():
         ({"plan": {"attention": [0]}}, "incomplete"),
         ({"plan": [0]}, "incomplete"),
         ({"plan": {"attention": 0, "feed_forward": [0]}}, "incomplete"),
+        (
+            {"plan": {"attention": [0], "feed_forward": [0], "low_rank": 2.0}},
+            "low_rank must be a whole number",
+        ),
+        ({"qk_norm": "false"}, "qk_norm must be true or false, got 'false'"),
+        ({"sentence_dropout": 0}, "sentence_dropout must be true or false, got 0"),
     ],
 )
 def test_a_configuration_with_words_we_do_not_know_is_refused(odd, message):

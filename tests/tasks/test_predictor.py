@@ -182,6 +182,17 @@ def test_what_a_model_cannot_answer_is_said(folder: Path, tmp_path: Path) -> Non
         Predictor(tmp_path / "plain").sentence_order([("a", "b")])
 
 
+def test_a_sentence_head_alone_tells_the_order(folder: Path, tmp_path: Path) -> None:
+    """As in transformers' BertForNextSentencePrediction."""
+    whole = Predictor(folder, precision="float32")
+    alone = Model(whole.model.config, {"sop"})
+    alone.load_state_dict(whole.model.state_dict(), strict=False)
+    save_model(alone, whole.tokenizer, tmp_path / "order")
+    pairs = [("他来了。", "他走了，再也没有回来。"), ("天黑了。", "灯亮了。")]
+    found = Predictor(tmp_path / "order", precision="float32").sentence_order(pairs)
+    assert found == pytest.approx(whole.sentence_order(pairs), abs=1e-6)
+
+
 def test_a_classifier_whose_pooler_is_not_there_is_refused(tmp_path: Path) -> None:
     """As of transformers' RoFormer for choices, which looks at the last token. Kills: a message to whoever
     builds a model."""

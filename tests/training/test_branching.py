@@ -15,6 +15,7 @@ import torch
 from albertine.errors import AlbertineError, CheckpointError, RunError, SettingsError
 from albertine.training.branching import FILE
 from albertine.training.checkpoints import MANIFEST, model_tensors, optimizer_tensors, read
+from albertine.training.guards import TrainingAlarms
 from albertine.training.job import Branching, Job, Outcome
 from albertine.training.loop import train
 from albertine.training.metrics import TIMINGS, read_metrics
@@ -155,6 +156,23 @@ def test_the_second_command_goes_on_with_the_branch(parent: Path, tmp_path: Path
     assert outcome is not None and outcome.step == 40 and same(straight, job)
     assert rows(branch) == [row for row in rows(tmp_path / "straight") if row["step"] > 20]
     assert (branch / FILE).read_bytes() == record
+
+
+def test_the_alarms_of_a_branch_begin_where_it_does(parent: Path, tmp_path: Path) -> None:
+    """Also when it is resumed."""
+
+    def begun(origin: Path | None, until: int) -> list[int]:
+        seen: list[int] = []
+        with RunFolder(tmp_path / "branch") as folder:
+            job = toy_job(folder, schedule=FLAT, steps=until)
+            job.watch = TrainingAlarms(unigram_entropy=1.0, learning_rate=0.1, batch_size=4)
+            job.watch.begin = seen.append  # type: ignore[method-assign]
+            job.branching = Branching(())
+            train(job, branch_from=origin)
+        return seen
+
+    origin = parent / "checkpoints" / "step-20"
+    assert begun(origin, 30) == [20] and begun(None, 40) == [20]
 
 
 def test_a_branch_killed_in_its_first_step_needs_the_other_run_no_more(parent: Path, tmp_path: Path) -> None:

@@ -97,6 +97,41 @@ def test_plateau_with_the_published_rate_names_the_rate_for_the_batch() -> None:
     assert "were seen" not in text
 
 
+def test_a_branch_is_given_its_whole_patience() -> None:
+    """Its steps before the checkpoint are of another run, whose plateau it may be there to leave."""
+    guard, alarms = watch(warmup=0.0), list[Alarm]()
+    guard.begin(10_000)
+    for step in range(10_000, 20_001, 50):
+        if step % 500 == 0:
+            alarms += guard.see({"step": step, "evaluation": {"mask_loss": UNIGRAM}}, step / 20_000)
+        row = {"mlm_loss": UNIGRAM, "mlm_accuracy": 0.05, "sentence_accuracy": 0.5}
+        alarms += guard.see({"step": step + 10, **row}, step / 20_000)
+    assert [alarm.kind for alarm in alarms] == ["plateau"]
+    assert 13_000 <= alarms[0].step <= 13_500
+
+
+@pytest.mark.parametrize("curve", ["slow_start", "sentence_chance"])
+def test_a_branch_is_given_time_for_all_it_may_learn(curve: str) -> None:
+    guard, found = watch(warmup=0.0), list[Alarm]()
+    guard.begin(10_000)
+    row = {"mlm_loss": UNIGRAM + 2, "mlm_accuracy": 0.2}
+    if curve == "sentence_chance":
+        row |= {"mlm_loss": 3.0, "sentence_accuracy": 0.5}
+    for step in range(10_050, 20_001, 50):
+        found += guard.see({"step": step, **row}, step / 20_000)
+    assert [alarm.kind for alarm in found] == [curve]
+    assert found[0].step >= (13_000 if curve == "slow_start" else 16_000)
+
+
+def test_what_a_branch_begins_with_waits_for_its_first_line() -> None:
+    """Which tells whether its stage is one whose evaluations say nothing."""
+    guard = watch(warmup=0.0, untold=frozenset({1}))
+    guard.begin(10_000)
+    guard.see({"step": 10_000, "evaluation": {"mask_loss": UNIGRAM}}, 0.5)
+    guard.see({"step": 10_050, "stage": 1, "mlm_loss": 3.0, "mlm_accuracy": 0.2}, 0.5)
+    assert not guard._judged
+
+
 @pytest.mark.parametrize("curve", ["plateau", "divergence", "collapse"])
 def test_a_warm_up_that_is_long_already_is_not_to_be_longer(curve: str) -> None:
     def fall(p: float) -> tuple[float, float, float]:

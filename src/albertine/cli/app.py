@@ -196,9 +196,9 @@ def run(arguments: list[str] | None = None) -> int:
             raise
         wanted = " ".join(str(error).split())[:120] or "Python could get none"
         return _say(
-            f"there is not enough memory ({wanted}). In training, lower training.micro_batch_tokens or set "
-            "training.recompute=true, and give the same command again; elsewhere lower --batch-tokens, or "
-            "take a smaller model",
+            f"there is not enough memory ({wanted}). In training, set training.recompute=true and give the "
+            "same command again, or begin a new run with fewer training.micro_batch_tokens; elsewhere lower "
+            "--batch-tokens, or take a smaller model",
             WRONG,
         )
     return _finish(0)

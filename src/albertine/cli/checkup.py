@@ -117,7 +117,7 @@ def check_folder(folder: Path, *, full: bool) -> str:
         return _check_model(folder, full)
     if any((folder / name).is_file() for name in ("manifest.json", "prepare.json")):
         return _check_corpus(folder, full)
-    if (folder / "checkpoints").is_dir():
+    if (folder / "settings.yaml").is_file() or (folder / "checkpoints").is_dir():
         return _check_run(folder, full)
     refuse_adapter(folder)
     raise ModelError(

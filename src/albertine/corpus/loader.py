@@ -86,7 +86,7 @@ def _next(results: Iterator[Parcel | Failure]) -> Parcel | Failure | None:
     except RuntimeError as error:
         # torch reports a dead process only by the text of its message
         if "worker" in str(error):
-            remedy = "Out of memory is the usual reason; use fewer workers or a smaller batch"
+            remedy = "Out of memory is the usual reason; use fewer workers, or a new run with a smaller batch"
             if METHOD is None:
                 remedy += '. A script of your own needs `if __name__ == "__main__":`, or training.workers=0'
             raise RunError(f"a loader process died ({error})", remedy=remedy) from error

@@ -73,7 +73,9 @@ class TextEmbedder:
         pooling = self.how.pooling if pooling is None else pooling
         normalize = self.how.normalize if normalize is None else normalize
         if pooling not in get_args(Pooling):
-            raise SettingsError(f"there is no pooling `{pooling}`", remedy="Known: mean and cls")
+            raise SettingsError(
+                f"there is no pooling `{pooling}`", remedy=f"Known: {', '.join(get_args(Pooling))}"
+            )
         ids = self.tokenizer.encode_batch([text.lower() if self.how.lower else text for text in texts])
         cut = sum(len(row) + 2 > self.limit for row in ids)
         rows = [self.tokenizer.layout(row, max_length=self.limit) for row in ids]

@@ -13,6 +13,7 @@ from albertine.errors import ModelError
 from albertine.grouping import longest_first
 from albertine.layout import pack
 from albertine.model.model import Model
+from albertine.precision import own_precision
 from albertine.text.tokenizer import Tokenizer
 
 
@@ -56,6 +57,7 @@ def word_logits(
 
 
 @torch.inference_mode()
+@own_precision
 def order_chances(
     model: Model, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]
 ) -> tuple[list[float], int]:
@@ -67,14 +69,14 @@ def order_chances(
     if model.sentence is None:
         raise ModelError("the model has no sentence head", remedy="Pretrain with objective.pairs sop or nsp")
     length = model.config.max_position_embeddings
-    encode, nothing = tokenizer.encode, torch.empty(0, dtype=torch.long, device=model.device)
-    encoded = [(encode(a), encode(b)) for a, b in pairs]
+    encoded = [(tokenizer.encode(a), tokenizer.encode(b)) for a, b in pairs]
     rows = [tokenizer.layout(a, b, max_length=length) for a, b in encoded]
     found = torch.empty(len(rows), dtype=torch.float32, device="cpu")
     for chosen in longest_first([len(ids) for ids, _ in rows], model.tokens_per_pass):
-        packed = pack([rows[i][0] for i in chosen], [rows[i][1] for i in chosen])
-        _, logits = model.pretraining_forward(packed.to(model.device), nothing)
-        assert logits is not None
+        packed = pack([rows[i][0] for i in chosen], [rows[i][1] for i in chosen]).to(model.device)
+        with model.encoder.computing():
+            summary = model.encoder(packed, rows=model.summary_rows(packed)).last_hidden
+            logits = model.sentence_logits(summary)
         found[chosen] = logits.float().softmax(-1)[:, 0].cpu()
     cut = sum(len(ids) < len(a) + len(b) + 3 for (ids, _), (a, b) in zip(rows, encoded, strict=True))
     return list(found.tolist()), cut

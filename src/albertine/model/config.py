@@ -153,7 +153,7 @@ class EncoderConfig:
     input_injection: bool = False
 
     def __post_init__(self) -> None:
-        check(vars(self), _CHOICES)
+        check(vars(self), _CHOICES, _FLAGS)
 
     @property
     def num_hidden_layers(self) -> int:
@@ -193,6 +193,14 @@ class EncoderConfig:
         """How long a sequence may be; None where no table has to have a row for every place."""
         tables = self.positions == "learned" or self.position_signal != "none"
         return self.max_position_embeddings if tables else None
+
+    @property
+    def segments_told_apart(self) -> int | None:
+        """How many kinds of segments are; None: none, and any id will do. Relative positions compare them
+        without a table, so any few may differ; more than these are ids of something else."""
+        if self.type_vocab_size < 2:
+            return None
+        return 256 if self.positions == "relative" else self.type_vocab_size
 
     @property
     def halts(self) -> bool:
@@ -324,6 +332,8 @@ _CHOICES = {
     for name, hint in get_type_hints(EncoderConfig).items()
     if get_origin(hint) is Literal
 }
+
+_FLAGS = tuple(name for name, hint in get_type_hints(EncoderConfig).items() if hint is bool)
 
 
 def _check_format(number: object) -> None:

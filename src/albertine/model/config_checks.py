@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Any
 
@@ -32,10 +32,10 @@ _REMEDIES = {"clamp_positions": "Give the largest distance that is told apart, 1
 KNOWS_ITS_STEP = "a step that knows its number has no fixed point"
 
 
-def check(config: Fields, choices: Mapping[str, tuple[str, ...]]) -> None:
+def check(config: Fields, choices: Mapping[str, tuple[str, ...]], flags: Iterable[str]) -> None:
     """
     Args:
-        choices: the words that each field takes that takes one of several.
+        choices: the words that each field takes that takes one of several. flags: what is true or false.
 
     Raises:
         SettingsError: what `EncoderConfig` says.
@@ -46,6 +46,9 @@ def check(config: Fields, choices: Mapping[str, tuple[str, ...]]) -> None:
             raise SettingsError(
                 f"{name} `{config[name]}` is not supported", remedy=f"Use one of {', '.join(known)}"
             )
+    for name in flags:
+        if not isinstance(config[name], bool):
+            raise SettingsError(f"{name} must be true or false, got {config[name]!r}")
     for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob"):
         if not 0.0 <= config[name] < 1.0:
             raise SettingsError(f"{name} must be in [0, 1), got {config[name]}")

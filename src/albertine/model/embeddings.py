@@ -41,7 +41,7 @@ class Embeddings(Module):
         self.position = _table(config.max_position_embeddings, added) if learned else None
         told_apart = config.type_vocab_size and config.positions != "relative"
         self.token_type = _table(config.type_vocab_size, added) if told_apart else None
-        self.kinds = config.type_vocab_size if told_apart and config.type_vocab_size > 1 else None
+        self.kinds = config.segments_told_apart
         normed = width if self.mapped == "normed" else hidden
         norm = nn.LayerNorm(normed, config.layer_norm_eps, bias=config.biases)
         self.layer_norm = norm if config.embedding_norm else nn.Identity()

@@ -57,8 +57,10 @@ class SharingPlan:
             raise SettingsError(
                 f"no depth can have `{unknown[0]}` of its own", remedy=f"Use any of {', '.join(OWN)}"
             )
-        if not 0 <= self.low_rank <= MAX_RANK:
-            raise SettingsError(f"low_rank must be from 0 to {MAX_RANK}, got {self.low_rank}")
+        if type(self.low_rank) is not int or not 0 <= self.low_rank <= MAX_RANK:
+            raise SettingsError(
+                f"low_rank must be a whole number from 0 to {MAX_RANK}, got {self.low_rank!r}"
+            )
         object.__setattr__(self, "own", tuple(name for name in OWN if name in self.own))
         object.__setattr__(self, "attention", _in_order_of_use(self.attention))
         object.__setattr__(self, "feed_forward", _in_order_of_use(self.feed_forward))

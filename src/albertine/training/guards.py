@@ -124,8 +124,9 @@ class TrainingAlarms:
         hints, beginning: advice on a plateau and on a slow start from who knows more of the settings, given
             first.
         objective: what is predicted; only of a masked one alarms speak of [MASK].
-        patience: steps after the warm-up before a plateau counts; default 15 % of the run, at
-            least 1000 but no more than half of it. A healthy run also rests at the unigram loss for a while.
+        patience: steps after the warm-up, or after the beginning of a branch, before a plateau counts;
+            default 15 % of the run, at least 1000 but no more than half of it. A healthy run also rests at
+            the unigram loss for a while.
     """
 
     unigram_entropy: float
@@ -149,11 +150,16 @@ class TrainingAlarms:
     _history: list[tuple[int, float, float]] = field(default_factory=list)
     _raised: dict[AlarmKind, int] = field(default_factory=dict)
     _stage: Any = None
+    _first: int = 0  # where the run began: of a branch the step of its checkpoint
     _seen: int = 0  # step of the training line before this one
     _told_from: int = 0  # where evaluations began to tell, behind a stage in which they did not
     _orders_from: int | None = None  # where sentence pairs began
     _began: bool = False  # was as good as a guess by frequency, in whatever stage
     _judged: list[_Judged] = field(default_factory=list)
+
+    def begin(self, step: int) -> None:
+        """Before anything is seen: a branch has not trained the steps of its checkpoint."""
+        self._first = self._seen = self._told_from = step
 
     def context_gain(self, scores: Mapping[str, Any]) -> float | None:
         """Nats that the context saves on a [MASK], of the scores of an evaluation with `mask_loss`, or where
@@ -186,7 +192,8 @@ class TrainingAlarms:
             for memory in (self._readings, self._best, self._history):
                 memory.clear()
         gain = self.context_gain(row.get("evaluation") or {})
-        if gain is not None and self._stage not in self.untold:
+        known = not self.untold or self._stage is not None  # before a branch's first line it is not
+        if gain is not None and known and self._stage not in self.untold:
             cosine = row["evaluation"].get("cosine")
             self._judged.append(_Judged(int(row["step"]), gain, math.nan if cosine is None else cosine))
         loss = self._median(row, "mlm_loss")
@@ -198,7 +205,7 @@ class TrainingAlarms:
         if order is not None and self._orders_from is None:
             self._orders_from = self._seen
         self._seen = step
-        past = step - self.warmup * self._total(step, progress)  # the warm-up
+        past = step - max(self._first, self.warmup * self._total(step, progress))  # the warm-up
         patience = self._patience(step, progress)
         self._remember(step, loss, order if order is not None else float("nan"), patience)
         found: dict[AlarmKind, bool] = {

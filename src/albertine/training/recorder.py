@@ -46,6 +46,8 @@ class Recorder:
             self._metrics = MetricsFile(folder.metrics)
             if job.settings.tensorboard:
                 self._tensorboard = open_tensorboard(folder.tensorboard, state.step)
+        if job.watch is not None:
+            job.watch.begin(branch_of(folder.path).get("step", 0))
         # The alarms' memory is the metrics file itself, so it needs no place in a checkpoint.
         before = read_metrics(folder.metrics) if job.watch is not None else []
         for row in before:

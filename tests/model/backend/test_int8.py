@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,19 @@ def test_the_largest_weight_is_found_whatever_the_default_format_is(
         largest_weight.cache_clear()
         proof.forget()
     assert [one.kind for one in taken] == [one.kind for one in proof.choices()]
+
+
+def test_the_largest_weight_is_found_where_weights_are_multiplied_as_they_lie() -> None:
+    """The processor shifts rows in place, and a form may keep a view of its weights."""
+
+    def exact(whole: Tensor, scales: Tensor) -> Callable[[Tensor], Tensor]:
+        def sums(q: Tensor) -> Tensor:
+            shifted = q.view(torch.uint8).bitwise_xor_(128).double() - 128
+            return (shifted @ whole.double().T).float() * scales
+
+        return sums
+
+    assert largest_weight(exact) == 127
 
 
 @torch.inference_mode()

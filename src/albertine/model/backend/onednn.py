@@ -167,9 +167,9 @@ class Inference(Processor, OncePerPass):
 
     def added(self, layer: nn.Module, x: Tensor, residual: Tensor, dropout: float) -> Tensor:
         kernels = self._fused[layer,] if dropout == 0 and self._fits(x) else None
-        return (
-            super().added(layer, x, residual, dropout) if kernels is None else kernels[ONE](x, None, residual)
-        )
+        if kernels is None:
+            return super().added(layer, x, residual, dropout)
+        return kernels[ONE](x, None, residual)
 
     def _fits(self, x: Tensor) -> bool:
         return x.ndim == 2 and x.dtype == self.form.dtype
