@@ -5612,18 +5612,6 @@ SHORT = (
     ),
     M(
         "training/guards.py",
-        "self._first = self._seen = self._told_from = step",
-        "self._first = self._seen = step",
-        "tests/training/test_guards.py -k whole_patience",
-    ),
-    M(
-        "training/guards.py",
-        "= self._seen = self._told_from = step",
-        "= self._told_from = step",
-        "tests/training/test_guards.py -k all_it_may_learn",
-    ),
-    M(
-        "training/guards.py",
         "step - max(self._first, self.warmup * self._total(step, progress))",
         "step - self.warmup * self._total(step, progress)",
         "tests/training/test_guards.py -k all_it_may_learn",

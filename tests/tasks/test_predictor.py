@@ -27,9 +27,12 @@ from albertine.pretraining.first_model import encoder_config
 from albertine.pretraining.settings import ModelChoice
 from albertine.tasks.predictor import Predictor
 from albertine.text.load import load_tokenizer
+from albertine.text.wordpiece import WordPieceTokenizer
 from albertine.training.progress import Reporter
 from tests import stand_in
 from tests.inference.exports import tuned
+from tests.interop.test_google import PIECES
+from tests.model import builders
 from tests.toy import MODEL
 
 
@@ -182,15 +185,17 @@ def test_what_a_model_cannot_answer_is_said(folder: Path, tmp_path: Path) -> Non
         Predictor(tmp_path / "plain").sentence_order([("a", "b")])
 
 
-def test_a_sentence_head_alone_tells_the_order(folder: Path, tmp_path: Path) -> None:
+def test_a_sentence_head_alone_tells_the_order(tmp_path: Path) -> None:
     """As in transformers' BertForNextSentencePrediction."""
-    whole = Predictor(folder, precision="float32")
-    alone = Model(whole.model.config, {"sop"})
-    alone.load_state_dict(whole.model.state_dict(), strict=False)
-    save_model(alone, whole.tokenizer, tmp_path / "order")
-    pairs = [("他来了。", "他走了，再也没有回来。"), ("天黑了。", "灯亮了。")]
-    found = Predictor(tmp_path / "order", precision="float32").sentence_order(pairs)
-    assert found == pytest.approx(whole.sentence_order(pairs), abs=1e-6)
+    whole, tokenizer = builders.model(), WordPieceTokenizer(PIECES)
+    alone = Model(whole.config, {"sop"})
+    alone.load_state_dict(whole.state_dict(), strict=False)
+    pairs = [("a b", "c a b"), ("b", "a a c")]
+    chances = []
+    for name, model in (("whole", whole), ("alone", alone)):
+        save_model(model, tokenizer, tmp_path / name)
+        chances.append(Predictor(tmp_path / name, precision="float32").sentence_order(pairs))
+    assert chances[0] == pytest.approx(chances[1], abs=1e-6) and chances[0][0] != chances[0][1]
 
 
 def test_a_classifier_whose_pooler_is_not_there_is_refused(tmp_path: Path) -> None:

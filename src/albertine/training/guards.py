@@ -159,7 +159,7 @@ class TrainingAlarms:
 
     def begin(self, step: int) -> None:
         """Before anything is seen: a branch has not trained the steps of its checkpoint."""
-        self._first = self._seen = self._told_from = step
+        self._first = step
 
     def context_gain(self, scores: Mapping[str, Any]) -> float | None:
         """Nats that the context saves on a [MASK], of the scores of an evaluation with `mask_loss`, or where
