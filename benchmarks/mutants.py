@@ -5624,7 +5624,7 @@ SHORT = (
     ),
     M(
         "training/recorder.py",
-        'job.watch.begin(branch_of(folder.path).get("step", 0))',
+        'job.watch.begin(branch.get("step", 0))',
         "job.watch.begin(state.step)",
         "tests/training/test_branching.py -k alarms_of_a_branch",
     ),

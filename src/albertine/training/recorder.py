@@ -46,13 +46,14 @@ class Recorder:
             self._metrics = MetricsFile(folder.metrics)
             if job.settings.tensorboard:
                 self._tensorboard = open_tensorboard(folder.tensorboard, state.step)
+        branch, before = branch_of(folder.path), list[dict[str, Any]]()
         if job.watch is not None:
-            job.watch.begin(branch_of(folder.path).get("step", 0))
-        # The alarms' memory is the metrics file itself, so it needs no place in a checkpoint.
-        before = read_metrics(folder.metrics) if job.watch is not None else []
+            job.watch.begin(branch.get("step", 0))
+            # The alarms' memory is the metrics file itself, so it needs no place in a checkpoint.
+            before = read_metrics(folder.metrics)
         for row in before:
             self._alarms(row)
-        self.reads = onset_minute(before) is not None or bool(branch_of(folder.path))
+        self.reads = onset_minute(before) is not None or bool(branch)
         if state.step:
             self.say(f"going on from step {state.step}")
 
