@@ -1,4 +1,4 @@
-"""Rules that keep the package in one piece, read off its source: rooms, single owners, no pickle, sizes."""
+"""Rules that keep the package in one piece, read off its source: rooms, single owners, no pickle."""
 
 from __future__ import annotations
 
@@ -206,18 +206,6 @@ def default_device(here: str, source: str, tree: ast.AST) -> Iterator[str]:
             yield f"line {line}: {name}"
 
 
-def sizes(here: str, source: str, tree: ast.AST) -> Iterator[str]:
-    if (lines := source.count("\n")) > 500:
-        yield f"{lines} lines"
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            # Signature and docstring are documentation: what has to be followed is the body.
-            body = node.body[ast.get_docstring(node) is not None :]
-            length = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
-            if length > 60:
-                yield f"{node.name} has {length} lines"
-
-
 # Rule, the file or folder that alone may break it, and a line that breaks it: no rule can fall asleep.
 RULES: dict[str, tuple[Rule, str | None, str]] = {
     "imports point downwards": (upward_imports, None, "from albertine.corpus.reader import Corpus"),
@@ -240,7 +228,6 @@ RULES: dict[str, tuple[Rule, str | None, str]] = {
     ),
     "only the hub is reached over the network": (network, "interop/hub", "import urllib.request"),
     "a pass names its device": (default_device, "model/init.py", "places = torch.arange(3)"),
-    "files and functions are small": (sizes, None, "def f():\n" + "    x = 1\n" * 61),
 }
 
 
@@ -326,15 +313,3 @@ def test_no_large_file_is_tracked() -> None:
         f"{p.relative_to(ROOT)}: {p.stat().st_size:,}" for p in tracked_files() if p.stat().st_size > most(p)
     ]
     assert not large, "\n".join(large)
-
-
-def test_a_name_is_of_one_class() -> None:
-    found = re.findall(
-        r"^class ([A-Z]\w*)", "\n".join(path.read_text(encoding="utf-8") for path in FILES), re.M
-    )
-    assert sorted(name for name in set(found) if found.count(name) > 1) == []
-
-
-def test_no_three_files_have_one_name() -> None:
-    names = [path.name for path in FILES if path.name not in ("__init__.py", "settings.py")]
-    assert sorted(name for name in set(names) if names.count(name) > 2) == []
