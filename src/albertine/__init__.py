@@ -9,15 +9,18 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from warnings import warn
 
 from albertine.errors import TokenizerError, needs_torch
 
 if TYPE_CHECKING:
     from albertine.api import distill, evaluate, finetune, prepare, pretrain, score
+    from albertine.interop.model_folder import ModelFolder
     from albertine.interop.savable import SavableTokenizer
     from albertine.model.model import Model
     from albertine.sklearn import TextClassifier as TextClassifier
     from albertine.tasks.predictor import Predictor
+    from albertine.tasks.trainable import TrainableTask
     from albertine.text.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
@@ -27,6 +30,7 @@ __all__ = [
     "evaluate",
     "finetune",
     "load",
+    "load_task",
     "load_tokenizer",
     "prepare",
     "presets",
@@ -75,22 +79,64 @@ def load(what: str | Path, *, random: bool = False, seed: int = 0) -> Model:
         ModelError: nothing of these exists or can be had, or the folder is damaged.
         SettingsError: there is no preset of that name.
     """
-    from albertine.interop.huggingface import load_model
+    from albertine.interop.huggingface import read_folder
     from albertine.interop.places import model_folder
     from albertine.model.model import Model
     from albertine.model.presets import preset
 
     if not random:
-        return load_model(model_folder(what))
+        found = read_folder(folder := model_folder(what))
+        _tell_left_out(found, what, folder)
+        return found.model
     config = preset(str(what))
     return Model(config, config.pretraining_heads, seed=seed).eval()
 
 
+def _tell_left_out(found: ModelFolder, what: object, folder: Path) -> None:
+    """Warn that the head of a task is not part of what `load` returns."""
+    from albertine.interop.heads import task_of
+    from albertine.interop.xlnet_names import MASK_EMBEDDING
+
+    if not found.extra.keys() - {MASK_EMBEDDING}:
+        return
+    named = f" ({task})" if (task := task_of(found)) else ""
+    warn(
+        f"{what}: albertine.load leaves out the head of its task{named}; for the model with its head use "
+        f"albertine.load_task({str(folder)!r}), for answers albertine.Predictor",
+        stacklevel=4,  # the caller of `load`, around which stands `needs_torch`
+    )
+
+
 @needs_torch
-def save(model: Model, tokenizer: SavableTokenizer | None, folder: str | Path) -> None:
+def load_task(what: str | Path) -> TrainableTask:
+    """A tuned model with its head, for a training loop of one's own; its numbers are those of `Predictor`
+    with precision="float32".
+
+    Args:
+        what: as `load`: a tuned model's folder, its run folder, or `owner/name` of the hub.
+
+    Returns:
+        A `torch.nn.Module` in evaluation mode, called as model(input_ids, attention_mask=None,
+        token_type_ids=None, labels=None), for answers with start_positions= and end_positions= instead of
+        labels=. It returns a tuple `TaskOutput` of `loss` (None without labels), `logits` and what else the
+        task has. Similarity learns by the squared error of cosines, whatever loss the folder was tuned with.
+        `save` writes it.
+
+    Raises:
+        ModelError: nothing is there, it was not tuned, or its task takes more than padded rows and labels
+            (generation, reading, relations); the message says what to use.
+    """
+    from albertine.tasks.trainable import load_task as run
+
+    return run(what)
+
+
+@needs_torch
+def save(model: Model | TrainableTask, tokenizer: SavableTokenizer | None, folder: str | Path) -> None:
     """Write a model folder that `load`, and where its plan allows transformers, reads; whole or not at all.
-    A folder that says how sentence-transformers makes vectors still says so, unless it has a whitening, which
-    holds for the weights that were there. A compiled model is saved as it was before.
+    What `load_task` returned is written with its head. A folder that says how sentence-transformers makes
+    vectors still says so, unless it has a whitening, which holds for the weights that were there. A compiled
+    model is saved as it was before.
 
     Raises:
         ModelError: the folder holds something else, or cannot be written; or the model is one that `load`
@@ -99,16 +145,21 @@ def save(model: Model, tokenizer: SavableTokenizer | None, folder: str | Path) -
     """
     from albertine.files import from_home
     from albertine.interop.huggingface import save_model
-    from albertine.interop.savable import plain_model
+    from albertine.interop.savable import COMPILED, plain_model
     from albertine.interop.sentence_transformers import vector_files
 
     folder = from_home(folder)
-    model = plain_model(model, folder)
     if tokenizer is not None and not hasattr(tokenizer, "save"):
         remedy = "Give what albertine.load_tokenizer gives, or None"
         raise TokenizerError(
             f"a {type(tokenizer).__name__} is no tokenizer of albertine", where=folder, remedy=remedy
         )
+    from albertine.tasks.trainable import TrainableTask, save_task
+
+    if isinstance(whole := getattr(model, COMPILED, model), TrainableTask):
+        save_task(whole, tokenizer, folder)
+        return
+    model = plain_model(model, folder)
     beside = vector_files(folder, same_weights=False, last=model.config.summary == "last")
     save_model(model, tokenizer, folder, extra_files=beside)
 

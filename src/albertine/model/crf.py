@@ -108,6 +108,10 @@ class CrfTagger(Classifier):
         self.crf = Crf(allowed)
         self.start_head(seed)
 
+    def inner(self, packed: Packed) -> Tensor:
+        """Which tokens the field scores, bool (T,): all but the special ones."""
+        return _inner(packed, self.base.config.lead)[0]
+
     def log_likelihood(self, logits: Tensor, packed: Packed, tags: Tensor) -> Tensor:
         """Sum over the sequences, a float32 scalar; `tags` (T,) of the special tokens are not looked at."""
         inner, lengths = _inner(packed, self.base.config.lead)

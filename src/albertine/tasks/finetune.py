@@ -25,6 +25,7 @@ from albertine.interop.heads import usual_pooling
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.huggingface_config import model_type, our_flags
 from albertine.interop.places import model_of_run
+from albertine.interop.savable import SavableTokenizer
 from albertine.interop.sentence_transformers import sentence_files
 from albertine.model.comparison import Comparer
 from albertine.model.config import Looked
@@ -370,7 +371,7 @@ def _answer(
     return found.scores
 
 
-def save_tuned(model: TaskModel, tokenizer: Tokenizer, family: Family, folder: Path) -> None:
+def save_tuned(model: TaskModel, tokenizer: SavableTokenizer | None, family: Family, folder: Path) -> None:
     """Write a folder that transformers loads with the head of the family, where its plan allows."""
     config = family.config(model_type(model.base.config), model.dropout)
     save_model(

@@ -280,9 +280,17 @@ class Predictor:
         self.cut += cut
         return chances
 
-    def classify(self, texts: str | Iterable[str | tuple[str, str]]) -> list[dict[str, float]]:
+    def classify(
+        self, texts: str | Iterable[str | tuple[str, str]], *, logits: bool = False
+    ) -> list[dict[str, float]]:
         """For every text or pair the probability of each class, in the order of the classes; of a model that
-        gives a score `{"score": value}`. Raises ModelError: the model was not tuned to classify.
+        gives a score `{"score": value}`.
+
+        Args:
+            logits: the logits instead of probabilities; a score before any sigmoid.
+
+        Raises:
+            ModelError: the model was not tuned to classify.
         """
         family = self.made_to("classify")
         assert isinstance(family, Classify)
@@ -290,32 +298,38 @@ class Predictor:
         if not pairs:
             return []
         asked = [Example(str(i), a, b, None, f"text {i + 1}") for i, (a, b) in enumerate(pairs)]
-        logits, _ = self.said(asked)
-        names = family.labels or ("score",)
-        return [dict(zip(names, row, strict=True)) for row in family.values(logits)]
+        said, _ = self.said(asked)
+        names, values = family.labels or ("score",), said.tolist() if logits else family.values(said)
+        return [dict(zip(names, row, strict=True)) for row in values]
 
-    def choose(self, passage: str, options: Sequence[str], *, question: str = "") -> list[float]:
+    def choose(
+        self, passage: str, options: Sequence[str], *, question: str = "", logits: bool = False
+    ) -> list[float]:
         """The probability of each option.
 
         Args:
             passage: a text, or the beginning of one that the options go on with; "_" or "#idiom#" in it is
                 filled with the option.
             question: asked about the passage, may hold a gap "_".
+            logits: the logit of each option instead, of which the probabilities are the softmax.
 
         Raises:
             ModelError: the model was not tuned to choose. DataError: as `choices_of`.
         """
-        return self.choose_all([(passage, options, question)])[0]
+        return self.choose_all([(passage, options, question)], logits=logits)[0]
 
-    def choose_all(self, asked: Sequence[tuple[str, Sequence[str], str]]) -> list[list[float]]:
+    def choose_all(
+        self, asked: Sequence[tuple[str, Sequence[str], str]], *, logits: bool = False
+    ) -> list[list[float]]:
         """As `choose`, of many (passage, options, question) at once."""
         self.made_to("choose")
         examples = choices_of([plain(one, f"asked[{i}]") for i, one in enumerate(asked)])
         if not examples:
             return []
-        logits, data = self.said(examples)
-        chances = softmax(by_option(logits, data.sizes)).tolist()
-        return [row[:count] for row, count in zip(chances, data.sizes, strict=True)]
+        said, data = self.said(examples)
+        table = by_option(said, data.sizes)
+        values = (table if logits else softmax(table)).tolist()
+        return [row[:count] for row, count in zip(values, data.sizes, strict=True)]
 
     def tag(self, text: str) -> list[Entity]:
         """The entities in a text: type, first character, end (exclusive).
