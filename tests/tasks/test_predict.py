@@ -791,6 +791,92 @@ def test_a_kill_while_parts_are_deleted_loses_no_row(broken_off: Any, tmp_path: 
     assert broken_off().rows == 100 and len(read(tmp_path / "out.csv")) == 100
 
 
+def cut_off(folder: Path, ending: str) -> None:
+    with (folder / f"000001{ending}").open("r+b") as file:
+        file.truncate(100)
+
+
+def flip(folder: Path, ending: str) -> None:
+    path = folder / f"000001{ending}"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x40
+    path.write_bytes(content)
+
+
+def copy_over(folder: Path, ending: str) -> None:
+    """A whole part under the number of another."""
+    (folder / f"000001{ending}").write_bytes((folder / f"000000{ending}").read_bytes())
+
+
+def lose(folder: Path, ending: str) -> None:
+    (folder / f"000001{ending}").unlink()
+
+
+@pytest.mark.parametrize("damage", [cut_off, flip, copy_over, lose])
+@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
+def test_a_damaged_part_is_computed_again(
+    tuned: Path,
+    tables: dict[str, Path],
+    tmp_path: Path,
+    small: None,
+    ending: str,
+    damage: Callable[[Path, str], None],
+) -> None:
+    if ending == ".parquet":
+        pytest.importorskip("pyarrow")
+    go = partial(predict_file, Predictor(tuned, precision="float32"), tables["dev"], fields=FIELDS)
+    go(tmp_path / f"whole{ending}")
+
+    def stop(done: int, total: int | None) -> None:
+        if done >= 48:
+            raise KeyboardInterrupt
+
+    output = tmp_path / f"out{ending}"
+    with pytest.raises(KeyboardInterrupt):
+        go(output, progress=stop)
+    damage(tmp_path / f".out{ending}.parts", ending)
+    done = go(output)
+    assert (done.rows, done.before, done.again) == (100, 32, 16)
+    assert read(output) == read(tmp_path / f"whole{ending}")
+
+
+@pytest.mark.parametrize("name", ["000001 (copy).csv", "000099.csv", "000001.jsonl", "notes.txt"])
+def test_a_file_that_is_no_part_is_refused(broken_off: Any, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / ".out.csv.parts"
+    (folder / name).write_bytes((folder / "000001.csv").read_bytes())
+    with pytest.raises(RunError, match=re.escape(name)):
+        broken_off()
+    (folder / name).unlink()
+    assert broken_off().before == 48 and len(read(tmp_path / "out.csv")) == 100
+
+
+def test_a_part_that_was_never_finished_is_no_answer(broken_off: Any, tmp_path: Path) -> None:
+    folder = tmp_path / ".out.csv.parts"
+    (folder / "000004.csv").write_bytes((folder / "000001.csv").read_bytes())
+    done = broken_off()
+    assert (done.before, done.again) == (48, 0)
+    assert len({row["review"] for row in read(tmp_path / "out.csv")}) > 84
+
+
+def test_a_damaged_record_of_the_job_begins_anew(broken_off: Any, tmp_path: Path) -> None:
+    job = tmp_path / ".out.csv.parts" / "job.json"
+    job.write_text(job.read_text().replace('"total": 100', '"total": 99'))
+    done = broken_off()
+    assert (done.rows, done.before) == (100, 0)
+
+
+def test_a_part_that_changes_meanwhile_is_refused(broken_off: Any, tmp_path: Path) -> None:
+    folder = tmp_path / ".out.csv.parts"
+
+    def change(done: int, total: int | None) -> None:
+        if done == 100:
+            cut_off(folder, ".csv")
+
+    with pytest.raises(RunError, match=r"000001\.csv.*same command again"):
+        broken_off(progress=change)
+    assert broken_off().again == 16 and len(read(tmp_path / "out.csv")) == 100
+
+
 def test_a_package_that_is_missing_costs_no_answer(
     tuned: Path, tables: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: None
 ) -> None:

@@ -239,5 +239,6 @@ def answer_file(
         typer.echo("Interrupted. The same command goes on where it was.", err=True)
         raise
     again = f", {done.before:,} of them by an earlier command" if done.before else ""
+    again += f", {done.again:,} computed again, as what was kept of them had changed" if done.again else ""
     typer.echo(f"{done.rows:,} rows in {output}{again}")
     show.cut(done.cut)

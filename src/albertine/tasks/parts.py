@@ -8,8 +8,7 @@ import io
 import json
 import os
 import re
-import shutil
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from albertine.tasks.readers.files import unpacked
 from albertine.tasks.readers.table import Row
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
-BLOCK = 1 << 20
 NESTED = (list, tuple, dict)
 """Values that CSV, TSV and Parquet have as JSON."""
 _USUAL = frozenset((str, float, int, type(None)))
@@ -177,23 +175,33 @@ def mark_of(source: Path) -> bytes:
         return codecs.BOM_UTF8 if stream.head(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else b""
 
 
-def assemble(folder: Path, output: Path, names: Sequence[str], form: str, *, mark: bytes) -> None:
-    """Make the parts the output, in one step; a text with names begins with the mark."""
+def assemble(
+    folder: Path,
+    output: Path,
+    contents: Sequence[Callable[[], bytes]],
+    names: Sequence[str],
+    form: str,
+    *,
+    mark: bytes,
+) -> None:
+    """Make the parts the output, in one step; a text with names begins with the mark.
+
+    Args:
+        folder: of the parts, where the output is made. contents: give the bytes of each part.
+    """
     whole = folder / f"whole{form}"
-    parts = sorted(path for path in folder.iterdir() if path.stem.isdigit())
     if form == ".parquet":
         arrow, parquet = _pyarrow()
-        schema = _schema([parquet.read_schema(part) for part in parts], arrow)
+        schema = _schema([parquet.read_schema(io.BytesIO(content())) for content in contents], arrow)
         with parquet.ParquetWriter(whole, schema) as writer:
-            for part in parts:
-                table = parquet.read_table(part)
+            for content in contents:
+                table = parquet.read_table(io.BytesIO(content()))
                 writer.write_table(table.cast(schema, safe=False))  # whole numbers may become fractions
     else:
         with whole.open("wb") as file:
             file.write(b"" if form == ".jsonl" else mark + _text([names], form))
-            for part in parts:
-                with part.open("rb") as piece:
-                    shutil.copyfileobj(piece, file, BLOCK)
+            for content in contents:
+                file.write(content())
     sync_folder(whole)  # opened for reading, a file is flushed as a folder is
     os.replace(whole, output)
     sync_folder(output.parent)

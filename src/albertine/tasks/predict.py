@@ -1,7 +1,8 @@
 """A file of questions to a file of answers: any number of rows, and a kill loses at most the last thousands.
 
-What is answered lies in parts beside the output, in `.NAME.parts/`, each whole or not there, with `job.json`,
-which says of what they are; when the last one is written they become the output in one step, and go.
+Answers are kept in parts beside the output, in `.NAME.parts/`, with `job.json`: what the job is, and the
+rows and digest of every part. A part that differs from its record is computed again. When the last part is
+written, all are checked, joined to the output in one step, and deleted.
 """
 
 from __future__ import annotations
@@ -10,25 +11,25 @@ import gc
 import hashlib
 import json
 import multiprocessing
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from albertine.corpus.lock import NAME as LOCK
 from albertine.corpus.lock import locked
 from albertine.corpus.workers import WorkerPool
 from albertine.errors import DataError, RunError, SettingsError, check_whole
-from albertine.files import explained, make_folder, replace_durably
+from albertine.files import explained, make_folder, replace_durably, sync_folder
 from albertine.inference.exported import ExportedModel
 from albertine.tasks.asking import chunks, taken, with_answers
 from albertine.tasks.family import Fields
 from albertine.tasks.parts import (
+    FORMATS,
     Columns,
     assemble,
     check_columns,
@@ -51,12 +52,18 @@ Ask = Callable[..., Iterator[tuple[Row, Columns]]]
 
 @dataclass(frozen=True)
 class Answered:
-    """How a file was answered: rows in all, those of an earlier command that was interrupted, and rows of
-    tokens that lost their end."""
+    """How a file was answered.
+
+    Attributes:
+        rows: in all. before: those of an earlier command that was interrupted.
+        cut: rows of tokens that lost their end.
+        again: rows of an earlier command that were computed again, as their part had changed since.
+    """
 
     rows: int
     before: int
     cut: int
+    again: int = 0
 
 
 @dataclass(frozen=True)
@@ -104,7 +111,8 @@ def predict_file(
     Raises:
         SettingsError: the output is there, or of an unknown format; several workers where the model lives in
             one process. DataError: a row is not what the task asks about, or the format cannot hold it.
-            RunError: an interrupted job was of another source, model or other settings.
+            RunError: an interrupted job was of another source, model or other settings, or there are files
+            among its parts that it did not write.
     """
     form = output_form(output)
     output = output.resolve() if output.is_symlink() else output  # a link to a file stays a link
@@ -124,7 +132,7 @@ def predict_file(
     mark, folder = mark_of(source), output.with_name(f".{output.name}.parts")
     with explained(output), _working_in(folder):
         check_free(output, overwrite)  # another command may have made it meanwhile
-        there, begun = _begun(folder, job, overwrite)
+        begun = _begun(folder, job, overwrite)
         reading: Any = {"header": header, "encoding": encoding, "prefix": "--"}
 
         def asked() -> tuple[Iterator[Row], Fields | None]:
@@ -136,7 +144,10 @@ def predict_file(
         if (total := begun.get("total")) is None:  # before hours are spent on answers
             total, late = _checked(rows, _question(predictor, ask, fields), form, source)
             rows, fields = asked()
-        before, cut = sum(min(CHUNK, total - number * CHUNK) for number in there), predictor.cut
+        store = _Store(folder, form, {**job, "total": total}, CHUNK, begun)
+        store.check_strays()
+        there, changed = store.check()
+        before, cut = sum(map(store.rows, there)), predictor.cut
         processes = 1 if alone else workers or _fitting(total)
         every = enumerate(chunks(rows if processes > 1 else _ahead(rows), CHUNK))
         blocks = (block for block in every if block[0] not in there)
@@ -145,11 +156,11 @@ def predict_file(
             (number, asked), so_far = block, predictor.cut
             chunk = list(ask(predictor, asked, fields, **how))
             table = [with_answers(row, told) for row, told in chunk]
-            names = kept.names or list(dict.fromkeys(name for row in table for name in row))
+            names = store.names or list(dict.fromkeys(name for row in table for name in row))
             content = content_of(table, names, form, chunk)
             return _Part(number, len(table), predictor.cut - so_far, names, content)
 
-        kept = _Kept(folder, {**job, "total": total}, before, begun.get("columns", ()), progress)
+        kept = _Kept(store, before, progress)
         with kept:
             with _as_a_worker(processes > 1):  # one here: it tells the columns, and tries kernels out for all
                 for block in islice(blocks, 1):
@@ -161,9 +172,10 @@ def predict_file(
                 pool.finish()
         predictor.cut = cut + kept.cut
         check_free(output, overwrite)
-        assemble(folder, output, kept.names, form, mark=mark)
+        contents = [partial(store.content, number) for number in range(len(store))]
+        assemble(folder, output, contents, store.names, form, mark=mark)
         _clear(folder)
-    return Answered(kept.rows, before, kept.cut)
+    return Answered(kept.rows, before, kept.cut, sum(map(store.rows, changed)))
 
 
 def _ahead(rows: Iterable[Row]) -> Iterator[Row]:
@@ -176,21 +188,118 @@ def _ahead(rows: Iterable[Row]) -> Iterator[Row]:
             yield from block
 
 
-class _Kept:
-    """The parts of a job: each is written while the next is answered, and the job with the first.
+class _Store:
+    """The parts of a job, numbered from 0, and `job.json`: what the job is, and the rows and digest of every
+    part that is written. A part that is not as it says does not count.
 
     Args:
-        job: what `job.json` tells, but for the columns. rows: how many an earlier command answered.
-        names: the columns, if they are known.
+        folder: of the parts. form: their ending, one of `FORMATS`. job: what the answers depend on; its
+            `total` is the number of rows. chunk: rows of a part, of which the last may have fewer.
+        known: what `job.json` holds, as `_read_job` gives it.
+    """
+
+    def __init__(
+        self, folder: Path, form: str, job: Mapping[str, Any], chunk: int, known: Mapping[str, Any]
+    ) -> None:
+        self.folder, self.form, self.job, self.chunk = folder, form, job, chunk
+        self.names: Sequence[str] = known.get("columns", ())
+        """The columns of the output; empty before the first part is written."""
+        self._records: dict[str, list[Any]] = dict(known.get("parts", {}))
+
+    def __len__(self) -> int:
+        return -(-self.job["total"] // self.chunk)
+
+    def path(self, number: int) -> Path:
+        return self.folder / f"{number:06d}{self.form}"
+
+    def rows(self, number: int) -> int:
+        """How many rows a part has."""
+        return int(min(self.chunk, self.job["total"] - number * self.chunk))
+
+    def write(self, number: int, rows: int, content: bytes) -> None:
+        """Write a part, and then the job with its record."""
+        replace_durably(self.path(number), content)
+        self._records[str(number)] = [rows, _content_digest(content)]
+        tree = {**self.job, "columns": list(self.names), "parts": self._records}
+        whole = {**tree, "digest": _content_digest(json.dumps(tree).encode())}
+        replace_durably(self.folder / JOB, json.dumps(whole).encode())
+
+    def check_strays(self) -> None:
+        """
+        Raises:
+            RunError: there is a file that no part of this job is written to.
+        """
+        ours = {JOB, f"whole{self.form}", *(self.path(number).name for number in range(len(self)))}
+        found = sorted(path.name for path in self.folder.iterdir() if not path.name.startswith("."))
+        if strays := [name for name in found if name not in ours]:
+            shown = ", ".join(f"`{name}`" for name in strays[:3]) + (", …" if len(strays) > 3 else "")
+            raise RunError(
+                f"holds {shown}, which the interrupted command did not write",
+                where=self.folder,
+                remedy="Move it elsewhere or delete it, and run the same command again",
+            )
+
+    def check(self) -> tuple[Set[int], Set[int]]:
+        """The numbers of the parts that are as they were written, and of those that have changed since. One
+        that a kill left without a record is neither."""
+        good, changed = set[int](), set[int]()
+        for number in map(int, self._records):
+            (good if self._written(number) is not None else changed).add(number)
+        return good, changed
+
+    def _written(self, number: int) -> bytes | None:
+        """The bytes of a part if they are those that were written; else None."""
+        try:
+            content = self.path(number).read_bytes()
+        except FileNotFoundError:
+            return None
+        right = self._records.get(str(number)) == [self.rows(number), _content_digest(content)]
+        return content if right else None
+
+    def content(self, number: int) -> bytes:
+        """The bytes of a part.
+
+        Raises:
+            RunError: they are not those that were written.
+        """
+        content = self._written(number)
+        if content is None:
+            raise RunError(
+                "is not what was written there",
+                where=self.path(number),
+                remedy="Run the same command again: it computes this part anew",
+            )
+        return content
+
+
+def _read_job(folder: Path) -> dict[str, Any]:
+    """What `job.json` holds; empty where it is missing or damaged. Raises OSError: it cannot be read."""
+    try:
+        tree = json.loads((folder / JOB).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError, RecursionError):
+        return {}
+    if not isinstance(tree, dict):
+        return {}
+    digest = tree.pop("digest", None)
+    return tree if digest == _content_digest(json.dumps(tree).encode()) else {}
+
+
+def _content_digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+class _Kept:
+    """Writes each part of a job while the next is answered.
+
+    Args:
+        rows: how many an earlier command answered.
 
     Attributes:
         rows, cut: how many there are, and how many rows of tokens lost their end in this command.
     """
 
-    def __init__(
-        self, folder: Path, job: Mapping[str, Any], rows: int, names: Sequence[str], progress: Progress
-    ) -> None:
-        self.folder, self.job, self.rows, self.names, self.cut = folder, job, rows, names, 0
+    def __init__(self, store: _Store, rows: int, progress: Progress) -> None:
+        self.store, self.rows, self.cut = store, rows, 0
         self._progress, self._writer = progress, ThreadPoolExecutor(1, "albertine parts")
         self._written = self._writer.submit(lambda: None)
 
@@ -205,18 +314,13 @@ class _Kept:
     def settle(self) -> None:
         """Wait until the last part is written, and tell how many rows are done."""
         self._written.result()
-        self._progress(self.rows, self.job["total"])
+        self._progress(self.rows, self.store.job["total"])
 
     def add(self, part: _Part) -> None:
         self.settle()
-        self.names, self.rows, self.cut = part.names, self.rows + part.rows, self.cut + part.cut
-        self._written = self._writer.submit(self._write, part)
-
-    def _write(self, part: _Part) -> None:
-        replace_durably(self.folder / f"{part.number:06d}{self.job['format']}", part.content)
-        if part.number == 0:
-            told = {**self.job, "columns": part.names}
-            replace_durably(self.folder / JOB, json.dumps(told).encode())
+        self.store.names = part.names
+        self.rows, self.cut = self.rows + part.rows, self.cut + part.cut
+        self._written = self._writer.submit(self.store.write, part.number, part.rows, part.content)
 
 
 def _alone(predictor: Predictor, workers: int | None) -> bool:
@@ -348,7 +452,7 @@ def _working_in(folder: Path) -> Iterator[None]:
             yield
     except DataError as error:
         if not _outside(error):  # the remedy changes what is asked, and then the parts are of another job
-            shutil.rmtree(folder)
+            _clear(folder)
         raise
     finally:
         gc.unfreeze()
@@ -362,24 +466,26 @@ def _outside(error: BaseException | None) -> bool:
 
 
 def _clear(folder: Path) -> None:
-    """Delete the job, then its parts. The lock is open: where the network has the folder, an open file would
-    stay in it under another name."""
+    """Delete the job, then its parts; files of other names stay. The lock is open: where the network has the
+    folder, an open file would stay in it under another name."""
     for path in sorted(folder.iterdir(), key=lambda path: path.name != JOB):
-        if path.name != LOCK:
+        stem, _, ending = path.name.removeprefix(".").removesuffix(".new").partition(".")
+        if path.name == JOB or (
+            (stem.isdigit() or stem in ("whole", "job")) and f".{ending}" in (*FORMATS, ".json")
+        ):
             path.unlink()
 
 
-def _begun(folder: Path, job: Mapping[str, Any], overwrite: bool) -> tuple[Set[int], Mapping[str, Any]]:
-    """The parts of this job that are there, of several processes and after a kill while they are deleted with
-    gaps between them, and what `job.json` tells of them."""
-    parts = [path for path in folder.iterdir() if path.stem.isdigit()]
-    try:
-        known = json.loads((folder / JOB).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        known = None
-    if known is not None and {name: known.get(name) for name in job} == dict(job):
-        return {int(path.stem) for path in parts}, known
-    if known is not None and not overwrite:
+def _begun(folder: Path, job: Mapping[str, Any], overwrite: bool) -> Mapping[str, Any]:
+    """What `job.json` says of the parts of this job; empty where a job begins anew.
+
+    Raises:
+        RunError: the parts are of another job.
+    """
+    known = _read_job(folder)
+    if known and {name: known.get(name) for name in job} == dict(job):
+        return known
+    if known and not overwrite:
         different = [name for name in job if known.get(name) != job[name]]
         raise RunError(
             f"holds the parts of an interrupted command with another {', '.join(different)}",
@@ -387,4 +493,5 @@ def _begun(folder: Path, job: Mapping[str, Any], overwrite: bool) -> tuple[Set[i
             remedy="Pass --overwrite to begin anew, or give what it was given",
         )
     _clear(folder)
-    return frozenset(), {}
+    sync_folder(folder)
+    return {}
