@@ -15,7 +15,7 @@ import pytest
 import torch
 import yaml
 
-from albertine.errors import AlbertineError
+from albertine.errors import AlbertineError, RunError
 from albertine.interop.huggingface import load_model, save_model
 from albertine.settings import dump
 from albertine.tasks.families import saved
@@ -144,6 +144,29 @@ def test_the_same_command_again_changes_nothing(short: Short) -> None:
         path.touch()  # type: ignore[union-attr]
     run(short())
     assert (bytes_of(folder), times_of(folder)) == (known, times), "the time of a file says nothing"
+
+
+@pytest.mark.parametrize("name", ["best/model.safetensors", "final/vocab.txt", "predictions-dev.jsonl"])
+def test_a_damaged_file_of_a_run_that_is_done_is_named(short: Short, name: str) -> None:
+    """By a single run, by several seeds and by a suite, all of which leave a run that is done as it is."""
+    folder = run(short()).folder
+    if not (path := folder / name).is_file():
+        path = folder / "final" / "spiece.model"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x40
+    path.write_bytes(content)
+    with pytest.raises(RunError, match=rf"{path.name}.*is not what the run wrote"):
+        run(short())
+    if path.parent != folder:
+        path.unlink()
+        with pytest.raises(RunError, match=rf"{path.name}.*is missing"):
+            run(short())
+
+
+def test_a_model_that_was_removed_on_purpose_is_not_missed(short: Short) -> None:
+    folder = run(short()).folder
+    shutil.rmtree(folder / "best")
+    assert run(short()).scores == record(folder)["scores"]
 
 
 def test_changed_files_are_scored_anew(short: Short, tmp_path: Path) -> None:

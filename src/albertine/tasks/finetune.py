@@ -43,7 +43,16 @@ from albertine.tasks.encoded import Encoded
 from albertine.tasks.families import take_head
 from albertine.tasks.family import Family, OneLayer, Poll, Settling, loss
 from albertine.tasks.judge import Split, judged
-from albertine.tasks.record import Made, check_finished, finished, remember, remembered, stamp
+from albertine.tasks.record import (
+    Made,
+    check_files,
+    check_finished,
+    files_of,
+    finished,
+    remember,
+    remembered,
+    stamp,
+)
 from albertine.tasks.settings import FinetuneSettings, TuningChoice
 from albertine.tasks.sources import Data
 from albertine.tasks.start import embedding_rate, first_encoder, open_encoder, rates, start_notes
@@ -116,10 +125,12 @@ def finetune(
         `result.json`, and a report in `report/`.
 
     Raises:
-        AlbertineError: settings, files or model do not allow it; the message says what to do.
+        AlbertineError: settings, files or model do not allow it, or the files of a run that is done are not
+            what it wrote; the message says what to do.
     """
     stamped = stamp(settings)  # before the files are read: they may change while the run is under way
     if resume == "auto" and (record := remembered(settings, stamped)) is not None:
+        check_files(record, settings.folder)
         return _done_before(settings, record)
     world = start()
     with own_process(world, settings.training.threads):
@@ -282,6 +293,7 @@ def _score_anew(
             remedy="Choose another name, delete the folder, or go on with --resume auto",
         )
     notes = (*data.notes, *check_finished(record, made, folder.path))
+    check_files(record, folder.path)
     world.together()  # until all have read the record
     if world.main:
         folder.begin()
@@ -299,7 +311,7 @@ def _score_anew(
         if "dev" in found:
             record["scores"] = {"step": _best_scores(folder.path).get("step", record["step"]), **found["dev"]}
             _write_scores(folder, record["scores"])
-        write_record(folder.path, {**record, "stamp": made.stamp})
+        write_record(folder.path, {**record, "stamp": made.stamp, "files": files_of(folder.path)})
         _report(settings)
     world.together()
     return _done_before(settings, finished(folder.path) or record)

@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from albertine.errors import AlbertineError, ModelError
+from albertine.errors import AlbertineError, ModelError, RunError
 from albertine.evaluation.runs import RECORD, write_record
 from albertine.files import json_at
 from albertine.interop.huggingface_config import model_type
@@ -30,6 +30,8 @@ from albertine.training.job import Outcome
 
 TOLD = frozenset({"README.md", "scores.json"})
 """Files beside a model that tell of it and decide nothing; a card may be written at any time."""
+MODELS = ("best", "final")
+"""Folders of a run's models."""
 BY_THEMSELVES = ("RACE.tar", SCHEMAS)
 """Files that readers look for without being told."""
 
@@ -71,8 +73,40 @@ def remember(
             },
             "stamp": made.stamp,
             "fingerprint": dict(made.fingerprint),
+            "files": files_of(settings.folder),
         },
     )
+
+
+def files_of(run: Path) -> dict[str, str]:
+    """A digest of every file of a run's models and of its predictions, by its path in the run's folder."""
+    models = (path for name in MODELS for path in sorted((run / name).rglob("*")))
+    paths = (path for path in (*models, *sorted(run.glob("predictions-*.jsonl"))) if path.name not in TOLD)
+    return {path.relative_to(run).as_posix(): _digest(path) for path in paths if path.is_file()}
+
+
+def check_files(record: Mapping[str, Any], run: Path) -> None:
+    """Refuse a run that is done and whose models or predictions are no longer what it wrote; a model whose
+    whole folder was removed is missing on purpose.
+
+    Raises:
+        RunError: a file differs or is missing.
+    """
+    known = record.get("files", {})  # that of an earlier version has none
+    for name, digest in known.items():
+        path = run / name
+        there = path.is_file()
+        if (there and _digest(path) != digest) or (not there and path.parent.is_dir() and path.parent != run):
+            raise RunError(
+                "is not what the run wrote there" if there else "is missing",
+                where=path,
+                remedy="Put it back, or delete the folder of the run and run the command again",
+            )
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").hexdigest()
 
 
 @dataclass(frozen=True)
@@ -140,8 +174,7 @@ def contents(settings: FinetuneSettings) -> dict[Path, str]:
     beside = (file for model in models for file in sorted(_where(model).glob("*")) if file.name not in TOLD)
     for path in (*_files(settings.task), *beside):
         if path.is_file():
-            with path.open("rb") as file:
-                found[path] = hashlib.file_digest(file, "blake2b").hexdigest()
+            found[path] = _digest(path)
     return found
 
 
