@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from albertine.errors import DataError, SettingsError
@@ -20,6 +21,7 @@ from albertine.tasks.classify import Classify
 from albertine.tasks.data import read_data
 from albertine.tasks.datasets.classes import label_names
 from albertine.tasks.examples import Example
+from albertine.tasks.keeping import KeptRows
 from albertine.tasks.registry import Dataset
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.sources import Data
@@ -146,6 +148,84 @@ RIGHT: dict[str, tuple[str, bytes, dict[str, Any], list[tuple[str, Any]]]] = {
         lines({"text": "a", "label": ["x", 1.0]}, {"text": "b", "label": []}),
         {"kind": "multi"},
         [("a", frozenset(("x", "1"))), ("b", frozenset())],
+    ),
+    "several in cells, as JSON and Python write lists": (
+        "a.csv",
+        b'text,label\na,"[""x"", ""y, z""]"\nb,"[\'y, z\']"\nc,[]\nd,"(\'x\', 1)"\n',
+        {"kind": "multi"},
+        [
+            ("a", frozenset(("x", "y, z"))),
+            ("b", frozenset(("y, z",))),
+            ("c", frozenset()),
+            ("d", frozenset("x1")),
+        ],
+    ),
+    "several in cells, as NumPy writes lists": (
+        "a.tsv",
+        b"text\tlabel\na\t['x' 'y z']\nb\t['x']\n",
+        {"kind": "multi"},
+        [("a", frozenset(("x", "y z"))), ("b", frozenset("x"))],
+    ),
+    "several in brackets that are no list": (
+        "a.csv",
+        b'text,label\na,"[x],[y]"\nb,[x]\n',
+        {"kind": "multi"},
+        [("a", frozenset(("[x]", "[y]"))), ("b", frozenset(("[x]",)))],
+    ),
+    "numbers of several classes": (
+        "a.jsonl",
+        lines({"text": "a", "label": [0, 1]}, {"text": "b", "label": [1]}, {"text": "c", "label": [0]}),
+        {"kind": "multi"},
+        [("a", frozenset("01")), ("b", frozenset("1")), ("c", frozenset("0"))],
+    ),
+    "choices in cells": (
+        "a.csv",
+        b'text,options,label\na,"[""b"", ""c"", ""d""]",1\ne,"[\'f\', \'g\']",0\n',
+        {"kind": "choice"},
+        ASKED,
+    ),
+    "entities in cells": (
+        "a.csv",
+        b'text,label\na good man,"[[""x"", 2, 6]]"\nhe was,[]\n',
+        {"kind": "entities"},
+        FOUND,
+    ),
+    "words and tags in cells": (
+        "a.csv",
+        b"text,label\n\"['a', 'good', 'man']\",\"['O', 'B-x', 'I-x']\"\n['he'],['O']\n",
+        {"kind": "entities"},
+        SPANS,
+    ),
+    "entities as they are predicted": (
+        "a.jsonl",
+        lines({"text": "a good man", "label": [["x", 2, 6, "good"]]}, TAGGED[1]),
+        {"kind": "entities"},
+        FOUND,
+    ),
+    "entities of pandas": (
+        "a.jsonl",
+        lines({"text": "a good man", "label": [["x", 2.0, 6.0]]}, TAGGED[1]),
+        {"kind": "entities"},
+        FOUND,
+    ),
+    "relations in cells": (
+        "a.csv",
+        b'text,label\nman sold time,"[[""man"", ""sold"", ""time""]]"\n',
+        {"kind": "relations"},
+        RELATED,
+    ),
+    "squad, flat, in cells": (
+        "a.csv",
+        b'id,context,question,answers\nq,a good man,what,"{""text"": [""good""], ""answer_start"": [2]}"\n',
+        {"kind": "answers"},
+        QUESTIONS,
+    ),
+    "squad, flat, as pandas writes arrays": (
+        "a.csv",
+        b"id,context,question,answers\n"
+        b"q,a good man,what,\"{'text': array(['good'], dtype=object), 'answer_start': array([2.])}\"\n",
+        {"kind": "answers"},
+        QUESTIONS,
     ),
     "scores": ("a.csv", b"text,label\na,1.5\nb,-2\n", {"kind": "score"}, [("a", 1.5), ("b", -2.0)]),
     "choices": ("a.jsonl", lines(*CHOICES), {"kind": "choice"}, ASKED),
@@ -400,6 +480,66 @@ WRONG: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
         {"kind": "multi"},
         r"a\.jsonl:2: `label` is missing",
     ),
+    "many, in a list that is cut short": (
+        "a.csv",
+        b"text,label\na,['x' ... 'z']\n",
+        {"kind": "multi"},
+        r"a\.csv:2: `label` is `\['x' \.\.\. 'z'\]`, neither a list as JSON or Python.*Write a list as",
+    ),
+    "many, in a list without quotes": (
+        "a.csv",
+        b'text,label\na,"[x, y]"\n',
+        {"kind": "multi"},
+        r"a\.csv:2: `label` is `\[x, y\]`, neither a list",
+    ),
+    "many, as probabilities": (
+        "a.jsonl",
+        lines({"text": "a", "label": [0.2, 0.8]}),
+        {"kind": "multi"},
+        r"a\.jsonl:1: `label` is a list with the number 0\.2.*Give 1 for every class",
+    ),
+    "many, of two lengths": (
+        "a.jsonl",
+        lines({"text": "a", "label": [0, 1, 0]}, {"text": "b", "label": [0, 1]}),
+        {"kind": "multi"},
+        r"a\.jsonl:2: `label` has a 0 or 1 for each of 2 classes, and other rows a 0 or 1 for each of 3",
+    ),
+    "many, in both forms": (
+        "a.jsonl",
+        lines({"text": "a", "label": [0, 1, 0]}, {"text": "b", "label": [1]}),
+        {"kind": "multi"},
+        r"a\.jsonl:2: `label` has a list of classes, and other rows a 0 or 1 for each of 3\. Give every row",
+    ),
+    "many, and other names": (
+        "a.jsonl",
+        lines({"text": "a", "label": [0, 1, 0]}),
+        {"kind": "multi", "classes": ["x", "y"]},
+        r"a\.jsonl:1: has a 0 or 1 for each of 3 classes, and there are names of 2: x, y\. Name as many",
+    ),
+    "part of a character of an entity": (
+        "a.jsonl",
+        lines({"text": "a good man", "label": [["x", 2.5, 6]]}),
+        {"kind": "entities"},
+        r"a\.jsonl:1: `label` holds \['x', 2\.5, 6\], not \[type, first, end\].*whole numbers",
+    ),
+    "part of a character of an answer": (
+        "a.jsonl",
+        lines(SQUAD[0] | {"answers": {"text": ["good"], "answer_start": [2.5]}}),
+        {"kind": "answers"},
+        r"a\.jsonl:1: `answers` is not what SQuAD's are \(.*2\.5",
+    ),
+    "an empty word": (
+        "a.jsonl",
+        lines({"text": ["a", "", "b"], "label": ["O", "O", "O"]}),
+        {"kind": "entities"},
+        r"a\.jsonl:1: `text` has an empty word at place 1, counted from 0\. Leave it out, and its tag",
+    ),
+    "an answer as text": (
+        "a.csv",
+        b"id,context,question,answers\n1,a good man,what,good\n",
+        {"kind": "answers"},
+        r"a\.csv:2: `answers` is text, not what SQuAD's are.*It is",
+    ),
     "empty score": (
         "a.csv",
         b"text,label\na,1\nb,\n",
@@ -580,6 +720,103 @@ def test_what_cannot_be_read_is_one_message(tokenizer: Tokenizer, tmp_path: Path
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
         read(tokenizer, train=tmp_path / name.partition("/")[0], **settings)
+
+
+HOT = [[0, 1, 0], [1, 0, 1], [0, 0, 0]]
+HOTS: dict[str, tuple[str, bytes]] = {
+    "numbers": ("a.jsonl", lines(*({"text": "a", "label": row} for row in HOT))),
+    "floats": ("a.jsonl", lines(*({"text": "a", "label": [*map(float, row)]} for row in HOT))),
+    "bools": ("a.jsonl", lines(*({"text": "a", "label": [*map(bool, row)]} for row in HOT))),
+    "text": ("a.csv", b"text,label\na,0 1 0\na,1 0 1\na,0 0 0\n"),
+    "text with commas": ("a.tsv", b"text\tlabel\na\t0,1,0\na\t1,0,1\na\t0,0,0\n"),
+    "cells of NumPy": ("a.csv", b"text,label\na,[0. 1. 0.]\na,[1. 0. 1.]\na,[0. 0. 0.]\n"),
+    "cells of Python": ("a.tsv", b"text\tlabel\na\t[0, 1, 0]\na\t[1, 0, 1]\na\t[False, False, False]\n"),
+}
+
+
+@pytest.mark.parametrize("form", HOTS)
+def test_a_0_or_1_for_every_class_is_a_class_per_place(
+    tokenizer: Tokenizer, tmp_path: Path, form: str
+) -> None:
+    """As transformers takes several classes: no class is called `0` because a row lacks it."""
+    name, content = HOTS[form]
+    (tmp_path / name).write_bytes(content)
+    path, rows = tmp_path / name, [{"y"}, {"x", "z"}, set()]
+    data = read(tokenizer, train=path, dev=path, kind="multi", classes=["x", "y", "z"])
+    assert data.family.labels == ("x", "y", "z") and data.train.targets is not None
+    assert [list(t[0]) for t in data.train.targets] == HOT
+    assert data.dev is not None and data.family.gold(data.dev) == rows
+    data = read(tokenizer, train=path, kind="multi")
+    assert [e.label for e in data.train.examples] == [{"1"}, {"0", "2"}, set()]
+    assert data.notes == ("train: 3 examples, 3 classes by a 0 or 1 for each, numbered from 0 "
+                          "(task.classes names them)",)  # fmt: skip
+    known = Classify("multi", ("p", "q", "r"), ("micro_f1",), 32)
+    task = settings_of({"kind": "multi", "dev": path, "train": path, "max_length": 32})
+    judged = read_data(task, tokenizer, known=known)
+    assert judged.dev is not None and judged.family.gold(judged.dev) == [{"q"}, {"p", "r"}, set()]
+    with pytest.raises(DataError, match=r"1: has a 0 or 1 for each of 3 classes.*of 2: p, q|2: has a 0 or 1"):
+        read_data(task, tokenizer, known=replace(known, labels=("p", "q")))
+
+
+def test_arrays_of_frames_have_a_class_per_place(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    frame = pd.DataFrame({"text": ["a", "b", "c"], "label": [np.array(row, dtype=np.float32) for row in HOT]})
+    kept = KeptRows.of(frame, tmp_path, "train")
+    kept.write()
+    frame.to_parquet(tmp_path / "a.parquet")
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    pa.parquet.write_table(pa.table({"text": ["a", "b", "c"], "label": HOT}), tmp_path / "b.parquet")
+    for path in (kept.path, tmp_path / "a.parquet", tmp_path / "a.csv", tmp_path / "b.parquet"):
+        data = read(tokenizer, train=path, kind="multi")
+        assert [e.label for e in data.train.examples] == [{"1"}, {"0", "2"}, set()]
+
+
+LOOK_ALIKE = {
+    "accents in two forms": ("caf\u00e9", "cafe\u0301"),
+    "full width": ("ABC", "ＡＢＣ"),
+    "a ligature": ("office", "o\ufb03ce"),
+    "no width": ("good", "go\u200bod"),
+    "two blanks": ("a b", "a\u3000b"),
+}
+
+
+@pytest.mark.parametrize("names", LOOK_ALIKE.values(), ids=LOOK_ALIKE)
+def test_names_that_look_the_same_are_counted_in_every_family(
+    tokenizer: Tokenizer, tmp_path: Path, names: tuple[str, str]
+) -> None:
+    one, other = names
+    told = "1 {} like another but for Unicode form, width or invisible characters"
+    for kind, what, labels in (
+        ("single", "of them", [one, other]),
+        ("multi", "of them", [[one], [other]]),
+        ("entities", "types", [[[one, 0, 1]], [[other, 0, 1]]]),
+        ("relations", "predicates", [[["a", one, "man"]], [["a", other, "man"]]]),
+    ):
+        (tmp_path / "a.jsonl").write_bytes(lines(*({"text": "a man", "label": label} for label in labels)))
+        (note,) = read(tokenizer, train=tmp_path / "a.jsonl", kind=kind).notes
+        assert told.format(what) in note
+        (tmp_path / "b.jsonl").write_bytes(lines({"text": "a man", "label": labels[1]}))
+        (tmp_path / "a.jsonl").write_bytes(
+            lines({"text": "a man", "label": labels[0]}, {"text": "a man", "label": labels[0]})
+            if kind != "single"
+            else lines({"text": "a", "label": one}, {"text": "a", "label": "other"})
+        )
+        with pytest.raises(
+            DataError, match=rf"b\.jsonl:1: .*which is not known\. `{one}` is known, of other"
+        ):
+            read(tokenizer, train=tmp_path / "a.jsonl", dev=tmp_path / "b.jsonl", kind=kind)
+
+
+def test_types_and_predicates_that_differ_in_capitals_are_counted(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    for kind, what, labels in (
+        ("entities", "types", [[["Per", 0, 1]], [["PER", 0, 1]]]),
+        ("relations", "predicates", [[["a", "has", "man"]], [["a", "Has", "man"]]]),
+    ):
+        (tmp_path / "a.jsonl").write_bytes(lines(*({"text": "a man", "label": label} for label in labels)))
+        (note,) = read(tokenizer, train=tmp_path / "a.jsonl", kind=kind).notes
+        assert f"1 {what} like another but for capitals" in note
 
 
 @pytest.mark.parametrize("kind", ["answers", "reading"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
@@ -192,7 +192,10 @@ class TaskChoice(Settings):
         Raises:
             DataError: a file is missing, or not what its task wants.
         """
-        read = self.splits(judging=known is not None)
+        task, read = self.decided(self.splits(judging=known is not None), known)
+        return task._encoded(read, tokenizer, known)
+
+    def _encoded(self, read: Splits, tokenizer: Tokenizer, known: Family | None) -> Data:
         kept = {name: self.kept(name, examples) for name, examples in read.items()}
         family = self.family(kept, tokenizer, known)
         kept["train"] = self._drawn(kept.get("train", []))
@@ -205,6 +208,11 @@ class TaskChoice(Settings):
         if "dev" in lost and self.held_share is not None:
             lost["dev"] = ((len(kept["dev"]), "held out of the training rows"), *lost["dev"])
         return as_data(family, encoded, lost, self.max_length)
+
+    def decided(self, splits: Splits, known: Family | None) -> tuple[Self, Splits]:
+        """The task with settings that all rows together determine, such as whether labels are places or
+        texts, and the examples as read by them. Arguments and errors as `load`."""
+        return self, splits
 
     def family(self, splits: Splits, tokenizer: Tokenizer, known: Family | None) -> Family:
         """How the model is asked, by the examples of all splits, which are checked. Arguments as `load`."""

@@ -21,6 +21,7 @@ from albertine.model.config import Looked
 from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch
 from albertine.tasks.family import Fields, OneLayer, Tuned
 from albertine.tasks.readers.table import Row
+from albertine.tasks.readers.values import nested
 from albertine.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -77,13 +78,14 @@ def checked_options(options: Any, where: str, name: str = "options") -> tuple[st
     Raises:
         DataError: they are no list of two or more.
     """
+    options = nested(options, where)
     several = isinstance(options, list) and len(options) > 1
     if several and all(isinstance(option, str | int | float) for option in options):
         return tuple(map(str, options))
     raise DataError(
         f"`{name}` is not a list of two texts or more",
         where=where,
-        remedy="Give the options as a list, which JSON and Parquet can hold",
+        remedy='Give the options as a list, in CSV and TSV as ["one", "two"]',
     )
 
 

@@ -72,7 +72,7 @@ from albertine.training.step import FastGradientMethod
 from albertine.training.surroundings import own_process
 
 TOLD_APART = {"dataset", "folder", "train", "dev", "test", "text", "pair", "label", "options", "encoding"}
-TOLD_APART |= {"separator", "similarity", "pooling", "dev_share"}
+TOLD_APART |= {"separator", "similarity", "pooling", "dev_share", "classes", "label_is"}
 """What a fingerprint tells of a task otherwise: its data by their content, the rest by keys of its own."""
 TAUGHT = ("teacher", "soft", "temperature")
 """Settings of a teacher, which a fingerprint tells where there is one."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -132,11 +134,42 @@ def check_known(
     for example in (example for examples in splits.values() for example in examples):
         if strange := sorted({*names_of(example)} - names):
             more = f" and {len(known) - SHOWN:,} others" if len(known) > SHOWN else ""
+            remedy = f"Known: {', '.join(known[:SHOWN])}{more}"
+            seen = _as_seen(strange[0])
+            if twin := next((name for name in known if _as_seen(name) == seen), None):
+                remedy = (
+                    f"`{twin}` is known, of other characters that look the same: {twin!a}, and here "
+                    f"{strange[0]!a}"
+                )
             raise DataError(
-                f"has the {what} `{strange[0]}`, which is not known",
-                where=example.where,
-                remedy=f"Known: {', '.join(known[:SHOWN])}{more}",
+                f"has the {what} `{strange[0]}`, which is not known", where=example.where, remedy=remedy
             )
+
+
+def alike(names: Iterable[str], what: str = "of them") -> list[Lost]:
+    """How many names of classes, types or predicates a person would take for another of them: they differ in
+    capitals alone, or look the same (their Unicode form, width, or characters that are not seen)."""
+    different = {*names}
+    seen = len({_as_seen(name) for name in different})
+    folded = len({_as_seen(name).casefold() for name in different})
+    return [
+        (len(different) - seen, f"{what} like another but for Unicode form, width or invisible characters"),
+        (seen - folded, f"{what} like another but for capitals"),
+    ]
+
+
+def _as_seen(name: str) -> str:
+    """A name without what a reader does not see: compatibility forms and widths (NFKC), characters of no
+    width, and which blanks are in it."""
+    blanks = "".join(" " if c.isspace() else c for c in unicodedata.normalize("NFKC", name))
+    return " ".join(_UNSEEN.sub("", blanks).split())
+
+
+_UNSEEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
+)
+"""Control and format characters, fillers and variation selectors."""
 
 
 def as_data(

@@ -24,7 +24,7 @@ from albertine.tasks.family import Family, Fields
 from albertine.tasks.joint import AnswerOrNot, of_folder, scores
 from albertine.tasks.readers.files import File, whole_json
 from albertine.tasks.readers.table import Row, first_fields
-from albertine.tasks.readers.values import text_in
+from albertine.tasks.readers.values import kind_of_value, nested, text_in, whole_number
 from albertine.tasks.registry import Columns, Dataset, Rules, Split
 from albertine.tasks.sources import Data, Lost, check_told, files_of, rows_in
 from albertine.text.tokenizer import Tokenizer
@@ -68,6 +68,10 @@ def squad_file(path: File, encoding: str = "utf-8", prefix: str = "task.") -> It
         ) from error
 
 
+ANSWERS = 'It is {"text": ["good"], "answer_start": [2]}, or {"text": [], "answer_start": []} for no answer'
+"""The form of the answers of a flat row."""
+
+
 def flat_columns(dataset: Dataset, split: Split) -> Columns:
     """The columns of flat rows: the usual ones, but for those that are named."""
     usual = Columns()
@@ -84,7 +88,10 @@ def flat_questions(rows: Iterable[Row], columns: Columns) -> Iterator[Question]:
     """
     pair, label = columns.pair or "", columns.label or ""
     for row in rows:
-        answers = row.told(label)
+        answers = nested(row.told(label), row.where)
+        if isinstance(answers, str | int | float):
+            what = f"`{label}` is {kind_of_value(answers)}, not what SQuAD's are"
+            raise DataError(what, where=row.where, remedy=ANSWERS)
         try:
             if isinstance(answers, dict):
                 pairs = zip(answers["text"], answers["answer_start"], strict=True)
@@ -95,7 +102,7 @@ def flat_questions(rows: Iterable[Row], columns: Columns) -> Iterator[Question]:
             raise DataError(
                 f"`{label}` is not what SQuAD's are ({error!r:.80})",
                 where=row.where,
-                remedy='It is {"text": ["good"], "answer_start": [2]}',
+                remedy=ANSWERS,
             ) from error
 
 
@@ -126,10 +133,18 @@ def _question(passage: str, asked: dict[str, Any], where: str) -> Question:
         return Question(name, question, passage, (), where)  # "plausible" answers are wrong ones
     if given is None or (not given and "is_impossible" not in asked):
         return Question(name, question, passage, None, where)
-    answers = [(a["text"], _place(passage, a["text"], int(a["answer_start"]))) for a in given]
+    answers = [(a["text"], _place(passage, a["text"], _offset(a["answer_start"]))) for a in given]
     # The first one is learned from: let it be one that stands in the passage.
     answers.sort(key=lambda answer: answer[1] < 0)
     return Question(name, question, passage, tuple(answers), where)
+
+
+def _offset(given: Any) -> int:
+    """An offset of a file. Raises ValueError: it is no whole number."""
+    found = whole_number(given)
+    if found is None:
+        raise ValueError(f"answer_start is {given!r:.40}, not a whole number")
+    return found
 
 
 def _place(passage: str, text: str, said: int) -> int:

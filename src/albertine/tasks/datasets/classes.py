@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from albertine.errors import DataError, SettingsError
 from albertine.interop.heads import Kind
-from albertine.tasks.choice import Examples, Known, PooledTask
+from albertine.tasks.choice import Examples, Known, PooledTask, Splits
 from albertine.tasks.classify import Classify, of_folder
 from albertine.tasks.datasets.clue import LAYOUTS
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family
 from albertine.tasks.readers.table import Row
-from albertine.tasks.readers.values import kind_of_value, number_of
-from albertine.tasks.registry import Dataset, Split
-from albertine.tasks.sources import Lost, all_rows, check_known
+from albertine.tasks.readers.values import kind_of_value, nested, number_of
+from albertine.tasks.registry import Column, Dataset, Split
+from albertine.tasks.sources import SHOWN, Lost, alike, all_rows, check_known
 from albertine.text.tokenizer import Tokenizer
 
 BROKEN = "(a row of another number of fields)"
@@ -53,23 +54,126 @@ def kept(examples: Iterable[Example]) -> list[Example]:
     return [e for e in examples if e.label not in (BROKEN, LEFT_OUT)]
 
 
+@dataclass(frozen=True)
+class SeveralClasses:
+    """What the column of several classes holds in a row, before all rows tell how it is read.
+
+    Attributes:
+        column: its name. names: the classes, if it lists them.
+        places: for each class whether it is one of the row's, if it holds a 0 or 1 per class; else empty.
+        repeats: whether the same word stands in it more than once, as no list of classes has it.
+    """
+
+    column: str
+    names: frozenset[str]
+    places: tuple[bool, ...]
+    repeats: bool
+
+
 def _label(
     dataset: Dataset, column: str | None, row: Row, *, untold: bool
-) -> str | float | frozenset[str] | None:
+) -> str | float | SeveralClasses | None:
     if column is None or (untold and column not in row.fields):
         return None
     value = row.get(column)
+    if dataset.kind == "multi":
+        value = nested(value, row.where)
     if is_left_out(dataset, value):
         return LEFT_OUT
     if dataset.kind == "multi" and value is not None:
-        parts = value if isinstance(value, list) else class_name(row, column, value).split(dataset.separator)
-        names = (class_name(row, column, part) for part in parts)
-        return frozenset(name for name in names if name)
+        return _several(dataset, column, row, value)
     if row.told(column) is None:
         return None
     if dataset.kind == "single":
         return class_name(row, column, value)
     return number_of(row.text(column).strip(), column, row.where)
+
+
+def _several(dataset: Dataset, column: str, row: Row, value: Any) -> SeveralClasses:
+    if not isinstance(value, list):
+        text = class_name(row, column, value)
+        parts: list[Any] = text.split(dataset.separator)
+        listed = text[:1] + text[-1:] in ("[]", "{}", "()")
+        if listed and (
+            "'" in text or '"' in text or any(part.count("[") != part.count("]") for part in parts)
+        ):
+            raise DataError(
+                f"`{column}` is `{text:.60}`, neither a list as JSON or Python writes it nor classes with "
+                f"`{dataset.separator}` between them",
+                where=row.where,
+                remedy='Write a list as ["x", "y"], whole and with quotes',
+            )
+        if _BITS.fullmatch(text):
+            parts = re.split(r"[\s,;|]+", text)
+            names = [class_name(row, column, part) for part in text.split(dataset.separator)]
+        else:
+            names = parts = [class_name(row, column, part) for part in parts]
+    else:
+        numbers = [part for part in value if isinstance(part, float) and not part.is_integer()]
+        if numbers and all(isinstance(part, int | float) for part in value):
+            raise DataError(
+                f"`{column}` is a list with the number {numbers[0]}, neither 0 or 1 nor the name of a class",
+                where=row.where,
+                remedy="Give 1 for every class that the row has and 0 for the others, or the names of its "
+                "classes",
+            )
+        names = parts = [class_name(row, column, part) for part in value]
+    bits = [_BIT.get(_without_point(part.rstrip(".")).lower()) for part in parts]
+    places = tuple(bit for bit in bits if bit is not None)
+    whole = len(places) == len(bits) and len(bits) > 1
+    found = frozenset(name for name in names if name)
+    return SeveralClasses(column, found, places if whole else (), whole and len({*places}) < len(places))
+
+
+_BIT = {"0": False, "1": True, "false": False, "true": True}
+_BITS = re.compile(r"(?:[01](?:\.0*)?|true|false)(?:[\s,;|]+(?:[01](?:\.0*)?|true|false))+", re.IGNORECASE)
+"""A 0 or 1 for every class, as text: `0 1 0`, `0,1,0`, `False True`."""
+
+
+def places_in(splits: Mapping[str, Sequence[Example]], known: int | None = None) -> int:
+    """The number of classes for which every row holds a 0 or 1, as transformers takes several classes: so
+    [0, 1, 0] has the second of three. 0 if rows list their classes. All rows are read in the same way.
+
+    Args:
+        known: how many classes a model knows that is to be judged.
+
+    Raises:
+        DataError: some rows have a 0 or 1 for every class and others not, or for another number of classes.
+    """
+    rows = [(e, e.label) for part in splits.values() for e in part if isinstance(e.label, SeveralClasses)]
+    told = [(example, label) for example, label in rows if label.names or label.places]
+    repeating = [label for _, label in told if label.repeats]
+    first = next((label for _, label in told if label.repeats), told[0][1] if told else None)
+    if first is None or not first.places:
+        return 0
+    count = len(first.places)
+    odd = next((one for one in told if len(one[1].places) != count), None)
+    if odd is None and (repeating or known in (None, count)):
+        return count
+    bits = all(label.places or label.names <= _BIT.keys() for _, label in told)
+    if odd is None or not repeating or not (bits or 2 * len(repeating) >= len(told)):
+        return 0
+    example, label = odd
+    here = f"a 0 or 1 for each of {len(label.places)} classes" if label.places else "a list of classes"
+    raise DataError(
+        f"`{label.column}` has {here}, and other rows a 0 or 1 for each of {count}",
+        where=example.where,
+        remedy="Give every row a 0 or 1 for every class, or in every row a list of its classes' names",
+    )
+
+
+def _with_names(example: Example, names: Sequence[str], count: int) -> Example:
+    """The example with the names of its classes, of rows that have a 0 or 1 for each of `count` or, if that
+    is 0, list them."""
+    label = example.label
+    if not isinstance(label, SeveralClasses):
+        return example
+    if not count:
+        return replace(example, label=label.names)
+    told = names or tuple(map(str, range(count)))
+    return replace(
+        example, label=frozenset(name for name, bit in zip(told, label.places, strict=False) if bit)
+    )
 
 
 def class_name(row: Row, column: str, value: Any) -> str:
@@ -80,7 +184,14 @@ def class_name(row: Row, column: str, value: Any) -> str:
         DataError: the value is neither text nor a number nor true nor false.
     """
     if not isinstance(value, str | int | float):
-        raise DataError(f"`{column}` is {kind_of_value(value)}, not the name of a class", where=row.where)
+        remedy = (
+            "Set task.kind=multi, by which a row has any number of classes"
+            if isinstance(value, list)
+            else None
+        )
+        raise DataError(
+            f"`{column}` is {kind_of_value(value)}, not the name of a class", where=row.where, remedy=remedy
+        )
     return _as_name(value)
 
 
@@ -132,6 +243,8 @@ def label_names(dataset: Dataset, examples: Sequence[Example]) -> tuple[str, ...
 def class_names(example: Example) -> frozenset[str]:
     """The classes of an example; none of a score."""
     label = example.label
+    if isinstance(label, SeveralClasses):
+        return label.names
     if isinstance(label, frozenset):
         return label
     return frozenset({label}) if isinstance(label, str) else frozenset()
@@ -167,8 +280,7 @@ class LabelledTask(PooledTask):
 def _counted(examples: Examples) -> list[Lost]:
     """How many classes there are: by that a wrong column is known, and a class written in two ways."""
     names = {name for example in examples for name in class_names(example)}
-    same = len(names) - len({name.casefold() for name in names})
-    return [(len(names), "classes"), (same, "of them like another but for capitals")]
+    return [(len(names), "classes"), *alike(names)]
 
 
 class ScoreTask(LabelledTask):
@@ -195,6 +307,55 @@ class ClassesTask(LabelledTask):
     further = ("accuracy",)
 
     separator: str = Field(",", min_length=1, description="own files: between the classes of one row")
+    classes: tuple[Column, ...] = Field(
+        (),
+        description="own files: names of the classes in the order of their numbers, such as [x, y, z], for "
+        "rows that have a 0 or 1 for every class; default: those of the training file, sorted, or their "
+        "numbers from 0",
+    )
+
+    @field_validator("classes")
+    @classmethod
+    def _different(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if twice := [name for name, count in Counter(names).items() if count > 1 or not name.strip()]:
+            raise ValueError(f"has the name `{twice[0]}` twice or a name without a letter")
+        return names
+
+    @property
+    def data(self) -> Dataset:
+        found = super().data
+        return found.model_copy(update={"labels": self.classes}) if self.classes else found
+
+    def decided(self, splits: Splits, known: Family | None) -> tuple[Self, Splits]:
+        """Whether rows list their classes or have a 0 or 1 for each, by all rows.
+
+        Raises:
+            DataError: as `places_in`; or there are more or fewer classes than names.
+        """
+        names = _as_in_rows(known.labels if known is not None else self.data.labels)
+        count = places_in(splits, len(known.labels) if known is not None else None)
+        if count and names and len(names) != count:
+            every = (e for part in splits.values() for e in part if isinstance(e.label, SeveralClasses))
+            where = next(e.where for e in every if e.label.places)
+            raise DataError(
+                f"has a 0 or 1 for each of {count} classes, and there are names of {len(names)}: "
+                f"{', '.join(names[:SHOWN])}",
+                where=where,
+                remedy="Give rows of the same classes as the model's"
+                if known is not None
+                else "Name as many in task.classes",
+            )
+        read = {name: [_with_names(e, names, count) for e in part] for name, part in splits.items()}
+        if not count or names:
+            return self, read
+        return self.model_copy(update={"classes": tuple(map(str, range(count)))}), read
+
+    def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
+        counts = [*super().lost(read, kept, encoded, split)]
+        if split == "train" and self.classes == tuple(map(str, range(len(self.classes)))) != ():
+            told = "classes by a 0 or 1 for each, numbered from 0 (task.classes names them)"
+            counts[0] = (len(self.classes), told)
+        return counts
 
     def kept(self, split: str, examples: Examples) -> Examples:
         """An empty cell is no class of several; where a file to test by has no other, it has no answers."""

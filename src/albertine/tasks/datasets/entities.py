@@ -5,6 +5,7 @@ CLUENER has a JSON object a line with character offsets that are inclusive at bo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -13,14 +14,16 @@ from pydantic import Field
 
 from albertine.errors import DataError
 from albertine.inference.tags import Entity, bio_spans, tags_of, types_of
-from albertine.tasks.choice import Known, TaskChoice
+from albertine.tasks.choice import Examples, Known, TaskChoice
+from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family, Fields
 from albertine.tasks.readers.conll import checked_tag, sentences, spaced
 from albertine.tasks.readers.files import File
 from albertine.tasks.readers.table import Row, form_of
+from albertine.tasks.readers.values import nested, whole_number
 from albertine.tasks.registry import Columns, Dataset, Split
-from albertine.tasks.sources import check_known, files_of, rows_in
+from albertine.tasks.sources import Lost, alike, check_known, files_of, rows_in
 from albertine.tasks.tag import Tag, of_folder
 from albertine.text.tokenizer import Tokenizer
 
@@ -76,10 +79,11 @@ def _own_entities(rows: Iterable[Row], columns: Columns) -> Iterator[Example]:
     doccano and spaCy write them, the type last; or a list of words and their tags."""
     label = columns.label or ""
     for row in rows:
-        name, told, words = row.named(columns.id), row.told(label), words_of(row, columns.text)
+        name, told = row.named(columns.id), nested(row.told(label), row.where)
+        words = words_of(row, columns.text)
         if words is None:
             text = row.text(columns.text)
-            entities = None if told is None else _entities(told, label, row.where)
+            entities = None if told is None else _entities(told, label, text, row.where)
             yield _checked(Example(name, text, None, entities, row.where))
         else:
             tags = None if told is None else _tags(told, label, len(words), row.where)
@@ -87,17 +91,32 @@ def _own_entities(rows: Iterable[Row], columns: Columns) -> Iterator[Example]:
 
 
 def words_of(row: Row, column: str) -> list[str] | None:
-    """The words of a row whose text is a list of them, else None.
+    """The words of a row whose text is a list of them, in CSV and TSV as JSON or Python writes it; else None.
 
     Raises:
-        DataError: it is a list of something else.
+        DataError: it is a list of something else, or a word is empty.
     """
     words = row.fields.get(column)
+    if isinstance(words, str) and _QUOTED.match(words) and not _of_texts(words := nested(words, row.where)):
+        return None
     if not isinstance(words, list):
         return None
-    if not all(isinstance(word, str) and word for word in words):
+    if not _of_texts(words):
         raise DataError(f"`{column}` is a list, not text, and not of words", where=row.where)
+    if "" in words:
+        raise DataError(
+            f"`{column}` has an empty word at place {words.index('')}, counted from 0",
+            where=row.where,
+            remedy="Leave it out, and its tag",
+        )
     return words
+
+
+_QUOTED = re.compile(r"\s*\[\s*['\"]")
+
+
+def _of_texts(words: Any) -> bool:
+    return isinstance(words, list) and bool(words) and all(isinstance(word, str) for word in words)
 
 
 def _tags(told: Any, label: str, count: int, where: str) -> list[str]:
@@ -106,17 +125,30 @@ def _tags(told: Any, label: str, count: int, where: str) -> list[str]:
     return [checked_tag(str(tag), where) for tag in told]
 
 
-def _entities(told: Any, label: str, where: str) -> tuple[Entity, ...]:
+FORMS = (
+    'An entity is [type, first character, end], such as ["PER", 0, 4], with whole numbers, the end exclusive'
+)
+
+
+def _entities(told: Any, label: str, text: str, where: str) -> tuple[Entity, ...]:
     if not isinstance(told, list):
-        raise DataError(f"`{label}` is not a list of [type, first, end]", where=where)
-    return tuple(_entity(item, label, where) for item in told)
+        raise DataError(f"`{label}` is not a list of [type, first, end]", where=where, remedy=FORMS)
+    return tuple(_entity(item, label, text, where) for item in told)
 
 
-def _entity(item: Any, label: str, where: str) -> Entity:
+def _entity(item: Any, label: str, text: str, where: str) -> Entity:
     match item:
-        case [str(kind), int(first), int(end)] | [int(first), int(end), str(kind)]:
-            return kind, first, end
-    raise DataError(f"`{label}` holds {item!r:.60}, not [type, first, end]", where=where)
+        case [str(kind), first, end] | [first, end, str(kind)] | [str(kind), first, end, str()]:
+            begin, stop = whole_number(first), whole_number(end)
+            if begin is not None and stop is not None:
+                if len(item) == 4 and text[begin:stop] != item[3]:
+                    raise DataError(
+                        f"`{label}` holds {item!r:.60}, and the text has `{text[begin:stop]:.60}` there",
+                        where=where,
+                        remedy="Leave the words out, or correct the offsets",
+                    )
+                return kind, begin, stop
+    raise DataError(f"`{label}` holds {item!r:.60}, not [type, first, end]", where=where, remedy=FORMS)
 
 
 def _checked(found: Example) -> Example:
@@ -165,6 +197,10 @@ class EntitiesTask(TaskChoice):
         tags = tags_of(entity_types(splits["train"]), self.tags) if known is None else known.labels
         check_known("type", splits, _types, types_of(tags))
         return Tag(tags, self.max_length, self.crf, self.metrics)
+
+    def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
+        names = {name for example in kept for name in _types(example)} if split == "train" else ()
+        return [*alike(names, "types"), *super().lost(read, kept, encoded, split)]
 
 
 FAMILY = Known("tag", "tag entities", of_folder, (EntitiesTask,))

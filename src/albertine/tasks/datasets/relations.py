@@ -20,10 +20,11 @@ from albertine.tasks.examples import Example
 from albertine.tasks.family import Family
 from albertine.tasks.readers.files import NotThere, find, parsed, text_lines
 from albertine.tasks.readers.table import Row
+from albertine.tasks.readers.values import nested
 from albertine.tasks.registry import Columns, Dataset, Split
 from albertine.tasks.relate import Relate, of_folder
 from albertine.tasks.relation_rows import Related
-from albertine.tasks.sources import Lost, all_rows, check_known
+from albertine.tasks.sources import Lost, alike, all_rows, check_known
 from albertine.text.tokenizer import Tokenizer
 
 SCHEMAS = "all_50_schemas"
@@ -45,7 +46,7 @@ def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Example]:
 
 def _sentence(row: Row, columns: Columns) -> Example:
     text, label = row.text(columns.text), columns.label or ""
-    value = row.told(label)
+    value = nested(row.told(label), row.where)
     if not text.strip():
         raise DataError(f"`{columns.text}` is empty", where=row.where, remedy="Leave the line out")
     if value is not None and not isinstance(value, list):
@@ -123,7 +124,8 @@ class RelationsTask(TaskChoice):
         if split == "train" and not encoded.examples:
             raise DataError("has no triple to learn from", where=kept[0].where)
         assert isinstance(encoded, Related)
-        return encoded.told
+        names = {name for example in kept for name in predicates_of(example)} if split == "train" else ()
+        return [*alike(names, "predicates"), *encoded.told]
 
 
 FAMILY = Known("relate", "find relations", of_folder, (RelationsTask,))

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import io
+import json
 import math
 import re
+import tokenize
+import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -71,6 +76,86 @@ def _plain(value: Any, where: str) -> Any:
     if type(value).__name__ in _MISSING:
         return None
     return _plain(value.tolist(), where) if hasattr(value, "tolist") else value
+
+
+def nested(value: Any, where: str) -> Any:
+    """The list or object that a cell of CSV or TSV holds as text; any other value as it is.
+
+    Cells have lists as JSON writes them (so does `predict --output`), as Python prints them (so does
+    `DataFrame.to_csv`), or as NumPy does, without commas.
+
+    Raises:
+        DataError: text in it with half of a character.
+    """
+    if not isinstance(value, str) or (found := _BRACKETS.fullmatch(value)) is None:
+        return value
+    text = found[1]
+    try:
+        return plain(json.loads(text), where)
+    except DataError:
+        raise
+    except (ValueError, RecursionError):
+        pass
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # such as of "\d", which Python does not print
+            printed = ast.literal_eval(" ".join(_literal(text)))
+    except (ValueError, SyntaxError, TypeError, tokenize.TokenError, RecursionError, MemoryError, Warning):
+        return value
+    return plain(_lists(printed), where) if isinstance(printed, list | tuple | dict | set) else value
+
+
+_BRACKETS = re.compile(r"\s*(\[.*\]|\{.*\}|\(.*\))\s*", re.DOTALL)
+
+
+def _literal(text: str) -> Iterator[str]:
+    """The tokens of what Python or NumPy printed, as a literal of Python: with commas between elements, and
+    without the names of NumPy's types and arrays.
+
+    Raises:
+        ValueError: it is cut short by an ellipsis. SyntaxError, tokenize.TokenError: it is no literal.
+    """
+    read = tokenize.generate_tokens(io.StringIO(text).readline)
+    tokens = [token for token in read if token.string.strip()]
+    words = [token.string for token in tokens]
+    before, end, skipped, attribute = "", (1, 0), 0, False
+    for at, token in enumerate(tokens):
+        word, apart = token.string, token.start != end
+        end = token.end
+        if skipped or words[at : at + 3] == [",", "dtype", "="]:  # and the name of the type
+            skipped = skipped - 1 if skipped else 3
+            continue
+        if word in ("np", "array", ".") or attribute:
+            attribute = word == "."
+            continue
+        negative = word == "-" and at + 1 < len(tokens) and tokens[at + 1].start == token.end
+        if _ENDS.search(before) and (negative or _BEGINS.match(word)):
+            if not apart:
+                raise ValueError("two values without a blank between them")
+            yield ","
+        if word == "...":
+            raise ValueError("it is cut short")
+        before = "None" if word == "nan" else word
+        yield before
+
+
+_ENDS, _BEGINS = re.compile(r"[\w\])}'\".]$"), re.compile(r"[\w\[({'\".]")
+
+
+def _lists(value: Any) -> Any:
+    """Tuples and sets as lists, as JSON has them."""
+    if isinstance(value, dict):
+        return {str(name): _lists(item) for name, item in value.items()}
+    if isinstance(value, set):
+        return sorted(map(_lists, value), key=str)
+    return [_lists(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def whole_number(value: Any) -> int | None:
+    """A number without a fraction, such as an offset, as pandas may have it: 4.0; None: it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if value == value and abs(value) < 2**53 and int(value) == value else None
 
 
 def text_in(value: Any) -> str:
