@@ -446,6 +446,50 @@ def test_doctor_names_what_is_damaged(albertine: Command, home: Path, tmp_path: 
     assert albertine("doctor", tmp_path).code == 2
 
 
+def test_every_verb_refuses_a_corpus_with_a_flipped_bit(
+    albertine: Command, home: Path, tmp_path: Path
+) -> None:
+    """In the middle, at which opening does not look."""
+    corpus, final = shutil.copytree(home / "corpus", tmp_path / "corpus"), home / "runs" / "done" / "final"
+    here = json.dumps(str(corpus))
+    numbers = iter(range(100))
+
+    def pretrain(*more: str) -> tuple[object, ...]:
+        return ("pretrain", *settings(home, f"flipped-{next(numbers)}", f"corpus={here}", *more))
+
+    commands = {
+        "pretrain": pretrain,
+        "with loader processes": lambda: pretrain("training.workers=2"),
+        "distill": lambda: (
+            "distill",
+            final,
+            corpus,
+            "-o",
+            tmp_path / f"{next(numbers)}",
+            "training.steps=1",
+        ),
+        "prune": lambda: ("prune", final, corpus, "--keep", 300, "-o", tmp_path / f"{next(numbers)}"),
+        "bench": lambda: ("bench", "data", corpus, "--seconds", 1, "--threads", 1),
+        "score": lambda: ("score", final, corpus, "--sequences", 999),
+    }
+    # what reads it
+    readers = {
+        "train/shard-00000.tokens.npy": list(commands),
+        "train/shard-00000.sentences.npy": ["pretrain", "with loader processes", "distill", "prune", "bench"],
+        "train/shard-00000.words.npy": ["pretrain", "with loader processes", "bench"],
+        "heldout/shard-00000.tokens.npy": ["pretrain", "prune", "score"],
+        "heldout/shard-00000.words.npy": ["pretrain", "score"],
+    }
+    for name, verbs in readers.items():
+        path = corpus / name
+        whole = path.read_bytes()
+        path.write_bytes(bytes(b ^ 64 * (i == len(whole) // 2) for i, b in enumerate(whole)))
+        for verb in verbs:
+            outcome = albertine(*commands[verb]())
+            assert outcome.code == 2 and f"{name}: is damaged" in outcome.err, (name, verb, outcome)
+        path.write_bytes(whole)
+
+
 def test_doctor_describes_the_machine(albertine: Command) -> None:
     facts = json.loads(albertine("doctor", "--json").out)
     assert facts["python"].startswith("3.") and "free" in facts["disk here"]

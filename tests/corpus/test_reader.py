@@ -11,10 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albertine.corpus.manifest import NAME, load_manifest
+from albertine.corpus.loader import Loader
+from albertine.corpus.manifest import BLOCK, NAME, PARTS, load_manifest, manifest_digest
 from albertine.corpus.reader import Corpus
 from albertine.corpus.shards import ShardArrays
 from albertine.errors import CorpusError
+from albertine.objectives.baseline import count_tokens
+from albertine.objectives.spans import SpanReader
 from tests.corpus import handmade
 from tests.corpus.handmade import arrays, write_corpus
 
@@ -148,6 +151,132 @@ def test_every_flipped_bit_is_found_by_the_full_check(tmp_path: Path) -> None:
         with pytest.raises(CorpusError, match=path.name):
             corpus.verify(full=True)
         path.write_bytes(whole)
+
+
+READING: dict[str, Callable[[Corpus], object]] = {
+    "sentences": lambda corpus: [corpus.span(i, i + 500) for i in places(corpus)],
+    "spans": lambda corpus: SpanReader(corpus).gather(np.array([0]), np.array([corpus.num_tokens])),
+    "counts": lambda corpus: (count_tokens(corpus, 70_000), corpus.sentence_lengths, corpus.document_offsets),
+    "in two processes": lambda corpus: list(Loader(lambda i: corpus.span(i, i + 500)[0], places(corpus), 2)),
+}
+
+
+def places(corpus: Corpus) -> range:
+    return range(0, corpus.num_sentences - 500, 400)
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus of one shard with three blocks of tokens, the last of them a part of one."""
+    folder = tmp_path_factory.mktemp("long") / "corpus"
+    write_corpus(folder, [24_000], vocab_size=70_000)
+    size = (folder / "train/shard-00000.tokens.npy").stat().st_size
+    assert 2 * BLOCK < size < 3 * BLOCK
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["blocks", "before there were blocks"])
+@pytest.mark.parametrize(
+    ("part", "reads"),
+    [
+        ("tokens", ("sentences", "spans", "counts", "in two processes")),
+        ("words", ("sentences", "spans")),
+        ("sentences", ("sentences", "counts")),
+        ("documents", ("counts",)),
+    ],
+)
+def test_a_flipped_bit_in_the_middle_is_found_before_it_is_used(
+    long: Path, kind: str, part: str, reads: tuple[str, ...]
+) -> None:
+    """Opening looks at the ends of a file alone."""
+    path, manifest = long / f"train/shard-00000.{part}.npy", long / NAME
+    whole, text = path.read_bytes(), manifest.read_text()
+    if kind != "blocks":
+        manifest.write_text(without_blocks(text))
+    try:
+        for read in reads:
+            READING[read](Corpus(long))
+            for at in np.linspace(4096, len(whole) - 4097, 2 if "two" in read else 7).astype(int).tolist():
+                flip(path, at)
+                corpus = Corpus(long)
+                with pytest.raises(
+                    CorpusError, match=rf"{path.name}: is damaged in block .*SHA-256"
+                ) as caught:
+                    READING[read](corpus)
+                assert caught.value.remedy and "prepare" in caught.value.remedy
+                path.write_bytes(whole)
+    finally:
+        path.write_bytes(whole)
+        manifest.write_text(text)
+
+
+def without_blocks(manifest: str) -> str:
+    """A manifest as it was before files had digests of their blocks."""
+    tree = json.loads(manifest)
+    tree["version"] = 1
+    for split in tree["splits"].values():
+        for shard in split:
+            for file in shard["files"].values():
+                file.pop("blocks", None)
+    return json.dumps(tree, indent=1, ensure_ascii=False) + "\n"
+
+
+def test_a_block_is_checked_before_its_first_use_and_no_other_one(long: Path) -> None:
+    path = long / "train/shard-00000.tokens.npy"
+    whole = path.read_bytes()
+    try:
+        flip(path, BLOCK + 4000)
+        corpus = Corpus(long)
+        last = corpus.num_sentences - 1
+        assert len(corpus.sentence_tokens(0)) and len(corpus.sentence_tokens(last))
+        with pytest.raises(CorpusError, match=r"block 2 of 3 \(bytes 2,097,152 to 4,194,304"):
+            corpus.span(0, last)
+    finally:
+        path.write_bytes(whole)
+
+
+def test_a_manifest_has_digests_of_blocks_where_files_have_several(long: Path, folder: Path) -> None:
+    tree = json.loads((long / NAME).read_text())
+    files = tree["splits"]["train"][0]["files"]
+    assert tree["version"] == 2 and len(files["tokens"]["blocks"]) == 3 * 64
+    assert [part for part in PARTS if files[part]["bytes"] <= BLOCK and "blocks" in files[part]] == []
+    assert '"version": 1' in (folder / NAME).read_text() and "blocks" not in (folder / NAME).read_text()
+    files["tokens"]["blocks"] += "0"
+    (folder / NAME).write_text(json.dumps(tree))
+    with pytest.raises(CorpusError, match=r"manifest.json: is damaged"):
+        Corpus(folder)
+
+
+def test_runs_know_a_corpus_by_its_text_and_not_by_digests_of_blocks(long: Path) -> None:
+    manifest = long / NAME
+    text, known = manifest.read_text(), manifest_digest(long)
+    try:
+        manifest.write_text(without_blocks(text))
+        assert manifest_digest(long) == known
+        change(manifest, documents_read=1)
+        assert manifest_digest(long) != known
+    finally:
+        manifest.write_text(text)
+
+
+def test_ids_beyond_the_vocabulary_of_a_model_are_refused(folder: Path) -> None:
+    largest = max(shard.max_id for shard in load_manifest(folder).splits["train"])
+    assert count_tokens(Corpus(folder), largest + 1)[largest] > 0
+    with pytest.raises(CorpusError, match=rf"holds token {largest}, beyond a vocabulary of {largest}"):
+        count_tokens(Corpus(folder), largest)
+
+
+def test_ids_beyond_the_vocabulary_are_refused_whatever_the_manifest_has(folder: Path) -> None:
+    """As where somebody wrote both: its digests are right."""
+    tree = json.loads((folder / NAME).read_text())
+    tree["tokenizer"]["vocab_size"] = 900
+    for shard in tree["splits"]["train"]:
+        shard["max_id"] = 899
+    (folder / NAME).write_text(json.dumps(tree))
+    with pytest.raises(
+        CorpusError, match=r"shard-0000\d.tokens.npy: holds token 9\d\d, which the vocabulary"
+    ):
+        READING["spans"](Corpus(folder))
 
 
 def test_ids_beyond_the_vocabulary_are_refused(folder: Path) -> None:

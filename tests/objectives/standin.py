@@ -14,6 +14,10 @@ SPECIALS = Specials(cls_id=2, sep_id=3, mask_id=4, vocab_size=1000)
 class MemoryShard:
     def __init__(self, tokens: np.ndarray, words: np.ndarray) -> None:
         self.tokens, self._words = tokens, words
+        self.num_tokens = len(tokens)
+
+    def ids(self, start: int, end: int) -> np.ndarray:
+        return self.tokens[start:end]
 
     def words(self, start: int, end: int) -> np.ndarray:
         return self._words[start:end]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -16,18 +17,48 @@ from albertine.errors import CorpusError
 
 NAME = "manifest.json"
 FORMAT = "albertine-corpus"
-VERSION = 1
+VERSION = 2
+"""2 where a file has digests of its blocks; a manifest without any is of version 1."""
+BLOCK = 2 << 20
+"""Bytes of a shard's file that share a digest."""
 SPLITS = ("train", "heldout")
 PARTS = ("tokens", "sentences", "documents", "words")
 
 
 @dataclass(frozen=True)
 class FileRecord:
-    """One file: its size, its SHA-256, and that of its first and last 4096 bytes for the quick check."""
+    """One file: its size, its SHA-256, and that of its first and last 4096 bytes for the quick check.
+
+    Attributes:
+        blocks: of a shard's file of more than `BLOCK` bytes, the SHA-256 (64 hexadecimal digits) of each
+            block of that size, end to end. Empty for smaller files, and in corpora prepared before there
+            were any: such a file is one block, and `sha256` is its digest.
+    """
 
     bytes: int
     sha256: str
     edges: str
+    blocks: str = ""
+
+    def __post_init__(self) -> None:
+        if self.blocks and len(self.blocks) != 64 * -(-self.bytes // BLOCK):
+            raise ValueError(f"{len(self.blocks) / 64:g} digests of blocks for {self.bytes} bytes")
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of each block but the last."""
+        return BLOCK if self.blocks else max(1, self.bytes)
+
+    def block_digest(self, index: int) -> str:
+        """SHA-256 of a block."""
+        return self.blocks[64 * index : 64 * index + 64] if self.blocks else self.sha256
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it."""
+        tree = asdict(self)
+        if not self.blocks:
+            del tree["blocks"]
+        return tree
 
 
 @dataclass(frozen=True)
@@ -55,6 +86,10 @@ class ShardRecord:
         values = {f.name: tree[f.name] for f in fields(cls)}
         values["files"] = {name: FileRecord(**entry) for name, entry in tree["files"].items()}
         return cls(**values)
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {**asdict(self), "files": {name: file.plain() for name, file in self.files.items()}}
 
 
 @dataclass(frozen=True)
@@ -127,16 +162,37 @@ class Manifest:
         """The JSON text of `manifest.json`."""
         tree = asdict(self)
         del tree["megabytes_per_second"]
-        return json.dumps({"format": FORMAT, "version": VERSION, **tree}, indent=1, ensure_ascii=False) + "\n"
+        tree["splits"] = {name: [shard.plain() for shard in self.splits[name]] for name in self.splits}
+        tree["tokenizer_files"] = {name: file.plain() for name, file in self.tokenizer_files.items()}
+        version = VERSION if any(record.blocks for _, record in self.files()) else 1
+        return _json({"format": FORMAT, "version": version, **tree})
 
 
 def shard_stem(index: int) -> str:
     return f"shard-{index:05d}"
 
 
+def _json(tree: dict[str, Any]) -> str:
+    return json.dumps(tree, indent=1, ensure_ascii=False) + "\n"
+
+
 def manifest_digest(folder: Path) -> str:
-    """SHA-256 of the manifest of a corpus, by which runs know what they read."""
-    return hashlib.sha256((folder / NAME).read_bytes()).hexdigest()
+    """SHA-256 of the manifest of a corpus, by which runs know what they read.
+
+    Digests of blocks follow from those of the files, so the manifest counts as it would be without them: a
+    corpus that was prepared before there were any, and is repaired, stays the corpus of its runs.
+    """
+    text = (folder / NAME).read_bytes()
+    with suppress(ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        tree = json.loads(text)
+        if tree["version"] > 1:
+            tree["version"] = 1
+            for split in SPLITS:
+                for shard in tree["splits"][split]:
+                    for file in shard["files"].values():
+                        file.pop("blocks", None)
+            text = _json(tree).encode()
+    return hashlib.sha256(text).hexdigest()
 
 
 def load_manifest(folder: Path) -> Manifest:
@@ -155,16 +211,17 @@ def load_manifest(folder: Path) -> Manifest:
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
         remedy = "Name a folder made by `prepare`"
         raise CorpusError("is not the manifest of a corpus", where=path, remedy=remedy)
-    if tree.get("version") != VERSION:
+    if tree.get("version") not in range(1, VERSION + 1):
         remedy = "Prepare the text again with this version"
-        raise CorpusError(f"is of version {tree.get('version')}, not {VERSION}", where=path, remedy=remedy)
+        what = f"is of version {tree.get('version')}, not 1 to {VERSION}"
+        raise CorpusError(what, where=path, remedy=remedy)
     try:
         tree = {"passed_over": {}, **tree}  # older manifests do not tell
         values = {f.name: tree[f.name] for f in fields(Manifest) if f.name != "megabytes_per_second"}
         values["splits"] = {name: [ShardRecord.parse(s) for s in tree["splits"][name]] for name in SPLITS}
         values["tokenizer_files"] = {n: FileRecord(**e) for n, e in tree["tokenizer_files"].items()}
         return Manifest(**values)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise _unreadable(path, f"{type(error).__name__} {error}") from error
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from albertine.corpus.manifest import PARTS, SPLITS, load_manifest
-from albertine.corpus.shards import REPAIR, Shard, check_file, part_path, token_dtype
+from albertine.corpus.shards import REPAIR, Shard, check_file, foreign_ids, part_path
 from albertine.errors import CorpusError
 
 if TYPE_CHECKING:
@@ -24,15 +24,17 @@ class Corpus:
     """One split of a corpus folder.
 
     Opening compares the size, the first and the last bytes of every file with the manifest, so that a
-    missing, truncated or swapped shard is found at once; `verify(full=True)` reads everything. Shards are
-    mapped when first asked for, in each process by itself.
+    missing, truncated or swapped shard is found at once. Shards are mapped when first used, in each process
+    by itself, and each block of their files is compared with its SHA-256 before its first use there.
+    `verify(full=True)` checks everything.
 
     Args:
         folder: made by `prepare`.
         split: `train` or `heldout`.
 
     Raises:
-        CorpusError: the folder is no corpus, is unfinished, or a file does not agree with the manifest.
+        CorpusError: the folder is no corpus, is unfinished, or a file does not agree with the manifest; of
+            the middle of a file, when it is read.
     """
 
     def __init__(self, folder: Path | str, split: str = "train") -> None:
@@ -73,9 +75,8 @@ class Corpus:
         """Shard `index`, mapped."""
         found = self._shards.get(index)
         if found is None:
-            record = self._records[index]
-            dtype = token_dtype(self.manifest.vocab_size)
-            found = self._shards[index] = Shard(self.folder / self.split, index, record, dtype)
+            folder, record = self.folder / self.split, self._records[index]
+            found = self._shards[index] = Shard(folder, index, record, self.manifest.vocab_size)
         return found
 
     @property
@@ -108,7 +109,7 @@ class Corpus:
             shard, base = self.shard(index), int(self._first_sentence[index])
             stop = min(end, int(self._first_sentence[index + 1]))
             first, last = int(shard.sentences[start - base]), int(shard.sentences[stop - base])
-            tokens.append(shard.tokens[first:last])
+            tokens.append(shard.ids(first, last))
             words.append(shard.words(first, last))
             start, index = stop, index + 1
         if len(tokens) == 1:
@@ -119,7 +120,7 @@ class Corpus:
         """The tokenizer in the folder.
 
         Raises:
-            CorpusError: it is not the one the text was prepared with.
+            CorpusError: it is not the one the text was prepared with, or a file of it is damaged.
         """
         from albertine.text.load import load_tokenizer
 
@@ -130,6 +131,8 @@ class Corpus:
                 where=self.folder / "tokenizer",
                 remedy=REPAIR,
             )
+        for name, record in self.manifest.tokenizer_files.items():
+            check_file(self.folder / "tokenizer" / name, record, full=True)
         return tokenizer
 
     def verify(self, full: bool = False) -> None:
@@ -143,24 +146,9 @@ class Corpus:
         for split in SPLITS if full else (self.split,):
             for index, shard in enumerate(self.manifest.splits[split]):
                 if shard.max_id >= self.manifest.vocab_size:
-                    raise _foreign_ids(part_path(self.folder / split, index, "tokens"), shard.max_id)
+                    raise foreign_ids(part_path(self.folder / split, index, "tokens"), shard.max_id)
                 if full:
-                    self._verify_content(split, index)
-
-    def _verify_content(self, split: str, index: int) -> None:
-        folder, record = self.folder / split, self.manifest.splits[split][index]
-        shard = Shard(folder, index, record, token_dtype(self.manifest.vocab_size))
-        if int(shard.tokens.max(initial=0)) >= self.manifest.vocab_size:
-            raise _foreign_ids(part_path(folder, index, "tokens"), int(shard.tokens.max(initial=0)))
-        for part, total in (("sentences", record.tokens), ("documents", record.sentences)):
-            offsets = getattr(shard, part)
-            if offsets[0] != 0 or offsets[-1] != total or bool((np.diff(offsets) < 1).any()):
-                what = "holds offsets that do not increase from 0 to the end"
-                raise CorpusError(what, where=part_path(folder, index, part), remedy=REPAIR)
-
-
-def _foreign_ids(path: Path, largest: int) -> CorpusError:
-    return CorpusError(f"holds token {largest}, which the vocabulary lacks", where=path, remedy=REPAIR)
+                    Shard(self.folder / split, index, shard, self.manifest.vocab_size).check()
 
 
 def _offsets(lengths: list[int]) -> Ints:

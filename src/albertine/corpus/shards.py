@@ -1,4 +1,4 @@
-"""One shard on disk: four plain `.npy` arrays, written whole or not at all, and checked when read.
+"""One shard on disk: four plain `.npy` arrays, written whole or not at all, and checked before they are used.
 
 tokens     uint16, or uint32 for vocabularies above 65,535; flat
 sentences  int64 (sentences+1,), offsets into tokens
@@ -11,20 +11,20 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+import mmap
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from albertine.corpus.manifest import PARTS, FileRecord, ShardRecord, shard_stem
+from albertine.corpus.manifest import BLOCK, PARTS, FileRecord, ShardRecord, shard_stem
 from albertine.errors import CorpusError
 from albertine.files import replace_durably
 
 EDGE = 4096
-_BLOCK = 1 << 20
 REPAIR = "Run the `prepare` command that made this corpus again, or copy the file again"
 
 
@@ -66,7 +66,13 @@ def _write_array(path: Path, array: NDArray[Any]) -> FileRecord:
     size = len(header) + len(body)
     head = header + bytes(body[: max(0, EDGE - len(header))])
     tail = bytes(body[-EDGE:]) if len(body) >= EDGE else (header + bytes(body))[-EDGE:]
-    return FileRecord(size, whole.hexdigest(), hashlib.sha256(head + tail).hexdigest())
+    edges, blocks = hashlib.sha256(head + tail).hexdigest(), ""
+    if size > BLOCK:
+        first = BLOCK - len(header)
+        blocks = hashlib.sha256(header + bytes(body[:first])).hexdigest()
+        for at in range(first, len(body), BLOCK):
+            blocks += hashlib.sha256(body[at : at + BLOCK]).hexdigest()
+    return FileRecord(size, whole.hexdigest(), edges, blocks)
 
 
 def write_shard(
@@ -101,7 +107,7 @@ def write_shard(
         text=text,
         files={part: _write_array(part_path(folder, index, part), parts[part]) for part in PARTS},
     )
-    content = json.dumps({"stamp": stamp, **asdict(record)}, indent=1) + "\n"
+    content = json.dumps({"stamp": stamp, **record.plain()}, indent=1) + "\n"
     replace_durably(record_path(folder, index), content.encode())
     return record
 
@@ -114,6 +120,8 @@ def finished_shard(folder: Path, index: int, *, text: str, stamp: str) -> ShardR
         if tree["stamp"] != stamp or record.text != text:
             return None
         for part, file in record.files.items():
+            if file.bytes > BLOCK and not file.blocks:
+                return None  # written before there were digests of blocks
             check_file(part_path(folder, index, part), file, full=True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, CorpusError):
         return None
@@ -124,7 +132,7 @@ def file_record(path: Path) -> FileRecord:
     """Size and digests of a file as it is."""
     whole = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(_BLOCK):
+        while block := file.read(BLOCK):
             whole.update(block)
     return FileRecord(path.stat().st_size, whole.hexdigest(), _edges(path))
 
@@ -157,34 +165,160 @@ def check_file(path: Path, record: FileRecord, *, full: bool = False) -> None:
         raise CorpusError("is damaged or another shard's file (SHA-256 differs)", where=path, remedy=REPAIR)
 
 
-class Shard:
-    """One shard, memory-mapped and read-only; nothing is copied until it is used."""
+class CheckedArray:
+    """A `.npy` file, memory-mapped and read-only; nothing is copied. Each block of it is compared with its
+    SHA-256 before its first use in this process.
 
-    def __init__(self, folder: Path, index: int, record: ShardRecord, dtype: type[Any]) -> None:
+    Args:
+        limit: numbers in it must be smaller.
+
+    Raises:
+        CorpusError: here and in every method; names the file and what is wrong with it.
+    """
+
+    def __init__(
+        self, path: Path, record: FileRecord, dtype: type[Any], length: int, *, limit: int | None = None
+    ) -> None:
+        self.path, self._record, self._limit = path, record, limit
+        self._file, self._start = _map(path, dtype, length)
+        self._array = np.frombuffer(self._file, dtype, length, self._start)
+        self._item = self._array.itemsize
+        self._size = record.block_bytes
+        self._unchecked = -(-len(self._file) // self._size)
+        self._checked = bytearray(self._unchecked)
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def read(self, start: int, end: int) -> NDArray[Any]:
+        """Elements start:end, a view."""
+        if self._unchecked:
+            first = (self._start + start * self._item) // self._size
+            last = (self._start + end * self._item - 1) // self._size
+            for block in range(first, last + 1):
+                if not self._checked[block]:
+                    self._check(block)
+        return self._array[start:end]
+
+    def whole(self) -> NDArray[Any]:
+        """All of it, a view."""
+        for block in range(len(self._checked)) if self._unchecked else ():
+            if not self._checked[block]:
+                self._check(block)
+        return self._array
+
+    def _check(self, block: int) -> None:
+        begin = block * self._size
+        end = min(begin + self._size, len(self._file))
+        with memoryview(self._file) as content:
+            found = hashlib.sha256(content[begin:end]).hexdigest()
+        if found != self._record.block_digest(block):
+            what = (
+                f"is damaged in block {block + 1} of {len(self._checked)} "
+                f"(bytes {begin:,} to {end:,}: SHA-256 differs from the manifest's)"
+            )
+            raise CorpusError(what, where=self.path, remedy=REPAIR)
+        if self._limit is not None:
+            inside = self._array[
+                max(0, begin - self._start) // self._item : -(-(end - self._start) // self._item)
+            ]
+            if (largest := int(inside.max(initial=0))) >= self._limit:
+                raise foreign_ids(self.path, largest)
+        self._checked[block] = 1
+        self._unchecked -= 1
+
+
+def foreign_ids(path: Path, largest: int) -> CorpusError:
+    """The error for a token id beyond the vocabulary."""
+    return CorpusError(f"holds token {largest}, which the vocabulary lacks", where=path, remedy=REPAIR)
+
+
+class Shard:
+    """One shard, memory-mapped and read-only; nothing is copied. Every block of its files is checked before
+    its first use.
+
+    Raises:
+        CorpusError: here and wherever it is read: a file is damaged.
+    """
+
+    def __init__(self, folder: Path, index: int, record: ShardRecord, vocab_size: int) -> None:
         self.record = record
-        self.tokens = _map(part_path(folder, index, "tokens"), dtype, record.tokens)
-        self.sentences = _map(part_path(folder, index, "sentences"), np.int64, record.sentences + 1)
-        self.documents = _map(part_path(folder, index, "documents"), np.int64, record.documents + 1)
-        self._bits = _map(part_path(folder, index, "words"), np.uint8, (record.tokens + 7) // 8)
+
+        def part(name: str, dtype: type[Any], length: int, limit: int | None = None) -> CheckedArray:
+            return CheckedArray(
+                part_path(folder, index, name), record.files[name], dtype, length, limit=limit
+            )
+
+        self._tokens = part("tokens", token_dtype(vocab_size), record.tokens, vocab_size)
+        self._bits = part("words", np.uint8, (record.tokens + 7) // 8)
+        self._offsets = {
+            "sentences": (part("sentences", np.int64, record.sentences + 1), record.tokens),
+            "documents": (part("documents", np.int64, record.documents + 1), record.sentences),
+        }
+        self._increasing: dict[str, NDArray[np.int64]] = {}
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self._tokens)
+
+    @property
+    def tokens(self) -> NDArray[np.unsignedinteger[Any]]:
+        """All token ids, (tokens,)."""
+        return self._tokens.whole()
+
+    @property
+    def sentences(self) -> NDArray[np.int64]:
+        """Offsets of the sentences into the tokens, (sentences+1,)."""
+        return self._increasing_offsets("sentences")
+
+    @property
+    def documents(self) -> NDArray[np.int64]:
+        """Offsets of the documents into the sentences, (documents+1,)."""
+        return self._increasing_offsets("documents")
+
+    def ids(self, start: int, end: int) -> NDArray[np.unsignedinteger[Any]]:
+        """Token ids start:end, a view."""
+        return self._tokens.read(start, end)
 
     def words(self, start: int, end: int) -> NDArray[np.bool_]:
         """Whether each token of start:end begins a word, bool (end-start,)."""
         first = start >> 3
-        bits = np.unpackbits(self._bits[first : (end + 7) >> 3])
+        bits = np.unpackbits(self._bits.read(first, (end + 7) >> 3))
         return bits[start - 8 * first : end - 8 * first].view(np.bool_)
 
+    def check(self) -> None:
+        """Check all of it that was not checked before."""
+        _ = self.tokens, self.sentences, self.documents, self._bits.whole()
 
-def _map(path: Path, dtype: type[Any], length: int) -> NDArray[Any]:
+    def _increasing_offsets(self, part: str) -> NDArray[np.int64]:
+        found = self._increasing.get(part)
+        if found is None:
+            array, total = self._offsets[part]
+            found = array.whole()
+            if found[0] != 0 or found[-1] != total or bool((np.diff(found) < 1).any()):
+                what = "holds offsets that do not increase from 0 to the end"
+                raise CorpusError(what, where=array.path, remedy=REPAIR)
+            self._increasing[part] = found
+        return found
+
+
+def _map(path: Path, dtype: type[Any], length: int) -> tuple[mmap.mmap, int]:
+    """A `.npy` file, mapped, and the offset of its numbers.
+
+    Raises:
+        CorpusError: it cannot be mapped, or holds something else.
+    """
     try:
-        # nothing can be mapped of an array without elements
-        mode: Literal["r"] | None = "r" if length else None
-        mapped: NDArray[Any] = np.load(path, mmap_mode=mode, allow_pickle=False)
+        with path.open("rb") as file:
+            np.lib.format.read_magic(file)
+            shape, _, found = np.lib.format.read_array_header_1_0(file)
+            start = file.tell()
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
         full = getattr(error, "errno", None) == errno.EMFILE
         remedy = "Allow more open files: ulimit -n 65536" if full else REPAIR
         raise CorpusError(f"cannot be mapped ({error})", where=path, remedy=remedy) from error
-    if mapped.dtype != dtype or mapped.shape != (length,):
-        found = f"{mapped.dtype} {mapped.shape}"
-        raise CorpusError(f"holds {found}, not {np.dtype(dtype)} ({length},)", where=path, remedy=REPAIR)
-    # a plain view: slicing a memmap object costs several times as much as slicing an array
-    return mapped.view(np.ndarray)
+    if found != dtype or shape != (length,) or len(mapped) != start + length * found.itemsize:
+        what = f"holds {found} {shape}, not {np.dtype(dtype)} ({length},)"
+        raise CorpusError(what, where=path, remedy=REPAIR)
+    return mapped, start

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +68,7 @@ def coverage_of(
     tokens = tokens_kept = seen = changed = new_tokens = unknown = new_unknown = 0
     total = sum(Corpus(folder, split).num_sentences for split in SPLITS)
     for shard in _shards(folder):
-        here, ends = np.asarray(shard.tokens), np.asarray(shard.sentences)
+        here, ends = shard.tokens, shard.sentences
         odd = ~stays[here]
         unknown_here = int((here == before.unk_id).sum())
         cut_anew = np.flatnonzero(np.add.reduceat(odd, ends[:-1])) if len(here) else np.zeros(0, np.int64)
@@ -81,7 +81,7 @@ def coverage_of(
     return Coverage(tokens, tokens_kept, seen, changed, new_tokens, unknown, new_unknown)
 
 
-def _cut_anew(before: Tokenizer, after: Tokenizer, sentences: list[Ints]) -> tuple[int, int, int]:
+def _cut_anew(before: Tokenizer, after: Tokenizer, sentences: list[NDArray[Any]]) -> tuple[int, int, int]:
     """Tokens of some sentences before, after, and how many more of them are unknown. What was unknown before
     has no letters any more and stays unknown."""
     known = [row[row != before.unk_id] for row in sentences]

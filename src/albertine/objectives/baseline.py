@@ -18,10 +18,21 @@ from albertine.objectives.spans import Shards
 
 
 def count_tokens(corpus: Shards, vocab_size: int) -> NDArray[np.int64]:
-    """How often each token occurs in a corpus, int64 (V,)."""
+    """How often each token occurs in a corpus, int64 (V,).
+
+    Raises:
+        CorpusError: it holds an id that is not below `vocab_size`.
+    """
     counts = np.zeros(vocab_size, dtype=np.int64)
     for index in range(corpus.num_shards):
-        counts += np.bincount(corpus.shard(index).tokens, minlength=vocab_size)
+        found = np.bincount(corpus.shard(index).tokens, minlength=vocab_size)
+        if len(found) > vocab_size:
+            raise CorpusError(
+                f"holds token {len(found) - 1}, beyond a vocabulary of {vocab_size}",
+                where=f"shard {index} of the corpus",
+                remedy="Use the corpus that was prepared with the model's tokenizer",
+            )
+        counts += found
     return counts
 
 

@@ -11,10 +11,19 @@ Ints = NDArray[np.int64]
 
 
 class TokenShard(Protocol):
-    """One memory-mapped piece of a corpus."""
+    """One memory-mapped part of a corpus, checked as it is read."""
 
     @property
-    def tokens(self) -> NDArray[np.integer]: ...
+    def num_tokens(self) -> int: ...
+
+    @property
+    def tokens(self) -> NDArray[np.integer]:
+        """All token ids, (tokens,)."""
+        ...
+
+    def ids(self, start: int, end: int) -> NDArray[np.integer]:
+        """Token ids start:end, (end-start,)."""
+        ...
 
     def words(self, start: int, end: int) -> NDArray[np.bool_]:
         """Whether each token of start:end begins a word."""
@@ -35,9 +44,7 @@ class SpanReader:
 
     def __init__(self, corpus: Shards) -> None:
         self._shards = [corpus.shard(i) for i in range(corpus.num_shards)]
-        # A plain view: slicing a memmap object itself costs several times as much as slicing an array.
-        self._tokens = [np.asarray(shard.tokens) for shard in self._shards]
-        self._first = np.concatenate([[0], np.cumsum([len(t) for t in self._tokens])])
+        self._first = np.concatenate([[0], np.cumsum([shard.num_tokens for shard in self._shards])])
 
     def gather(self, starts: Ints, lengths: Ints) -> tuple[Ints, NDArray[np.bool_]]:
         """Tokens and word starts of the spans, end to end; every length is at least 1."""
@@ -46,6 +53,6 @@ class SpanReader:
         tokens: list[NDArray[np.integer]] = []
         words: list[NDArray[np.bool_]] = []
         for shard, at, end in zip(home.tolist(), begin.tolist(), (begin + lengths).tolist(), strict=True):
-            tokens.append(self._tokens[shard][at:end])
+            tokens.append(self._shards[shard].ids(at, end))
             words.append(self._shards[shard].words(at, end))
         return np.concatenate(tokens), np.concatenate(words)
