@@ -357,3 +357,17 @@ def test_a_number_without_end_is_no_setting(
     """The JSON of a checkpoint has none, so that a run ended with a traceback at its first one."""
     with pytest.raises(SettingsError, match=rf"^`{key}`: input should be a finite number"):
         load(cls, None, [*given, f"{key}={number}"])
+
+
+def test_a_recipe_of_the_package_is_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in ("recipes/albert-tiny-en.yaml", "albert-tiny-en.yaml", "albert-tiny-en"):
+        assert load(PretrainingSettings, Path(path)).name == "albert-tiny-en"
+    for path in ("recipes/finetune/mnli.yaml", "finetune/mnli", "mnli"):
+        assert load(FinetuneSettings, Path(path), ["encoder.folder=models/a"]).name == "mnli"
+    with pytest.raises(SettingsError, match=r"Did you mean `finetune/mnli`\?.*albertine info"):
+        load(FinetuneSettings, Path("recipes/finetune/mnlli.yaml"))
+    with pytest.raises(SettingsError, match="there is no such settings file"):
+        load(PretrainingSettings, tmp_path / "albert-tiny-en.yaml")
+    Path("mnli").write_text("name: own\nencoder: {folder: models/a}\ntask: {train: [a.csv]}\n")
+    assert load(FinetuneSettings, Path("mnli")).name == "own"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from albertine.arithmetic import InferencePrecision
 from albertine.errors import SettingsError, check_whole, needs_torch
 from albertine.files import from_home
-from albertine.settings import RunSettings, merged, read_yaml, resolve
+from albertine.settings import RunSettings, merged, read_recipe, resolve
 from albertine.tasks.readers.values import plain
 from albertine.text.columns import is_table
 
@@ -105,7 +105,8 @@ def pretrain(
     """Pretrain an encoder on a corpus, or go on with a run that was interrupted.
 
     Args:
-        config: a recipe, a YAML file. resume, branch_from: as in `pretraining.run.pretrain`.
+        config: a recipe: a YAML file, or the name of one in the package.
+        resume, branch_from: as in `pretraining.run.pretrain`.
         settings: over those of the recipe, parts as dictionaries:
             `pretrain(name="mine", corpus="corpora/mine", training={"minutes": 30})`.
 
@@ -142,7 +143,8 @@ def distill(
     Args:
         teacher: all that `albertine.load` takes. corpus: prepared with its tokenizer.
         run: folder of the run; default `runs/TEACHER-student`.
-        config: a recipe, a YAML file. resume, branch_from: as in `pretraining.run.pretrain`.
+        config: a recipe: a YAML file, or the name of one in the package.
+        resume, branch_from: as in `pretraining.run.pretrain`.
         student: what is smaller, such as `depth=2`, `hidden_size=128`, `sharing="all"`; default: half as many
             depths if nothing is named, else as many.
 
@@ -184,7 +186,7 @@ def finetune(
         train, dev, test: files, or rows in memory in any form that `tasks.readers.table.rows_of` reads: a
             list of mappings, a mapping of columns, a DataFrame, a `datasets.Dataset`. Rows in memory are kept
             in the run's folder, so that the run can be scored again.
-        config: a recipe, a YAML file.
+        config: a recipe: a YAML file, or the name of one in the package.
         name, output: the run's folder is `output/name`; default: as the recipe says, else `runs/finetune`.
         task: what is learned, such as `{"kind": "score", "text": "review", "label": "stars"}`; without rows
             also a known data set, `{"dataset": "sst-2", "folder": "SST-2"}`, or one that a YAML file
@@ -212,7 +214,7 @@ def finetune(
             f"encoder names a model, and is of the type {type(encoder).__name__}",
             remedy="Give its folder or name; what becomes of it stands in encoder_options",
         )
-    recipe = {} if config is None else read_yaml(from_home(config))
+    recipe = {} if config is None else read_recipe(from_home(config))
     name = name or recipe.get("name") or "finetune"
     output = output or recipe.get("output") or "runs"
     folder = from_home(str(output)) / str(name)
@@ -388,4 +390,4 @@ def _part(name: str, given: Part | None) -> Part:
 
 def _settings(cls: type[S], config: str | Path | None, given: Mapping[str, Any]) -> S:
     """Settings of a recipe with others over them."""
-    return resolve(cls, merged({} if config is None else read_yaml(from_home(config)), given), config)
+    return resolve(cls, merged({} if config is None else read_recipe(from_home(config)), given), config)

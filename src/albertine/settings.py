@@ -23,6 +23,7 @@ from albertine.files import from_home
 from albertine.released import released_or
 
 MAX_BYTES = 1_000_000
+RECIPES = Path(__file__).with_name("recipes")
 WIDTH = 100
 """Of comments."""
 LONGEST_NAME = 255
@@ -187,6 +188,41 @@ def read_yaml(path: Path, what: str = "settings file") -> dict[str, Any]:
     return tree
 
 
+def recipe_file(path: Path) -> Path:
+    """Where a recipe is: at `path`, else in the package under `recipes/NAME.yaml`, `NAME.yaml` or `NAME`; at
+    neither: `path`."""
+    if os.path.isfile(path) or path.is_absolute():
+        return path
+    parts = [part for part in path.parts if part not in ("..", "recipes")]
+    wanted = Path(*parts).with_suffix("") if path.suffix in (".yaml", ".yml") else Path(*parts)
+    found = (name for name in recipe_names() if wanted in (Path(name), Path(Path(name).name)))
+    return next((RECIPES / f"{name}.yaml" for name in found), path)
+
+
+def recipe_names() -> tuple[str, ...]:
+    """The recipes in the package, as `albert-tiny-en` and `finetune/mnli`."""
+    files = (*RECIPES.glob("*.yaml"), *RECIPES.glob("*/*.yaml"))
+    return tuple(sorted(file.relative_to(RECIPES).with_suffix("").as_posix() for file in files))
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """As `read_yaml`, of what `recipe_file` finds.
+
+    Raises:
+        SettingsError: there is neither such a file nor such a recipe; the message names the nearest.
+    """
+    file = recipe_file(path)
+    if not os.path.isfile(file):
+        name = "/".join(part for part in path.with_suffix("").parts if part not in ("..", "recipes"))
+        near = difflib.get_close_matches(name, recipe_names(), n=1)
+        meant = f"Did you mean `{near[0]}`? " if near else ""
+        remedy = (
+            f"{meant}Check the path, or name one that comes with the package: `albertine info` lists them"
+        )
+        raise SettingsError("there is no such settings file", where=path, remedy=remedy)
+    return read_yaml(file)
+
+
 def override(tree: dict[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
     """A copy of `tree` with every `key.sub=value` applied; `resolve` reads the values as their fields want
     them."""
@@ -264,7 +300,7 @@ def load(cls: type[S], path: Path | None, assignments: Iterable[str] = ()) -> S:
     """Settings from an optional YAML file and overrides."""
     assignments = list(assignments)
     _no_options(cls, assignments)
-    return resolve(cls, override(read_yaml(path) if path else {}, assignments), path, assignments)
+    return resolve(cls, override(read_recipe(path) if path else {}, assignments), path, assignments)
 
 
 def load_given(cls: type[S], path: Path | None, assignments: Iterable[str] = ()) -> dict[str, Any]:
@@ -272,7 +308,7 @@ def load_given(cls: type[S], path: Path | None, assignments: Iterable[str] = ())
     commented out says nothing."""
     assignments = list(assignments)
     _no_options(cls, assignments)
-    tree = _read((cls,), override(read_yaml(path) if path else {}, assignments))
+    tree = _read((cls,), override(read_recipe(path) if path else {}, assignments))
     return {key: value for key, value in tree.items() if value is not None}
 
 

@@ -23,7 +23,8 @@ def finetune(
     overrides: Overrides = None,
     config: Recipe = None,
     suite: Annotated[
-        Path | None, typer.Option("--suite", help="Many tasks, a YAML file such as recipes/suites/glue.yaml.")
+        Path | None,
+        typer.Option("--suite", help="Many tasks: a YAML file, or one in the package, as `glue`."),
     ] = None,
     resume: Resume = "auto",
     seeds: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -55,14 +56,18 @@ def info(
     ] = None,
     json: Json = False,
 ) -> None:
-    """What a model costs: parameters, FLOPs per token, memory. Without an argument, the presets."""
+    """What a model costs: parameters, FLOPs per token, memory. Without an argument, the presets and
+    the recipes that come with the package."""
     if what is None:
         _presets(json)
         return
     if not what.strip():
         raise typer.BadParameter("is empty: give a preset, file, folder or name", param_hint=f"'{_WHAT}'")
     from albertine.cli.lookup import NoModel, assumed, copies_behind, look_up
+    from albertine.settings import recipe_file
 
+    if what.endswith((".yaml", ".yml")):  # a bare name is that of a model or a preset
+        what = str(recipe_file(Path(what)))
     found = look_up(what)
     if isinstance(found, NoModel):
         show.as_json(found.facts) if json else show.facts(found.kind, found.facts)
@@ -97,6 +102,20 @@ def _presets(json: bool) -> None:
         "Parameters include the pooler and the pretraining heads. "
         "Rows of the paper's tables are presets too: albert-base-{all,attention,ffn,none}-e{64,128,256,768}."
     )
+    for verb, names in _recipes().items():
+        typer.echo(f"\nRecipes for {verb}: {', '.join(names)}.")
+
+
+def _recipes() -> dict[str, list[str]]:
+    """The names of the recipes in the package, by the option that takes them."""
+    from albertine.settings import recipe_names
+
+    verbs = {"": "pretrain --config", "finetune": "finetune --config", "suites": "finetune --suite"}
+    found: dict[str, list[str]] = {verb: [] for verb in verbs.values()}
+    for name in recipe_names():
+        folder, _, own = name.rpartition("/")
+        found[verbs[folder]].append(own)
+    return found
 
 
 def _lengths(config: EncoderConfig, asked: list[int] | None) -> tuple[int, ...]:

@@ -61,7 +61,14 @@ Overrides = Annotated[
         metavar="KEY.SUB=VALUE...", help="Settings, over those of --config.", callback=_near_option
     ),
 ]
-Recipe = Annotated[Path | None, typer.Option("--config", "-c", help="Recipe, a YAML file.")]
+Recipe = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        help="Recipe: a YAML file, or the name of one in the package, which `albertine info` lists.",
+    ),
+]
 Resume = Annotated[
     str, typer.Option("--resume", metavar="auto|never|PATH", help="Go on with a run, or from a checkpoint.")
 ]

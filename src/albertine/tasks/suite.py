@@ -9,8 +9,8 @@ A suite file is a recipe whose settings hold for all of its tasks, with a list `
       rte: {recipe: ../finetune/rte.yaml, task: {folder: RTE}, start_from: mnli}
 
 What comes later wins: the suite's own settings, the recipe of a task (its path is relative to the suite
-file), the task's own settings, the command line. `data` is the folder in which the tasks' folders and
-files lie.
+file; or the name of one in the package), the task's own settings, the command line. `data` is the folder in
+which the tasks' folders and files lie.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 from albertine.errors import SettingsError
 from albertine.files import from_home
-from albertine.settings import merged, override, read_yaml, resolve
+from albertine.settings import merged, override, read_recipe, recipe_file, resolve
 from albertine.tasks.choice import named_or_file
 from albertine.tasks.data import missing
 from albertine.tasks.settings import FinetuneSettings
@@ -73,7 +73,8 @@ def read_suite(path: Path, assignments: Iterable[str] = ()) -> TaskSuite:
     assignments = list(assignments)
     of_suite = [a for a in assignments if a.partition("=")[0].split(".")[0] in (*OWN_KEYS, "tasks")]
     of_runs = [a for a in assignments if a not in of_suite]
-    tree = override(read_yaml(path), of_suite)
+    path = recipe_file(path)
+    tree = override(read_recipe(path), of_suite)
     changes = tree.pop("tasks", None)
     name = tree.pop("name", "")
     output, data = (
@@ -83,7 +84,7 @@ def read_suite(path: Path, assignments: Iterable[str] = ()) -> TaskSuite:
         raise SettingsError(
             "is no suite: it needs a `name` and `tasks`, settings by name of the task",
             where=path,
-            remedy="See recipes/suites; one task alone is a recipe for --config",
+            remedy="See the suites that `albertine info` lists; one task alone is a recipe for --config",
         )
     folder = output / str(name)
     tasks = []
@@ -112,7 +113,10 @@ def _own_tree(change: Any, path: Path, where: str) -> dict[str, Any]:
         )
     own: dict[str, Any] = dict(change)
     recipe = own.pop("recipe", None)
-    return merged(read_yaml(path.parent / str(recipe)), own) if recipe else own
+    if not recipe:
+        return own
+    file = path.parent / str(recipe)
+    return merged(read_recipe(file if file.is_file() else Path(str(recipe))), own)
 
 
 def _with_yaml(tree: dict[str, Any], data: Path) -> dict[str, Any]:
