@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tarfile
 from collections import Counter
 from pathlib import Path
@@ -17,9 +18,10 @@ from albertine.errors import DataError, ModelError
 from albertine.inference.options import option_rows
 from albertine.tasks.choose import SHOWN, Choice, Choose, by_option, encode
 from albertine.tasks.data import missing, read_data
-from albertine.tasks.datasets.choose import in_own_form, own_choices, read
+from albertine.tasks.datasets.choose import in_own_form, own_choices, read, settled
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.finetune import finetune
+from albertine.tasks.judge import open_run
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.readers.table import rows_of
 from albertine.tasks.record import stamp
@@ -243,7 +245,7 @@ def test_a_classifier_does_not_choose(tune: Tune) -> None:
     [
         ('{"text": "a", "options": "b", "right": 0}', "`options` is not a list"),
         ('{"text": "a", "options": ["b"], "right": 0}', "not a list of two texts or more"),
-        ('{"text": "a", "options": ["b", "c"], "right": 2}', r"neither one of the options nor their number"),
+        ('{"text": "a", "options": ["b", "c"], "right": 3}', r"neither one of the options nor their number"),
         ('{"text": "a", "options": ["b", "c"], "right": "d"}', r"`right` is `d`"),
         ('{"options": ["b", "c"], "right": 1}', "has no column `text`"),
     ],
@@ -302,19 +304,86 @@ def test_a_passage_is_shown_up_to_its_length() -> None:
     assert shown(SHOWN) == "x" * SHOWN and shown(SHOWN + 1) == "x" * SHOWN + " …"
 
 
+def choices(*rows: tuple[list[object], object]) -> dict[str, list[Choice]]:
+    """Questions to learn from, by their options and what stands in the column of the right one."""
+    given = [{"text": "a", "options": options, "right": right} for options, right in rows]
+    return {"train": list(own_choices(rows_of(given, name="train"), Columns(label="right")))}
+
+
 @pytest.mark.parametrize(
-    ("options", "right", "place"),
+    ("options", "right", "number"),
     [
-        ([1, 2, 3, 4], 3, 2),
         ([10, 20, 30], 20.0, 1),
         ([7, 9], 0, 0),
-        (["1", "2"], 1, 1),
+        (["1", "2"], 1, 1),  # a number is no text
         ([True, False], 0, 0),  # to Python 0 is false
     ],
 )
-def test_options_that_are_numbers_are_their_own_words(
-    options: list[object], right: float, place: int
-) -> None:
-    rows = rows_of([{"text": "a", "options": options, "right": right}])
-    (found,) = own_choices(rows, Columns(label="right"))
-    assert found.label == place
+def test_options_that_are_numbers(options: list[object], right: float, number: int) -> None:
+    _, read = settled(choices((options, right)))
+    assert [e.label for e in read["train"]] == [number]
+
+
+CASES = [
+    (["one", "two", "three"], "1"),
+    (["1", "2", "3"], "1"),
+    (["B", "A", "C"], "B"),
+]
+"""The first can only be a place; the others may be a place or a text, and are different options by it."""
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
+def test_the_label_is_read_in_one_way_in_all_rows(order: tuple[int, ...]) -> None:
+    label_is, read = settled(choices(*(CASES[i] for i in order)))
+    assert label_is == "place" and [e.label for e in read["train"]] == [1, 1, 1]
+    label_is, read = settled(choices(*CASES[1:], (["x", "y"], "y")))
+    assert label_is == "text" and [e.label for e in read["train"]] == [0, 0, 1]
+
+
+def test_a_label_that_may_be_either_is_an_error_until_it_is_said_which() -> None:
+    refused = (
+        r"train\[0\]: `right` is `1`, as a place the option `2` and as a text `1`.*Set task\.label_is=place"
+    )
+    with pytest.raises(DataError, match=refused):
+        settled(choices(*CASES[1:]))
+    for label_is, numbers in (("place", [1, 1]), ("text", [0, 0]), ("place_from_1", [0, 1])):
+        said, read = settled(choices(*CASES[1:]), label_is)
+        assert said == label_is and [e.label for e in read["train"]] == numbers
+    label_is, read = settled(choices((["0", "1"], "1")))  # the same option either way
+    assert label_is is None and [e.label for e in read["train"]] == [1]
+
+
+def test_labels_of_two_kinds_are_refused_with_a_row_of_each() -> None:
+    with pytest.raises(DataError, match=r"train\[1\]: .* `y`, not the number.*train\[0\]: `1`.*in one way"):
+        settled(choices((["x", "y"], 1), (["x", "y"], "y")))
+    with pytest.raises(DataError, match=r"train\[1\]: .* `2`, not the.*set task\.label_is=place_from_1$"):
+        settled(choices((["x", "y"], 1), (["x", "y"], 2)))
+    _, read = settled(choices((["x", "y"], 1), (["x", "y"], 2)), "place_from_1")
+    assert [e.label for e in read["train"]] == [0, 1]
+
+
+def test_dev_and_evaluate_read_labels_as_the_training_file(tune: Tune, tmp_path: Path) -> None:
+    """Kills: a dev file or one to be scored that decides for itself, since its own rows fit both ways."""
+
+    def file(name: str, *rows: tuple[list[object], object]) -> Path:
+        lines = (json.dumps({"text": "a", "options": o, "label": r}) for o, r in rows)
+        (tmp_path / name).write_text("\n".join(lines))
+        return tmp_path / name
+
+    sure, either = file("sure.jsonl", *CASES), file("either.jsonl", *CASES[1:])
+    task = {"kind": "choice", "text": "text", "label": "label", "max_length": 32}
+    settings = tune(task={**task, "train": sure, "dev": either}, training={"steps": 1})
+    run = finetune(settings, reporter=Reporter(quiet=True)).folder
+    alone = tmp_path / "alone"
+    shutil.copytree(run / "best", alone)
+    for judged in (
+        open_run(run),
+        open_run(run, file=either),
+        open_run(alone, file=either),
+        open_run(alone, ["task.label_is=place"], file=either),
+    ):
+        assert [e.label for data in judged.splits.values() for e in data.examples] == [1, 1]
+    said = open_run(alone, ["task.label_is=text"], file=either)
+    assert [e.label for e in said.splits["test"].examples] == [0, 0]
+    with pytest.raises(DataError, match=r"text\.jsonl:1: `label` is `two`, not the number of an option"):
+        open_run(run, file=file("text.jsonl", (["one", "two"], "two")))

@@ -245,7 +245,7 @@ RIGHT: dict[str, tuple[str, bytes, dict[str, Any], list[tuple[str, Any]]]] = {
     "words of options": (
         "a.jsonl",
         lines({"text": "a", "options": ["B", "A"], "label": "A"}),
-        {"kind": "choice"},
+        {"kind": "choice", "label_is": "text"},
         [("a", 1)],
     ),
     "dialogues": ("a.json", json.dumps(DIALOGUES).encode(), {"kind": "choice"}, [("a\nb", 1), ("e", 1)]),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch
 from albertine.tasks.family import Fields, OneLayer, Tuned
 from albertine.tasks.readers.table import Row
 from albertine.tasks.readers.values import nested
+from albertine.tasks.registry import LabelIs
 from albertine.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ class Choose(OneLayer):
 
     Attributes:
         max_length: tokens of the row of an option.
+        label_is: how the files of its run tell the right option; None: in a way that makes no difference.
     """
 
     max_length: int
@@ -116,11 +118,12 @@ class Choose(OneLayer):
     labels: tuple[str, ...] = ()
     outputs: int = 1
     pooling: Looked = "cls"
+    label_is: LabelIs | None = None
     task: ClassVar[Task] = "choose"
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {"kind": "choice", "max_length": self.max_length}
+        return {"kind": "choice", "max_length": self.max_length, "label_is": self.label_is}
 
     def example(self, row: Row, fields: Fields) -> Choice:
         options = checked_options(fields.choices(row), row.where, fields.options)
@@ -168,7 +171,10 @@ class Choose(OneLayer):
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
         told: dict[str, Any] = {"pooling": self.pooling, "max_length": self.max_length}
-        return head_config(model_type, self.task, dropout, **told)
+        tree = head_config(model_type, self.task, dropout, **told)
+        if self.label_is is not None:
+            tree["albertine"] |= {"label_is": self.label_is}
+        return tree
 
 
 def _beginning(text: str) -> str:
@@ -184,4 +190,6 @@ def by_option(logits: Logits, rows: Sequence[int]) -> Logits:
 
 def of_folder(found: Tuned) -> Choose:
     """The family that a folder was tuned with."""
-    return Choose(found.length, pooling=pooling_of(found.folder))
+    label_is = found.told.get("label_is")
+    known = cast(LabelIs, label_is) if label_is in get_args(LabelIs) else None
+    return Choose(found.length, pooling=pooling_of(found.folder), label_is=known)

@@ -487,7 +487,9 @@ def _told(task: TaskChoice) -> dict[str, Any]:
     """The settings of a task, and what a YAML file says of its data beyond their content."""
     told = OF_OTHERS | task.model_dump(mode="json", exclude=TOLD_APART)
     if isinstance(task.dataset, Path):
-        told["dataset"] = task.data.model_dump(mode="json", exclude={"files", "columns", "test_columns"})
+        told["dataset"] = task.data.model_dump(
+            mode="json", exclude={"files", "columns", "test_columns", "label_is"}
+        )
     if task.dataset is not None and task.kind == task.data.kind:
         told["kind"] = "single"  # nothing was said
     return told

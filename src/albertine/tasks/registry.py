@@ -17,6 +17,8 @@ from albertine.settings import Settings, read_yaml, resolve
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 Rules = Literal["squad", "cmrc", "dureader", "mlqa"]
+LabelIs = Literal["place", "place_from_1", "text"]
+"""How the right one of several options is told: by its number from 0 or 1, or letter; or by its text."""
 Column = Annotated[str, Field(coerce_numbers_to_str=True)]
 """A column by its name, or by its number where a table has no names."""
 PARTS = ("few_all", "0", "1", "2", "3", "4")
@@ -62,6 +64,7 @@ class Dataset(Settings):
     scores: tuple[float, float] | dict[str, float] | None = Field(
         None, description="for similarity: the lowest and the highest score, or the score of every class"
     )
+    label_is: LabelIs | None = Field(None, description="of choice: as task.label_is")
     rules: Rules = Field("squad", description="whose script scores answers")
     no_answer: bool = Field(False, description="passages may not answer")
     encoding: str = "utf-8"

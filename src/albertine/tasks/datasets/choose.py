@@ -7,21 +7,22 @@ questions, id]; ChID (FewCLUE's files) as JSON lines with a gap in the passage, 
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self, cast
 
 from pydantic import Field
 
 from albertine.errors import DataError
-from albertine.tasks.choice import Examples, Known, PooledTask
+from albertine.tasks.choice import Examples, Known, PooledTask, Splits
 from albertine.tasks.choose import Choice, Choose, checked_options, of_folder
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family, Fields
 from albertine.tasks.readers.files import LIMITS, File, find, parsed, unpacked, whole, whole_json
 from albertine.tasks.readers.table import Row, first_fields
-from albertine.tasks.readers.values import text_in
-from albertine.tasks.registry import Column, Columns, Dataset, Split
+from albertine.tasks.readers.values import nested, text_in
+from albertine.tasks.registry import SPLITS, Column, Columns, Dataset, LabelIs, Split
 from albertine.tasks.sources import Lost, blank, files_of, rows_in
 from albertine.text.streams import tar_members
 from albertine.text.tokenizer import Tokenizer
@@ -117,36 +118,121 @@ def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Choice]:
         yield from own_choices(rows_in(dataset, path, split), columns) if own is None else own
 
 
+@dataclass(frozen=True)
+class Readings:
+    """What the label of a row can mean, before all rows tell which it is.
+
+    Attributes:
+        column: of the label. told: what stands there. options: the row's.
+        by: number of the option, from 0, by every reading that is possible: "text", the option that reads so;
+            "place", its number from 0 or its letter from A; "place_from_1", its number from 1 or its letter.
+    """
+
+    column: str
+    told: str
+    options: tuple[str, ...]
+    by: Mapping[LabelIs, int]
+
+
 def own_choices(rows: Iterable[Row], columns: Columns) -> Iterator[Choice]:
-    """Rows of a table: text, question, a list of options, and the right one by its words, its number from 0
-    or its letter from A."""
+    """Rows of a table: text, question, a list of options, and `Readings` of the right one."""
     for row in rows:
-        given = row.get(columns.options)
+        given = nested(row.get(columns.options), row.where)
         texts = checked_options(given, row.where, columns.options)
         question = "" if columns.pair is None else row.text(columns.pair)
-        answer = None if columns.label is None else _answer(row, columns.label, texts, given)
+        answer: Any = None if columns.label is None else _readings(row, columns.label, texts, given)
         yield Choice(row.named(columns.id), row.text(columns.text), question, texts, answer, row.where)
 
 
-def _answer(row: Row, label: str, options: tuple[str, ...], given: list[Any]) -> int | None:
-    value, last = row.told(label), len(options) - 1
+def _readings(row: Row, label: str, options: tuple[str, ...], given: list[Any]) -> Readings | None:
+    value, count = row.told(label), len(options)
     if value is None:
         return None
-    if value in options:
-        return options.index(value)
-    # Numbers, as the row has them; to Python 0 is false.
-    same = [i for i, option in enumerate(given) if option == value and not isinstance(option, bool)]
-    if same and not isinstance(value, bool):
-        return same[0]
-    named = {str(i): i for i in range(last + 1)} | dict(zip(LETTERS, range(last + 1), strict=False))
-    text = str(value).strip().removesuffix(".0")
-    if isinstance(value, str | int | float) and not isinstance(value, bool) and text in named:
-        return named[text]
-    raise DataError(
-        f"`{label}` is `{value!s:.60}`, neither one of the options nor their number from 0 to {last} "
-        f"nor their letter from A to {LETTERS[min(last, len(LETTERS) - 1)]}",
-        where=row.where,
+    found: dict[LabelIs, int] = {}
+    if not isinstance(value, bool):
+        # Numbers, as the row has them; to Python 0 is false.
+        same = [i for i, option in enumerate(given) if option == value and not isinstance(option, bool)]
+        if value in options:
+            found["text"] = options.index(value)
+        elif same:
+            found["text"] = same[0]
+        text = str(value).strip().removesuffix(".0")
+        letters = dict(zip(LETTERS, range(count), strict=False))
+        for name, first in (("place", 0), ("place_from_1", 1)):
+            places = {str(i + first): i for i in range(count)} | letters
+            if isinstance(value, str | int | float) and text in places:
+                found[cast(LabelIs, name)] = places[text]
+    if not found:
+        raise DataError(f"`{label}` is `{value!s:.60}`, {_none_of(count)}", where=row.where)
+    return Readings(label, str(value), options, found)
+
+
+def _none_of(count: int) -> str:
+    last = count - 1
+    return (
+        f"neither one of the options nor their number from 0 to {last} nor their letter from A to "
+        f"{LETTERS[min(last, len(LETTERS) - 1)]}"
     )
+
+
+WORDS: Mapping[LabelIs, str] = {
+    "text": "the text of an option",
+    "place": "the number of an option from 0, or its letter",
+    "place_from_1": "the number of an option from 1, or its letter",
+}
+SETTINGS = "task.label_is=place, task.label_is=place_from_1 or task.label_is=text"
+
+
+def settled(splits: Splits, label_is: LabelIs | None = None) -> tuple[LabelIs | None, Splits]:
+    """The questions with the numbers of their right options, read in one way in all rows of all files.
+
+    Args:
+        label_is: how; None: by the rows, of which one or the other way may fit all.
+
+    Returns:
+        How, None where it makes no difference; and the questions by their splits.
+
+    Raises:
+        DataError: no way fits all rows; or both do and rows differ by it.
+    """
+    every = [e for name in SPLITS for e in splits.get(name, ()) if isinstance(e.label, Readings)]
+    ways: list[LabelIs] = [label_is] if label_is else ["place", "text"]
+    telling: dict[LabelIs, str] = {}
+    for example in every:
+        found = example.label
+        left = [way for way in ways if way in found.by]
+        for way in ways:
+            if left and way not in left:
+                telling[left[0]] = f"{example.where}: `{found.told:.60}`"
+        if not left:
+            raise _unfitting(example, ways, telling)
+        ways = left
+    differs = next((e for e in every if len({e.label.by[way] for way in ways}) > 1), None)
+    if differs is not None:
+        found = differs.label
+        place, text = (found.options[found.by[way]] for way in ("place", "text"))
+        raise DataError(
+            f"`{found.column}` is `{found.told:.60}`, as a place the option `{place:.60}` and as a text "
+            f"`{text:.60}`, and no row tells which",
+            where=differs.where,
+            remedy="Set task.label_is=place or task.label_is=text",
+        )
+    read = {
+        name: [replace(e, label=e.label.by[ways[0]]) if isinstance(e.label, Readings) else e for e in part]
+        for name, part in splits.items()
+    }
+    return (ways[0] if len(ways) == 1 and every else label_is), read
+
+
+def _unfitting(example: Choice, ways: Sequence[LabelIs], telling: Mapping[LabelIs, str]) -> DataError:
+    """The error of a row whose label cannot be read as those before it."""
+    found: Any = example.label
+    as_others = f", as in other rows ({telling[ways[0]]})" if ways[0] in telling else ""
+    remedy = f"Write it in one way in all rows; {SETTINGS} says in which"
+    if "place_from_1" in found.by and "text" not in found.by:
+        remedy = "If the first option is number 1, set task.label_is=place_from_1"
+    why = _none_of(len(found.options)) if len(ways) > 1 else f"not {WORDS[ways[0]]}{as_others}"
+    return DataError(f"`{found.column}` is `{found.told:.60}`, {why}", where=example.where, remedy=remedy)
 
 
 class OptionsTask(PooledTask):
@@ -159,9 +245,20 @@ class OptionsTask(PooledTask):
     in_own_form: ClassVar = staticmethod(in_own_form)
 
     options: Column = Field("options", description="own files: field of the list of options")
+    label_is: LabelIs | None = Field(
+        None,
+        description="own files: what task.label holds in all rows: place, the number of the right option "
+        "from 0 or its letter from A; place_from_1, its number from 1 or its letter; text, the option "
+        "itself. Default: place or text, whichever fits all rows",
+    )
+
+    def decided(self, splits: Splits, known: Family | None) -> tuple[Self, Splits]:
+        before = known.label_is if isinstance(known, Choose) else None
+        label_is, read = settled(splits, self.data.label_is or before)
+        return self.model_copy(update={"label_is": label_is}), read
 
     def family(self, splits: dict[str, list[Any]], tokenizer: Tokenizer, known: Family | None) -> Family:
-        return Choose(self.max_length)
+        return Choose(self.max_length, label_is=self.label_is)
 
     def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
         return [blank(kept, "passage", "question")]
