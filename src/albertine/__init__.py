@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from warnings import warn
 
-from albertine.errors import TokenizerError, needs_torch
+from albertine.errors import SettingsError, TokenizerError, needs_torch
 
 if TYPE_CHECKING:
     from albertine.api import distill, evaluate, finetune, prepare, pretrain, score
@@ -61,7 +61,7 @@ def __dir__() -> list[str]:
 
 
 @needs_torch
-def load(what: str | Path, *, random: bool = False, seed: int = 0) -> Model:
+def load(what: str | Path, *, random: bool = False, seed: int = 0, **changes: Any) -> Model:
     """A trained model by its folder, run folder, released name or `owner/name` on the Hugging Face hub; or,
     if asked for, random weights in the shape of a preset.
 
@@ -70,6 +70,9 @@ def load(what: str | Path, *, random: bool = False, seed: int = 0) -> Model:
             `@revision`, which is looked for in the hub's cache before anything is downloaded. With `random`
             one of `presets()`.
         random: fill the shape of a preset with random weights, a function of `seed`.
+        changes: with `random`, other values for fields of `model.config.EncoderConfig`, such as
+            `hidden_size=128, num_hidden_layers=2`; heads, feed-forward part and the like then keep their
+            proportions unless they are named too.
 
     Returns:
         A `torch.nn.Module` in evaluation mode, called as model(input_ids, attention_mask=None,
@@ -77,18 +80,25 @@ def load(what: str | Path, *, random: bool = False, seed: int = 0) -> Model:
 
     Raises:
         ModelError: nothing of these exists or can be had, or the folder is damaged.
-        SettingsError: there is no preset of that name.
+        SettingsError: there is no preset or field of that name, or values do not fit together.
     """
     from albertine.interop.huggingface import read_folder
     from albertine.interop.places import model_folder
     from albertine.model.model import Model
-    from albertine.model.presets import preset
+    from albertine.model.presets import changed_preset
+    from albertine.tasks.readers.values import plain
 
     if not random:
+        if changes:
+            raise SettingsError(
+                f"{', '.join(changes)}: only the shape of a preset can be changed",
+                where="albertine.load",
+                remedy="Add random=True for random weights, or leave it out",
+            )
         found = read_folder(folder := model_folder(what))
         _tell_left_out(found, what, folder)
         return found.model
-    config = preset(str(what))
+    config = changed_preset(str(what), plain(changes, "albertine.load"))
     return Model(config, config.pretraining_heads, seed=seed).eval()
 
 

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -310,3 +311,52 @@ def test_dropout_of_the_presets_that_were_published_with_it():
     for name in ("bert-base", "bert-large", "bert-base-zh", "xlnet-base", "xlnet-large"):
         config = preset(name)
         assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.1, 0.1), name
+
+
+def test_a_preset_with_other_sizes():
+    """Kills: sizes that do not fit together because only one of them was named."""
+    model = albertine.load(
+        "albert-base-v2", random=True, seed=2, hidden_size=np.int64(128), num_hidden_layers=2, vocab_size=100
+    )
+    config = model.config
+    assert (config.hidden_size, config.num_hidden_layers, config.vocab_size) == (128, 2, 100)
+    assert (config.num_attention_heads, config.intermediate_size, config.embedding_size) == (2, 512, 128)
+    assert config.plan == SharingPlan.shared(2)
+    assert sum(p.numel() for p in model.parameters()) < 400_000
+    assert model(torch.tensor([[2, 5, 3]])).last_hidden_state.shape == (1, 3, 128)
+    same = albertine.load(
+        "albert-base-v2", random=True, seed=2, hidden_size=128, num_hidden_layers=2, vocab_size=100
+    )
+    assert all(map(torch.equal, model.parameters(), same.parameters()))
+    narrow = {"hidden_size": 96, "num_hidden_layers": 3, "vocab_size": 50}
+    bert = albertine.load(
+        "bert-base", random=True, **narrow, num_attention_heads=3, hidden_dropout_prob=0
+    ).config
+    assert (bert.embedding_size, bert.num_attention_heads, bert.intermediate_size) == (96, 3, 384)
+    assert bert.plan == SharingPlan.unshared(3) and bert.hidden_dropout_prob == 0
+    plan = SharingPlan.grouped(4, 2)
+    assert albertine.load("albert-tiny-zh", random=True, plan=plan, vocab_size=50).config.plan == plan
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hiden_size": 128}, "there is no `hiden_size`.*Did you mean `hidden_size`"),
+        ({"layers": 2}, "there is no `layers`.*Did you mean `num_hidden_layers`"),
+        ({"hidden_size": 100, "num_attention_heads": 3}, "is not a multiple of num_attention_heads 3"),
+        ({"hidden_size": "128"}, "hidden_size must be a whole number"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers is a whole number from 1, not 0"),
+        ({"hidden_dropout_prob": "a"}, "wrong type"),
+        ({"hidden_act": "swish"}, "hidden_act `swish` is not supported"),
+    ],
+)
+def test_sizes_that_a_preset_cannot_have(changes: dict[str, object], message: str):
+    with pytest.raises(SettingsError, match=message):
+        albertine.load("albert-base-v2", random=True, **changes)
+
+
+def test_what_is_trained_has_its_sizes():
+    with pytest.raises(
+        SettingsError, match=r"hidden_size: only the shape of a preset can be changed.*random=True"
+    ):
+        albertine.load("albertine-mini-en", hidden_size=128)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
 
 from albertine.errors import SettingsError
 from albertine.model.config import Activation, EncoderConfig
@@ -130,6 +132,46 @@ def paper_row(
 def paper_rows() -> dict[str, EncoderConfig]:
     """The rows of Tables 3 and 4 by name, such as `albert-base-ffn-e768`."""
     return {f"albert-base-{s}-e{e}": paper_row(s, e) for s in SHARING for e in EMBEDDING_SIZES}
+
+
+def changed_preset(name: str, changes: Mapping[str, Any]) -> EncoderConfig:
+    """A preset with other values for some fields of `EncoderConfig`, or for `num_hidden_layers`.
+
+    Another depth shares as the preset does. Where `hidden_size` changes, what is not named goes with it: the
+    feed-forward part keeps its multiple, heads their size (as near as divides), and embeddings that are as
+    wide as the hidden states stay so.
+
+    Raises:
+        SettingsError: there is no such preset or field, or values do not fit together.
+    """
+    config, values = preset(name), dict(changes)
+    known = ["num_hidden_layers", *(field.name for field in fields(EncoderConfig))]
+    for field in values:
+        if field not in known:
+            near = [name for name in known if field in name] or difflib.get_close_matches(field, known, n=1)
+            remedy = f"Did you mean `{near[0]}`?" if near else f"Known are {', '.join(known)}"
+            raise SettingsError(f"there is no `{field}` in the configuration of an encoder", remedy=remedy)
+    if "num_hidden_layers" in values:
+        depth = values.pop("num_hidden_layers")
+        if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+            raise SettingsError(f"num_hidden_layers is a whole number from 1, not {depth!r:.40}")
+        if "plan" in values:
+            raise SettingsError("num_hidden_layers and plan both tell the depth", remedy="Leave one out")
+        values["plan"] = config.plan.resized(depth)
+    hidden = values.get("hidden_size")
+    if isinstance(hidden, int) and hidden > 0:
+        most = max(1, hidden // config.head_size)
+        usual = {
+            "num_attention_heads": next(n for n in range(most, 0, -1) if hidden % n == 0),
+            "intermediate_size": config.intermediate_size * hidden // config.hidden_size,
+        }
+        if config.embedding_size == config.hidden_size:
+            usual["embedding_size"] = hidden
+        values = usual | values
+    try:
+        return replace(config, **values)
+    except TypeError as error:  # a word where a number is compared
+        raise SettingsError(f"a value is of the wrong type ({error})", where=f"preset {name}") from error
 
 
 def is_preset(name: str) -> bool:
