@@ -56,7 +56,7 @@ ALLOWED: dict[str, set[str]] = {
     "corpus": {"text"},
     "training": set(),
     "objectives": {"corpus", "text", "model"},
-    "interop": {"model", "text"},
+    "interop": {"model", "text", "training"},
 }
 FOREIGN = (
     r"albert_layer_groups|attention\.self\.|full_layer_layer_norm|sop_classifier|seq_relationship"

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from albertine.cli.vocabulary import Kind
     from albertine.corpus.manifest import Manifest
     from albertine.pretraining.run import PretrainResult
+    from albertine.pretraining.scores import SentenceTask
     from albertine.tasks.finetune import FinetuneResult
     from albertine.tasks.judge import Judged
     from albertine.text.documents import FileReport
@@ -251,6 +252,7 @@ def score(
     max_length: int | None = None,
     sequences: int = 1024,
     pairs: bool = True,
+    sentence_task: SentenceTask | None = None,
     memory: int | None = None,
     reach: int | None = None,
     clamp: int | None = None,
@@ -264,6 +266,8 @@ def score(
         model: any name of a model. corpus: whose held-out documents judge it.
         texts: files and folders in which to hide words instead; needs no corpus.
         max_length, sequences, pairs, memory, reach, clamp, precision: as the command has them.
+        sentence_task: "sop" or "nsp", by whose pairs the sentence head is judged, whatever it was trained
+            with, as in Table 5 of the ALBERT paper; default: its own.
         on_file: told of every file of `texts` that is read or passed over.
 
     Returns:
@@ -281,9 +285,10 @@ def score(
     for name, value in {"max_length": max_length, **carried}.items():
         if value is not None:
             check_whole(name, value, 8 if name == "max_length" else 0)
-    if corpus is None and (not pairs or set(carried.values()) != {None}):
+    if corpus is None and (not pairs or sentence_task is not None or set(carried.values()) != {None}):
         raise SettingsError(
-            "memory, reach, clamp and pairs are of a corpus", remedy="Name one, or leave them out"
+            "memory, reach, clamp, pairs and sentence_task are of a corpus",
+            remedy="Name one, or leave them out",
         )
     files = _paths(texts)
     folder = None if corpus is None else from_home(corpus)
@@ -292,11 +297,13 @@ def score(
     how: dict[str, Any] = {"max_length": max_length}
     if folder is not None:
         how["counts"] = token_counts(judged, folder)  # which reads all of the corpus
-        found = held_out_scores(judged, folder, sequences=sequences, pairs=pairs, **carried, **how)
+        how |= {"pairs": pairs, "sentence_task": sentence_task}
+        found = held_out_scores(judged, folder, sequences=sequences, **carried, **how)
     if "lm" in found and not files:
         return found
     found.setdefault("mlm", {"task": "mlm"})
-    found["mlm"] |= reading(judged, folder, files, passages=sequences, on_file=on_file, **how)
+    own = {name: how[name] for name in ("max_length", "counts") if name in how}
+    found["mlm"] |= reading(judged, folder, files, passages=sequences, on_file=on_file, **own)
     return found
 
 

@@ -26,6 +26,18 @@ EMPTY = ("an empty word names no file or folder", "Name one; the folder that you
 """Of a path that would be that folder, as `"$OUT"` is where nobody set it: what is wrong, and what to do."""
 
 
+def is_run_checkpoint(folder: Path) -> bool:
+    """Whether a folder is a checkpoint of a run, such as RUN/checkpoints/step-6."""
+    names = ("manifest.json", "state.json", "model.safetensors")
+    return all((folder / name).is_file() for name in names) and not (folder / "config.json").is_file()
+
+
+def run_of_checkpoint(folder: Path) -> Path | None:
+    """The folder of the run that a checkpoint lies in; None where it was moved out of it."""
+    folder = folder.resolve()
+    return folder.parent.parent if folder.parent.name == "checkpoints" else None
+
+
 def write_durably(path: Path, *pieces: bytes | memoryview) -> None:
     """Write a new file and flush it to the disk. The file must not exist."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)

@@ -10,9 +10,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import albertine
 from albertine.corpus.prepare import prepare
 from albertine.corpus.reader import Corpus
-from albertine.errors import CorpusError
+from albertine.errors import CorpusError, ModelError, SettingsError
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
@@ -180,3 +181,36 @@ def test_the_order_of_pairs_by_their_lengths_alone() -> None:
     right = np.where(a == b, 0.5, (a > b) == (plan.label == 1))[pair].mean()
     assert by_length(batches) == pytest.approx(right)
     assert right > 0.55  # so half of them is not what no skill has right
+
+
+@pytest.mark.parametrize(("own", "other"), [("sop", "nsp"), ("nsp", "sop")])
+def test_a_sentence_head_is_scored_on_the_pairs_of_another_objective(
+    model: Model, corpus: Path, tmp_path: Path, own: str, other: str
+) -> None:
+    """As Table 5 of the ALBERT paper: with equal weights, what the model of that objective scores itself."""
+    names = albertine.load_tokenizer(corpus / "tokenizer")
+    for kind in (own, other):
+        same = Model(model.config, {"mlm", kind})
+        same.load_state_dict(model.state_dict())
+        albertine.save(same, names, tmp_path / kind)
+    how = {"max_length": 32, "sequences": 64}
+    crossed = albertine.score(tmp_path / own, corpus, sentence_task=other, **how)  # type: ignore[arg-type]
+    plain = albertine.score(tmp_path / other, corpus, **how)  # type: ignore[arg-type]
+    assert crossed[other].pop("trained_with") == own
+    assert crossed == plain and list(crossed) == ["mlm", other]
+    itself = albertine.score(tmp_path / own, corpus, sentence_task=own, **how)  # type: ignore[arg-type]
+    assert itself == albertine.score(tmp_path / own, corpus, **how)  # type: ignore[arg-type]
+
+
+def test_sentence_tasks_that_cannot_be_scored(model: Model, corpus: Path, tmp_path: Path) -> None:
+    names = albertine.load_tokenizer(corpus / "tokenizer")
+    albertine.save(Model(model.config, {"mlm"}), names, tmp_path / "words alone")
+    albertine.save(model, names, tmp_path / "sop")
+    with pytest.raises(ModelError, match="has no sentence head, and cannot be scored by nsp"):
+        albertine.score(tmp_path / "words alone", corpus, sentence_task="nsp")
+    with pytest.raises(SettingsError, match=r"no sentence task `order`. Give sop or nsp"):
+        albertine.score(tmp_path / "sop", corpus, sentence_task="order")  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match="judged by pairs, and none are wanted"):
+        albertine.score(tmp_path / "sop", corpus, sentence_task="nsp", pairs=False)
+    with pytest.raises(SettingsError, match="are of a corpus"):
+        albertine.score(tmp_path / "sop", texts=[tmp_path], sentence_task="nsp")

@@ -15,7 +15,7 @@ from albertine.cores import usable_cores
 from albertine.corpus.manifest import SPLITS
 from albertine.corpus.reader import Corpus
 from albertine.errors import ModelError
-from albertine.files import standing
+from albertine.files import is_run_checkpoint, standing
 from albertine.interop.places import place
 from albertine.text.documents import Document
 from albertine.text.load import check_tokenizer, has_vocabulary, load_tokenizer
@@ -113,6 +113,8 @@ def check_folder(folder: Path, *, full: bool) -> str:
     from albertine.interop.weights import refuse_adapter
 
     folder = place(folder)
+    if is_run_checkpoint(folder):
+        return f"a checkpoint of a run; {_check_model(folder, full)}"
     if (folder / "config.json").is_file() or checkpoint_in(folder) is not None:
         return _check_model(folder, full)
     if any((folder / name).is_file() for name in ("manifest.json", "prepare.json")):

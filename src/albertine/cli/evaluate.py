@@ -13,6 +13,7 @@ import typer
 from albertine.cli import show
 from albertine.cli.given import runs_and_settings, splits
 from albertine.cli.options import Dev, DeviceOption, Json, OwnFile, RunPrecision, Runs, Test, Verb
+from albertine.files import is_run_checkpoint
 
 if TYPE_CHECKING:
     from albertine.tasks.judge import TunedRun
@@ -40,7 +41,8 @@ class Evaluate(Verb):
 def moved(arguments: list[str]) -> list[str]:
     """What the arguments of an older `evaluate` are now, beginning with the verb; empty where they stand."""
     words = [part for word in arguments for part in (word.split("=", 1) if word[:2] == "--" else [word])]
-    corpus = any(os.path.isfile(os.path.join(word, "manifest.json")) for word in words)
+    folders = [Path(word) for word in words if os.path.isfile(os.path.join(word, "manifest.json"))]
+    corpus = not all(map(is_run_checkpoint, folders))
     verb = next((verb for name, verb in MOVED.items() if name in words), "score" if corpus else "")
     if verb == "suite":
         at = words.index("--suite")

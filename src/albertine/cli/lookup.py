@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from albertine.corpus.manifest import NAME, Manifest, load_manifest
 from albertine.errors import ModelError, SettingsError
-from albertine.files import standing
+from albertine.files import is_run_checkpoint, standing
 from albertine.interop.config_values import usable
 from albertine.interop.exported_folder import REPORT, is_export
 from albertine.interop.huggingface_config import read_config, read_model_type
@@ -72,6 +72,10 @@ def _folder(folder: Path) -> EncoderConfig | NoModel:
         return NoModel("exported model", facts(read_json(folder / REPORT), folder / REPORT))
     from albertine.interop.google import google_config
 
+    if is_run_checkpoint(folder):
+        from albertine.interop.run_checkpoint import encoder_of_checkpoint
+
+        return encoder_of_checkpoint(folder)
     if (prefix := checkpoint_in(folder)) is not None:
         return google_config(folder, prefix)
     for file in (*_configs(folder), folder / "settings.yaml"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -53,6 +53,14 @@ def score(
             "without them all models see the same passages.",
         ),
     ] = True,
+    sentence_task: Annotated[
+        Literal["sop", "nsp"] | None,
+        typer.Option(
+            "--sentence-task",
+            help="Of a corpus: pairs by which the sentence head is judged, whatever it was trained with: "
+            "sentence order or next sentence (Table 5 of the ALBERT paper); default: its own.",
+        ),
+    ] = None,
     memory: Annotated[
         int | None,
         typer.Option(
@@ -88,7 +96,8 @@ def score(
 
     Give a corpus, or text of your own with --texts, or both."""
     numbers = {"--memory": memory, "--reach": reach, "--clamp": clamp}
-    of_a_corpus = {"--no-pairs": not pairs} | {name: given is not None for name, given in numbers.items()}
+    of_a_corpus = {"--no-pairs": not pairs, "--sentence-task": sentence_task is not None}
+    of_a_corpus |= {name: given is not None for name, given in numbers.items()}
     for name, given in of_a_corpus.items():
         if corpus is None and given:
             raise typer.BadParameter("belongs to a corpus", param_hint=name)
@@ -103,6 +112,7 @@ def score(
         max_length=max_length,
         sequences=sequences,
         pairs=pairs,
+        sentence_task=sentence_task,
         memory=memory,
         reach=reach,
         clamp=clamp,
@@ -145,7 +155,8 @@ def print_scores(told: Mapping[str, Mapping[str, Any]]) -> None:
     columns = ("held-out documents", "right", "without skill", "loss", "without skill", "judged")
     rows, known = [], {}
     for task, s in told.items():
-        name, right = f"{TASKS[task]} (without skill: {NO_SKILL[task]})", s["baseline"]
+        other = f", by a head for {TASKS[s['trained_with']]}" if "trained_with" in s else ""
+        name, right = f"{TASKS[task]}{other} (without skill: {NO_SKILL[task]})", s["baseline"]
         if "mask_loss" in s:
             hidden = (s["mask_accuracy"], s["mask_baseline"], s["mask_loss"])
             rows.append(_row(name, *hidden, s["mask_baseline_loss"], s["mask_count"]))

@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from albertine.errors import ModelError
 from albertine.evaluation import card_sections as sections
 from albertine.evaluation.hub_results import FILES, HUB, model_index, result_files
 from albertine.evaluation.run_facts import Facts, facts_of
 from albertine.evaluation.stated import Stated, carbon, emissions, licence
-from albertine.files import explained, replace_durably
+from albertine.files import explained, is_run_checkpoint, replace_durably
 from albertine.interop.card import NAME, RESULTS, Card, head_of, shape_in_words, stated, text, title, usage
 from albertine.interop.citations import citation
 from albertine.interop.heads import task_in
@@ -47,6 +48,11 @@ def write_card(folder: Path, said: Stated) -> tuple[Path, list[Path]]:
         ModelError: no model. SettingsError: what is said makes no sense. RunError: the disk refuses, or the
             run is not done.
     """
+    if is_run_checkpoint(folder):
+        remedy = "Name best/ or final/ of the run, or convert it: albertine convert CHECKPOINT FOLDER"
+        raise ModelError(
+            "is a checkpoint of a run, beside which no card is kept", where=folder, remedy=remedy
+        )
     card = folder / NAME
     before = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
     said = said.over(stated(before) | _in_head(head_of(before)))  # the head is what a person sees and edits

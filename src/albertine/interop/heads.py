@@ -202,9 +202,13 @@ def carried_config(folder: ModelFolder, model_type: str) -> dict[str, Any]:
 
 def without_head(folder: ModelFolder) -> ModelFolder:
     """What is left of a tuned folder without the head of its task, of which nothing is said any more."""
+    return replace(folder, config=without_words(folder.config), extra={})
+
+
+def without_words(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config.json that says nothing of a head."""
     words = (*HEAD_WORDS, "architectures", "albertine")
-    tree = {name: value for name, value in folder.config.items() if name not in words}
-    return replace(folder, config=tree, extra={})
+    return {name: value for name, value in config.items() if name not in words}
 
 
 def learned_config(objective: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from albertine.devices import on_processor
 from albertine.errors import ModelError, SettingsError
-from albertine.files import standing
+from albertine.files import is_run_checkpoint, standing
 from albertine.interop.config_values import number
 from albertine.interop.copies import KEPT, Layout, copied, copied_config
 from albertine.interop.folding import folded, kept_beside
@@ -48,6 +48,7 @@ from albertine.interop.lonepatient_names import PROJECTION, layout_of, lonepatie
 from albertine.interop.model_files import checkpoint_in
 from albertine.interop.model_folder import ModelFolder as ModelFolder
 from albertine.interop.positions import sinusoids
+from albertine.interop.run_checkpoint import checkpoint_config, read_run_checkpoint
 from albertine.interop.savable import SavableTokenizer, check_finite, parameters_of, plain_model, plain_state
 from albertine.interop.sentence_transformers import with_cross_encoder
 from albertine.interop.weights import (
@@ -89,11 +90,13 @@ def load_model(folder: str | Path) -> Model:
 
 @on_processor()
 def read_folder(folder: str | Path) -> ModelFolder:
-    """Everything in a model folder, of transformers or with a checkpoint of TensorFlow. Raises as
-    `load_model`."""
+    """Everything in a model folder, of transformers or with a checkpoint of TensorFlow, or in a checkpoint of
+    a run. Raises as `load_model`."""
     folder = standing(Path(folder))
     if not folder.is_dir():
         raise ModelError("is not a folder", where=folder, remedy="Name the folder that holds config.json")
+    if is_run_checkpoint(folder):
+        return read_run_checkpoint(folder)
     if (prefix := checkpoint_in(folder)) is not None:
         return read_checkpoint(folder, prefix)
     refuse_keras(folder)
@@ -108,11 +111,13 @@ def read_folder(folder: str | Path) -> ModelFolder:
 
 def folder_config(folder: Path) -> dict[str, Any]:
     """The config.json of a model folder, with what a cross-encoder says in another file; or what it would be
-    for a checkpoint of TensorFlow.
+    for a checkpoint of TensorFlow or of a run.
 
     Raises:
         ModelError: neither is there, or damaged; or an adapter is.
     """
+    if is_run_checkpoint(folder):
+        return checkpoint_config(folder)
     if (prefix := checkpoint_in(folder)) is not None:
         return told_config(folder, prefix)
     refuse_adapter(folder)

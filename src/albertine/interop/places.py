@@ -7,25 +7,37 @@ import os.path
 from pathlib import Path
 
 from albertine.errors import ModelError, SettingsError
-from albertine.files import from_home, standing
+from albertine.files import from_home, is_run_checkpoint, standing
 from albertine.released import which
 
 
 def model_folder(what: str | Path) -> Path:
-    """The folder of a model by its path, that of its run (whose best model is meant, else the last), its
-    released name or its `owner/name` on the hub (`hub.hub_folder`); a path that exists wins.
+    """The folder of a model by its path, that of its run (whose best model is meant, else the last) or a
+    checkpoint of one, its released name or its `owner/name` on the hub (`hub.hub_folder`); a path that exists
+    wins.
 
     Raises:
         ModelError: there is none of these, or no weights, or a corpus; the message says what there is.
     """
     folder = place(what)
-    if (folder / "config.json").is_file():
+    if (folder / "config.json").is_file() or is_run_checkpoint(folder):
         return folder
     if (folder / "settings.yaml").is_file():
         return model_of_run(folder)
     if (folder / "train").is_dir() and (folder / "tokenizer").is_dir():
         raise ModelError("is a corpus, and no model", where=folder, remedy=which(folder.name))
+    if found := checkpoints_in(folder):
+        raise ModelError(
+            "holds the checkpoints of a run", where=folder, remedy=f"Name one, such as {found[-1]}"
+        )
     return folder
+
+
+def checkpoints_in(folder: Path) -> list[Path]:
+    """The checkpoints of runs in a folder, by their steps."""
+    found = (path for path in folder.glob("step-*") if is_run_checkpoint(path))
+    steps = {path: path.name.removeprefix("step-") for path in found}
+    return sorted((path for path, step in steps.items() if step.isdecimal()), key=lambda p: int(steps[p]))
 
 
 def place(what: str | Path) -> Path:
@@ -45,6 +57,10 @@ def place(what: str | Path) -> Path:
             where=name,
             remedy=f"{which(name)}. For random weights: albertine.load({name!r}, random=True)",
         )
+    if path.name.startswith("step-") and (others := checkpoints_in(path.parent)):
+        steps = ", ".join(other.name for other in others)
+        remedy = f"There are {steps}; a run keeps as many as watching.keep says"
+        raise ModelError("there is no such checkpoint", where=name, remedy=remedy)
     raise ModelError("is neither a folder nor a released model", where=name, remedy=which(name))
 
 

@@ -106,14 +106,11 @@ class Classifier(TaskModel):
 
     @property
     def head(self) -> dict[str, Tensor]:
-        """The layer by its names in files: A·Mᵀ(x - m) + b is a layer of x with the weight A·Mᵀ."""
+        """The layer by its names in files (`seen_through`)."""
         if self.mean is None or self.matrix is None:
             return super().head
-        layer = self.get_submodule(self.name)
-        assert isinstance(layer, Linear)
-        weight = layer.weight.detach().double() @ self.matrix.double().T
-        bias = layer.bias.detach().double() - weight @ self.mean.double()
-        return {f"{self.name}.weight": weight.float(), f"{self.name}.bias": bias.float()}
+        own = {name: x.detach() for name, x in super().head.items()}
+        return seen_through(own)
 
     def load_head(self, tensors: Mapping[str, Tensor], where: object = None) -> None:
         self.look_through(None, None)
@@ -130,6 +127,20 @@ class Classifier(TaskModel):
         x = F.dropout(x, self.dropout, self.training)
         logits: Tensor = self.get_submodule(self.name)(x)
         return logits.float()
+
+
+def seen_through(head: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a head in which `mean` and `matrix` stand before one linear layer, with the layer that
+    does the same without them: A·Mᵀ(x - m) + b is a layer of x with the weight A·Mᵀ."""
+    if not {"mean", "matrix"} <= head.keys():
+        return dict(head)
+    mean, matrix = head["mean"].double(), head["matrix"].double()
+    found = {name: x for name, x in head.items() if name not in ("mean", "matrix")}
+    for name in [name for name in found if name.endswith(".weight")]:
+        bias = name.removesuffix("weight") + "bias"
+        weight = found[name].double() @ matrix.T
+        found |= {name: weight.float(), bias: (found[bias].double() - weight @ mean).float()}
+    return found
 
 
 class Embedder(TaskModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from albertine.arithmetic import InferencePrecision
 from albertine.corpus.reader import Corpus
 from albertine.devices import device_of, on_processor
 from albertine.errors import ModelError, SettingsError, TokenizerError
+from albertine.files import is_run_checkpoint, run_of_checkpoint
 from albertine.interop.config_values import our_flags
 from albertine.interop.heads import task_of
 from albertine.interop.huggingface import folder_config, read_folder
@@ -34,6 +35,8 @@ from albertine.text.load import check_tokenizer, load_tokenizer
 from albertine.text.tokenizer import Tokenizer
 
 SEQUENCES, LENGTH = 1024, 128
+SentenceTask = Literal["sop", "nsp"]
+"""Sentence order (Lan et al. 2019) and next sentence (Devlin et al. 2019)."""
 
 
 class Pretrained(NamedTuple):
@@ -97,6 +100,7 @@ def held_out_scores(
     max_length: int | None = None,
     sequences: int = SEQUENCES,
     pairs: bool = True,
+    sentence_task: SentenceTask | None = None,
     memory: int | None = None,
     reach: int | None = None,
     clamp: int | None = None,
@@ -114,6 +118,8 @@ def held_out_scores(
         clamp: of such a model, larger distances count as this one; default: as in training.
         pairs: judge a model with a sentence head by pairs of segments, as it was trained; without them all
             models see the same passages.
+        sentence_task: judge its sentence head by the pairs of this objective, whatever it was trained with:
+            label 0 is in order or truly next, label 1 swapped or random (ALBERT, Table 5). Default: its own.
         counts: as `token_counts` gives them, where they are known.
 
     Returns:
@@ -123,10 +129,24 @@ def held_out_scores(
         what else is known. Of a model whose sequences go on "lm" alone: see `stream_scores`.
 
     Raises:
-        ModelError, CorpusError, TokenizerError: what is missing, damaged or does not fit together.
+        ModelError, CorpusError, TokenizerError: what is missing, damaged or does not fit together, such as a
+            sentence task for a model without a sentence head.
     """
     counts, model = token_counts(judged, corpus_folder) if counts is None else counts, judged.model
     objective = objective_of(judged, max_length, memory)
+    if sentence_task not in (None, *get_args(SentenceTask)):
+        raise SettingsError(f"there is no sentence task `{sentence_task}`", remedy="Give sop or nsp")
+    if sentence_task is not None and not pairs:
+        raise SettingsError(
+            f"the sentence task {sentence_task} is judged by pairs, and none are wanted",
+            remedy="Leave one of the two out",
+        )
+    if sentence_task is not None and judged.model.sentence is None:
+        raise ModelError(
+            f"has no sentence head, and cannot be scored by {sentence_task}",
+            where=judged.folder,
+            remedy="Name a model that was pretrained with objective.pairs=sop or nsp",
+        )
     if objective.streamed:
         own = objective_of(judged, None, memory).max_length
         how = {"memory": memory, "reach": reach, "clamp": clamp, "length": own}
@@ -138,8 +158,8 @@ def held_out_scores(
             where=judged.folder,
             remedy="Leave it out, or name a run with objective.memory or another objective.kind",
         )
-    if not pairs:
-        objective = objective.model_copy(update={"pairs": "none"})
+    if not pairs or sentence_task is not None:
+        objective = objective.model_copy(update={"pairs": sentence_task if pairs else "none"})
     batches = held_out_batches(corpus_folder, objective, sequences=sequences)
     found = judge(model, batches, device=model.device, by_order=True)
     unigram = Unigram(counts)
@@ -155,6 +175,8 @@ def held_out_scores(
     scores = {"mlm": words | masked_scores(found, unigram, batches)}
     if "sentence_accuracy" in found:
         scores[objective.pairs] = _sentences(objective.pairs, found, batches)
+        if objective.pairs != judged.model.sentence_objective:
+            scores[objective.pairs]["trained_with"] = judged.model.sentence_objective
     return scores
 
 
@@ -207,9 +229,8 @@ def _settings_of_run(folder: Path) -> PretrainingSettings | None:
     """The settings of the run that a model folder lies in, such as runs/mine for runs/mine/final; a released
     model has them with it."""
     folder = folder.resolve()
-    path = next(
-        (f / "settings.yaml" for f in (folder, folder.parent) if (f / "settings.yaml").is_file()), None
-    )
+    run = (run_of_checkpoint(folder) if is_run_checkpoint(folder) else None) or folder.parent
+    path = next((f / "settings.yaml" for f in (folder, run) if (f / "settings.yaml").is_file()), None)
     if path is None:
         return None
     try:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from albertine.errors import ModelError, SettingsError
 from albertine.evaluation.metrics import METRICS
+from albertine.files import is_run_checkpoint, run_of_checkpoint
 from albertine.interop.heads import Task, read_classifier, task_of
 from albertine.interop.huggingface_config import our_flags
 from albertine.interop.model_folder import Described, ModelFolder
-from albertine.settings import Settings
+from albertine.settings import Settings, read_yaml
 from albertine.tasks.choice import Known, TaskChoice, is_of_own_files, named_or_file
 from albertine.tasks.family import Family, OneLayer, Settling, Tuned
 from albertine.tasks.registry import Dataset, described, listed
@@ -153,12 +154,25 @@ def family_of(folder: Described, tokenizer: Tokenizer, where: Path) -> Family:
     """
     if folder.left_aside:
         read_classifier(folder, where)  # which says what is there and cannot be computed
+    if is_run_checkpoint(where) and task_of(folder) is None and _tunes(where):
+        raise ModelError(
+            "is a checkpoint, of which only the encoder is read: how vectors are made, and the threshold for "
+            "no answer, are written beside saved models",
+            where=where,
+            remedy="Name best/ or final/ of the run",
+        )
     task = task_of(folder) or "classify"
     if task not in FAMILIES:
         raise ModelError(
             f"was tuned to `{task}`, which is unknown here", where=where, remedy="Update albertine"
         )
     return FAMILIES[task].of_folder(Tuned(folder, tokenizer, where))
+
+
+def _tunes(checkpoint: Path) -> bool:
+    """Whether the run of a checkpoint tunes a model."""
+    run = run_of_checkpoint(checkpoint)
+    return run is not None and "task" in read_yaml(run / "settings.yaml")
 
 
 def tuned_model(folder: ModelFolder, family: Family, where: Path) -> TaskModel:

@@ -17,7 +17,7 @@ from albertine.devices import device_of, on_processor
 from albertine.errors import ModelError, SettingsError
 from albertine.evaluation.metrics import score
 from albertine.evaluation.runs import predictions_file, write_predictions, write_record
-from albertine.files import explained, from_home, standing
+from albertine.files import explained, from_home, is_run_checkpoint, run_of_checkpoint, standing
 from albertine.interop.heads import length_of, pooling_of, task_of
 from albertine.interop.hub import is_hub_name
 from albertine.interop.huggingface import read_folder
@@ -58,7 +58,9 @@ class TunedRun:
 
     @property
     def name(self) -> str:
-        return self.settings.name
+        """That of its run, and the step of a checkpoint."""
+        step = f"-{self.model_folder.name}" if is_run_checkpoint(self.model_folder) else ""
+        return f"{self.settings.name}{step}"
 
     @property
     def family(self) -> Family:
@@ -206,13 +208,15 @@ def _places(folder: Path, *, named: bool) -> tuple[Path | None, Path]:
     else:
         found = place(folder)
         model = model_folder(found)
-        if not (model / "config.json").is_file() and checkpoint_in(model) is None:
+        of_run = is_run_checkpoint(model)
+        if not (model / "config.json").is_file() and not of_run and checkpoint_in(model) is None:
             raise ModelError(
                 "is neither a run nor a model",
                 where=folder,
                 remedy=f"Name a folder with settings.yaml or config.json. {which(name)}",
             )
-        run = found if model != found else model.resolve().parent
+        own = run_of_checkpoint(model) if of_run else None
+        run = found if model != found else own or model.resolve().parent
         if (run / "settings.yaml").is_file() and "task" in read_yaml(run / "settings.yaml"):
             return run, model
         if named:

@@ -14,7 +14,7 @@ from typing import Any
 
 from albertine.errors import AlbertineError, ModelError, RunError
 from albertine.evaluation.runs import RECORD, write_record
-from albertine.files import json_at
+from albertine.files import is_run_checkpoint, json_at, run_of_checkpoint
 from albertine.interop.huggingface_config import model_type
 from albertine.interop.places import model_folder
 from albertine.model.task_model import TaskModel
@@ -205,19 +205,21 @@ def _where(encoder: Path) -> Path:
 def pretraining(folder: Path) -> str | None:
     """What is known of how an encoder was trained: by the run it lies in, else by a line of its card."""
     folder = _where(folder).resolve()
+    step = folder.name.replace("-", " ") if is_run_checkpoint(folder) else None
+    home = (run_of_checkpoint(folder) if step else None) or folder.parent
     beside = folder / "settings.yaml"  # a released model has it with it
     try:
-        run = read_yaml(beside if beside.is_file() else folder.parent / "settings.yaml")
+        run = read_yaml(beside if beside.is_file() else home / "settings.yaml")
     except AlbertineError:
         run = {}
     match run:
         case {"encoder": {"folder": before}, "task": {**task}}:
             files = task.get("train")
             own = ", ".join(map(str, files)) if isinstance(files, list) else files
-            return f"tuned before on {task.get('dataset') or own}, from {before}"
+            return f"tuned before on {task.get('dataset') or own}, from {before}{f', {step}' if step else ''}"
         case {"corpus": corpus, "objective": {"pairs": pairs, **objective}, "training": {**training}}:
             length = (f"{training[k]:,} {k}" for k in ("steps", "minutes") if training.get(k))
-            minute = onset_of(folder.resolve().parent)
+            minute = onset_of(home)
             read = [] if minute is None else [f"read by minute {minute:.1f}"]
             before = []
             match run:
@@ -226,7 +228,8 @@ def pretraining(folder: Path) -> str | None:
             match objective:
                 case {"distillation": {"teacher": str(teacher)}}:
                     before.append(f"taught by {teacher}")
-            return f"corpus {corpus}, objective {pairs}, {', '.join([*length, *read, *before])}"
+            first = "" if step is None else f"{step} of "
+            return f"corpus {corpus}, objective {pairs}, {first}{', '.join([*length, *read, *before])}"
     try:
         card = (folder / "README.md").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):

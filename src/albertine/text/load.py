@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from albertine.errors import ModelError, TokenizerError
-from albertine.files import replaced_folder, standing
+from albertine.errors import AlbertineError, ModelError, TokenizerError
+from albertine.files import is_run_checkpoint, replaced_folder, run_of_checkpoint, standing
 from albertine.released import which
 from albertine.text.added import LISTS, Added, added_pieces, appended
 from albertine.text.cleaning import Cleaning
@@ -57,6 +57,8 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
             where=path,
             remedy=f"Check the path of the tokenizer. {which(str(path))}",
         )
+    if is_run_checkpoint(path):
+        return _of_checkpoint(path)
     file = path if path.is_file() else vocabulary_in(path)
     folder = file.parent
     config = _config(folder / CONFIG_FILE)
@@ -81,6 +83,42 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     if file.suffix == ".txt":
         return _wordpiece(data, config, added, file)
     return with_added(_sentencepiece(data, config, file), added, folder)
+
+
+def _of_checkpoint(folder: Path) -> Tokenizer:
+    """The tokenizer that a checkpoint of a run was trained with, which lies elsewhere in the run or with its
+    corpus.
+
+    Raises:
+        TokenizerError: it is not there any more.
+    """
+    told = _config(folder / "state.json").get("fingerprint")
+    wanted = told.get("tokenizer") if isinstance(told, dict) else None
+    for place in _beside_checkpoint(folder):
+        found = load_tokenizer(place)
+        if found.fingerprint == wanted:
+            return found
+    raise TokenizerError(
+        "is a checkpoint, whose tokenizer is neither in its run nor with the corpus that the run names",
+        where=folder,
+        remedy="Leave it in the folder of its run; or let the run finish, and name its final/",
+    )
+
+
+def _beside_checkpoint(folder: Path) -> list[Path]:
+    """Where the tokenizer of a checkpoint may be."""
+    if not is_run_checkpoint(folder) or (run := run_of_checkpoint(folder)) is None:
+        return []
+    from albertine.settings import read_yaml  # slow to import, and rarely needed
+
+    places = [run / "best", run / "final"]
+    with suppress(AlbertineError):  # which says nothing then
+        match read_yaml(run / "settings.yaml"):
+            case {"corpus": str(corpus)}:
+                places.append(Path(corpus) / "tokenizer")
+            case {"encoder": {"folder": str(encoder)}}:
+                places.append(Path(encoder))
+    return [place for place in map(standing, places) if _vocabularies(place) or is_run_checkpoint(place)]
 
 
 def _as_it_is(config: dict[str, Any]) -> bool:
@@ -213,7 +251,9 @@ def check_tokenizer(encoder: ReadingEncoder, tokenizer: Tokenizer, where: object
 
 def has_vocabulary(folder: Path) -> bool:
     """Whether `load_tokenizer` finds something to open in a folder, whole or not."""
-    return bool(_vocabularies(folder) or _vocabularies(folder / ASSETS))
+    return bool(
+        _vocabularies(folder) or _vocabularies(folder / ASSETS) or _beside_checkpoint(standing(folder))
+    )
 
 
 def vocabulary_in(folder: Path) -> Path:

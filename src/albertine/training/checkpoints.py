@@ -226,6 +226,21 @@ def read(path: Path) -> Checkpoint:
         raise CheckpointError(f"was written by an incompatible version ({error})", where=path) from error
 
 
+def read_state(path: Path) -> dict[str, Any]:
+    """The state of the run in a checkpoint, checked against its manifest; no tensor is read.
+
+    Raises:
+        CheckpointError: it is missing or changed, or another version wrote it.
+    """
+    path = standing(path)
+    _, files = _read_manifest(path)
+    try:
+        state: dict[str, Any] = json.loads(_read_checked(path / STATE, files[STATE]))
+    except ValueError as error:
+        raise CheckpointError(f"was written by an incompatible version ({error})", where=path) from error
+    return state
+
+
 def read_named(path: Path) -> Checkpoint:
     """Read the checkpoint that a person named.
 

@@ -1,0 +1,147 @@
+"""Checkpoints of runs as models: RUN/checkpoints/step-N, read as the model folder that the run would have
+written at that step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from albertine.errors import CheckpointError, ModelError, SettingsError
+from albertine.files import run_of_checkpoint
+from albertine.interop.heads import learned_config, task_in, without_words
+from albertine.interop.huggingface_config import config_json, model_type, our_flags
+from albertine.interop.model_folder import ModelFolder
+from albertine.interop.savable import check_finite
+from albertine.interop.weights import read_json
+from albertine.interop.xlnet import attention_type
+from albertine.model.config import EncoderConfig
+from albertine.model.model import HEADS, Model
+from albertine.model.task_model import seen_through
+from albertine.training.checkpoints import AVERAGE, read, read_state
+
+WORDS = "encoder.embeddings.word.weight"
+"""By which the encoder is found among the tensors of what a run trains."""
+
+
+def encoder_of_checkpoint(folder: Path) -> EncoderConfig:
+    """The configuration of the encoder in a checkpoint.
+
+    Raises:
+        ModelError: it does not say, or is damaged.
+    """
+    return _encoder(_fingerprint(folder), folder)[0]
+
+
+def checkpoint_config(folder: Path) -> dict[str, Any]:
+    """The config.json that the run of a checkpoint would have written beside its model.
+
+    Raises:
+        ModelError: it does not say, or is damaged; or of a tuned one, its run has saved no model yet.
+    """
+    told = _fingerprint(folder)
+    config, heads = _encoder(told, folder)
+    if heads is None:
+        return _tuned_config(folder)
+    with torch.device("meta"):
+        return _pretrained_config(Model(config, heads), told)
+
+
+def read_run_checkpoint(folder: Path) -> ModelFolder:
+    """The model in a checkpoint: the average of the weights where the run keeps one, as in its final model,
+    and the head of its task. Of similarity, and of answers that may be missing, the encoder alone: what was
+    chosen for the saved models need not fit the weights of another step.
+
+    Raises:
+        ModelError: it is damaged, of another version, or its weights are not finite; or of a tuned one, its
+            run has saved no model yet, by which the head is described.
+    """
+    try:
+        found = read(folder)
+    except CheckpointError as error:
+        raise ModelError(error.what, where=error.where, remedy=error.remedy) from error
+    told = found.state.get("fingerprint", {})
+    config, heads = _encoder(told, folder)
+    averages = {n.rsplit("/", 1)[0]: x for n, x in found.optimizer.items() if n.endswith(f"/{AVERAGE}")}
+    tensors = {name: averages.get(name, x) for name, x in found.model.items()}
+    prefix = next((name.removesuffix(WORDS) for name in tensors if name.endswith(WORDS)), None)
+    if prefix is None:
+        raise ModelError("holds no encoder", where=folder)
+    own = {n.removeprefix(prefix): x for n, x in tensors.items() if n.startswith(prefix)}
+    tuned = heads is None
+    with torch.device("meta"):
+        model = Model(config, _heads_in(own) if heads is None else heads)
+    wanted = model.state_dict()
+    if (
+        odd := sorted(wanted.keys() ^ own.keys())
+        if not tuned or prefix
+        else sorted(wanted.keys() - own.keys())
+    ):
+        raise ModelError(f"does not fit its own description: {odd[0]}", where=folder)
+    own = {name: x.float().clone() for name, x in own.items() if name in wanted}
+    extra = {n: x.float().clone() for n, x in tensors.items() if tuned and not n.startswith(prefix)}
+    check_finite({**own, **extra}, folder)
+    model.load_state_dict(own, assign=True)
+    model.requires_grad_(True).eval()
+    tree = _tuned_config(folder) if tuned else _pretrained_config(model, told)
+    head = seen_through(extra) if not tuned or task_in(tree) is not None else {}
+    return ModelFolder(model, tree, head, (), model_type(config))
+
+
+def _fingerprint(folder: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = read_state(folder).get("fingerprint", {})
+    except CheckpointError as error:
+        raise ModelError(error.what, where=error.where, remedy=error.remedy) from error
+    return found
+
+
+def _encoder(told: Mapping[str, Any], folder: Path) -> tuple[EncoderConfig, frozenset[str] | None]:
+    """The encoder that a fingerprint tells, and its heads; None of a tuned one, which does not tell them."""
+    tree = told.get("model")
+    if not isinstance(tree, dict):
+        raise ModelError(
+            "does not tell the shape of its model",
+            where=folder,
+            remedy="Name best/ or final/ of its run instead",
+        )
+    heads = tree.get("heads")
+    known = frozenset(map(str, heads)) & HEADS if isinstance(heads, list) else None
+    try:
+        return EncoderConfig.from_dict({name: x for name, x in tree.items() if name != "heads"}), known
+    except SettingsError as error:
+        raise ModelError(f"tells no encoder that can be used: {error}", where=folder) from error
+
+
+def _heads_in(names: Mapping[str, Tensor]) -> frozenset[str]:
+    """The heads of a tuned encoder by the names of its parameters."""
+    return frozenset(head for head in ("pooler", "mlm", "lm") if any(n.startswith(f"{head}.") for n in names))
+
+
+def _pretrained_config(model: Model, told: Mapping[str, Any]) -> dict[str, Any]:
+    kind = model_type(model.config)
+    kind = "albertine" if model.lm is not None and kind != "xlnet" else kind
+    tree = config_json(model, None, kind)
+    flags = our_flags(tree) | our_flags(learned_config(told.get("objective", {}).get("kind", "masked")))
+    if kind == "xlnet":
+        tree["attn_type"] = attention_type(flags)
+    return tree | ({"albertine": flags} if flags else {})
+
+
+def _tuned_config(folder: Path) -> dict[str, Any]:
+    """The config.json of the models that the run of a tuned checkpoint has saved, whose head is the same."""
+    run = run_of_checkpoint(folder)
+    for name in ("best", "final"):
+        if run is not None and (run / name / "config.json").is_file():
+            tree = read_json(run / name / "config.json")
+            # How vectors are made, and the threshold for no answer, belong to the weights of that model.
+            chosen = task_in(tree) == "embed" or "threshold" in our_flags(tree)
+            return without_words(tree) if chosen else tree
+    raise ModelError(
+        "is a checkpoint of a tuned model, whose head its run describes in best/ or final/; neither is there",
+        where=folder,
+        remedy="Leave it in its run's folder, and let the run finish: the command that began it does",
+    )
