@@ -9,7 +9,7 @@ import lzma
 import sys
 import tracemalloc
 from collections.abc import Iterator
-from datetime import date
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -164,6 +164,32 @@ def test_classes_of_a_dataset_have_their_names() -> None:
     assert found == [{"label": "pos", "tags": ["O", "B-X"]}, {"label": None, "tags": []}]
 
 
+def test_classes_of_parquet_have_their_names(tmp_path: Path) -> None:
+    """`datasets` keeps them in the metadata of the schema, pandas and Arrow as a dictionary."""
+    datasets, pd = pytest.importorskip("datasets"), pytest.importorskip("pandas")
+    arrow, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    label = datasets.ClassLabel(names=["neg", "pos"])
+    features = datasets.Features(
+        {"text": datasets.Value("string"), "label": label, "tags": datasets.Sequence(label)}
+    )
+    columns = {"text": ["a", "b", "c"], "label": [1, -1, 0], "tags": [[0, 1], [], [1]]}
+    whole = datasets.Dataset.from_dict(columns, features=features)
+    whole.to_parquet(tmp_path / "a.parquet")
+    names = [("pos", ["neg", "pos"]), (None, []), ("neg", ["pos"])]
+    for source in (tmp_path / "a.parquet", pq.read_table(tmp_path / "a.parquet"), whole):
+        assert [(row.fields["label"], row.fields["tags"]) for row in rows_of(source)] == names
+    pd.DataFrame({"label": pd.Categorical(["pos", None, "neg"])}).to_parquet(tmp_path / "b.parquet")
+    coded = arrow.array(["pos", None, "neg"]).dictionary_encode()
+    pq.write_table(arrow.table({"label": coded}), tmp_path / "c.parquet")
+    for name in ("b.parquet", "c.parquet"):
+        assert [row.fields["label"] for row in rows_of(tmp_path / name)] == ["pos", None, "neg"]
+    table = arrow.table({"label": [2]}).replace_schema_metadata(whole.data.schema.metadata)
+    pq.write_table(table, tmp_path / "d.parquet")
+    for source in (table, tmp_path / "d.parquet"):
+        with pytest.raises(DataError, match=r"row 0: `label` has class number 2 of 2 classes\. Correct"):
+            list(rows_of(source))
+
+
 @pytest.mark.parametrize("form", ["numpy", "torch", "pandas", "arrow"])
 def test_a_dataset_gives_the_same_rows_in_every_format(form: str) -> None:
     """Two of them make a table of every row."""
@@ -313,20 +339,23 @@ def test_every_column_without_a_name_is_kept(tmp_path: Path) -> None:
         (("date32", [3_000_000, 1]), ["10183-09-21", "1970-01-02"]),
         (("timestamp", [2**62, 0], "us"), None),
         (("duration", [1, 2], "ns"), [1, 2]),
+        (("timestamp", [1_000, None], "ns"), [datetime(1970, 1, 1, microsecond=1), None]),
+        (("duration", [1_000], "ns"), [timedelta(microseconds=1)]),
+        (("time64", [1], "ns"), ["00:00:00.000000001"]),
     ],
 )
 def test_times_of_parquet_that_python_has_none_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column: Any, said: list[Any] | None
+    tmp_path: Path, column: Any, said: list[Any] | None
 ) -> None:
-    """In a column that nobody asked about, too, they were a traceback."""
+    """In a column that nobody asked about, too, they were a traceback. pandas, if it is there, has times of
+    nanoseconds of its own, and changes nothing."""
     arrow, path = pytest.importorskip("pyarrow"), tmp_path / "a.parquet"
-    monkeypatch.setitem(sys.modules, "pandas", None)  # which has times of nanoseconds of its own
     kind, values, *unit = column
     when = arrow.array(values, getattr(arrow, kind)(*unit))
-    table = arrow.table({"text": ["a", "b"], "when": when})
+    table = arrow.table({"text": ["a", "b"][: len(values)], "when": when})
     pytest.importorskip("pyarrow.parquet").write_table(table, path)
     found = [row.fields for row in rows_of(path)]
-    assert [row["text"] for row in found] == ["a", "b"]
+    assert [row["text"] for row in found] == ["a", "b"][: len(values)]
     if said is None:
         assert isinstance(found[0]["when"], str) and isinstance(found[1]["when"], str)
     else:

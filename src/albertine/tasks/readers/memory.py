@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from albertine.errors import DataError
@@ -52,7 +53,8 @@ def _records(source: Any, name: str) -> Iterator[Any]:
         return _zipped(check_names(source.columns, name), source.itertuples(index=False, name=None))
     if hasattr(source, "to_batches"):  # pyarrow.Table
         check_names(source.schema.names, name)
-        return (row for batch in source.to_batches(max_chunksize=1024) for row in batch.to_pylist())
+        rows = (row for batch in source.to_batches(max_chunksize=1024) for row in batch.to_pylist())
+        return with_class_names(rows, source.schema.metadata, name)
     if isinstance(source, Mapping):
         return _columns(source, name)
     if isinstance(source, str | bytes) or not isinstance(source, Iterable) or hasattr(source, "dtype"):
@@ -81,19 +83,77 @@ def _columns(source: Mapping[Any, Any], name: str) -> Iterator[dict[str, Any]]:
 
 def _named_classes(source: Any, name: str) -> Iterator[dict[str, Any]]:
     """Rows of a Dataset, with the names of its classes in place of their numbers; -1 is no class."""
-    naming = {column: _naming(feature) for column, feature in (source.features or {}).items()}
+    features = (source.features or {}).items()
+    naming = {column: named for column, feature in features if (named := _naming(feature))}
     for given in source:  # in the formats pandas, polars and arrow a table of one row
+        if hasattr(given, "replace_schema_metadata"):
+            given = given.replace_schema_metadata(None)  # which has the same names
         for row in [given] if isinstance(given, Mapping) else _records(given, name):
             yield {column: naming.get(column, _as_it_is)(value) for column, value in row.items()}
 
 
-def _naming(feature: Any) -> Callable[[Any], Any]:
-    if hasattr(feature, "int2str"):  # ClassLabel
-        return lambda value: None if value is None or value == -1 else feature.int2str(int(value))
-    inner: Any = feature[0] if isinstance(feature, list) and feature else getattr(feature, "feature", None)
-    if hasattr(inner, "int2str"):  # a list of them
-        return lambda values: None if values is None else [inner.int2str(int(value)) for value in values]
-    return _as_it_is
+def with_class_names(
+    rows: Iterable[dict[str, Any]], metadata: Mapping[bytes, bytes] | None, where: object
+) -> Iterator[dict[str, Any]]:
+    """Rows of Arrow with the names of their classes in place of numbers, where `datasets` has written them
+    into the metadata of the schema; -1 is no class.
+
+    Args:
+        where: the table, for messages.
+
+    Raises:
+        DataError: a number is beyond the names.
+    """
+    naming = _naming_of_schema(metadata)
+    for number, row in enumerate(rows):
+        for column, name in naming.items():
+            try:
+                row = row | {column: name(row[column])} if column in row else row
+            except ValueError as error:
+                remedy = "Correct the number, or remove the names of the classes from the table's schema"
+                raise DataError(
+                    f"row {number}: `{column}` has {error}", where=where, remedy=remedy
+                ) from error
+        yield row
+
+
+def _naming_of_schema(metadata: Mapping[bytes, bytes] | None) -> dict[str, Callable[[Any], Any]]:
+    try:
+        features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
+        return {column: name for column, feature in features.items() if (name := _naming(feature))}
+    except (
+        KeyError,
+        TypeError,
+        AttributeError,
+        ValueError,
+    ):  # there is none, or of a form of another version
+        return {}
+
+
+def _naming(feature: Any) -> Callable[[Any], Any] | None:
+    """What names the values of a column, by its feature in `datasets` or in the metadata of a schema; None:
+    they are no classes."""
+    if names := _names(feature):
+        return lambda value: None if value is None or value == -1 else _name(names, value)
+    inner = feature.get("feature") if isinstance(feature, dict) else getattr(feature, "feature", None)
+    inner = feature[0] if isinstance(feature, list) and feature else inner
+    if names := _names(inner):  # a list of them
+        return lambda values: None if values is None else [_name(names, value) for value in values]
+    return None
+
+
+def _names(feature: Any) -> list[str]:
+    """The names of a ClassLabel."""
+    if isinstance(feature, dict):
+        return list(map(str, feature.get("names") or ())) if feature.get("_type") == "ClassLabel" else []
+    return list(feature.names or ()) if hasattr(feature, "int2str") else []
+
+
+def _name(names: Sequence[str], value: Any) -> str:
+    number = int(value)
+    if not 0 <= number < len(names):
+        raise ValueError(f"class number {number} of {len(names)} classes")
+    return names[number]
 
 
 def _as_it_is(value: Any) -> Any:

@@ -201,11 +201,11 @@ def _parquet(path: File, stream: ByteStream) -> Iterator[Placed]:
         lies = isinstance(path, Path) and not path.name.lower().endswith(PACKED[1:])
         table = pq.ParquetFile(path if lies else io.BytesIO(whole(stream)))
         check_names(table.schema_arrow.names, path)
-        for batch in table.iter_batches(batch_size=_ROWS):
-            for fields in _listed(batch, pa):
-                number += 1
-                where = f"{path}, row {number}"
-                yield plain(fields, where), where
+        listed = (row for batch in table.iter_batches(batch_size=_ROWS) for row in _listed(batch, pa))
+        for fields in memory.with_class_names(listed, table.schema_arrow.metadata, path):
+            number += 1
+            where = f"{path}, row {number}"
+            yield plain(fields, where), where
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         why = str(error).split("\n")[0]
         raise DataError(
@@ -215,18 +215,32 @@ def _parquet(path: File, stream: ByteStream) -> Iterator[Placed]:
 
 def _listed(batch: Any, pa: Any) -> list[dict[str, Any]]:
     """The rows of a part of a Parquet file; times that Python has none for, of nanoseconds or far years, are
-    text, and durations numbers."""
+    text, and durations numbers. The same whether pandas, whose times pyarrow would take, is there or not."""
+    columns = [_in_microseconds(column, pa) for column in batch.columns]
     try:
-        found: list[dict[str, Any]] = batch.to_pylist()
+        rows = pa.RecordBatch.from_arrays(columns, batch.schema.names).to_pylist()
     except (ValueError, OverflowError):
-        columns = [
-            column.cast(pa.int64() if pa.types.is_duration(column.type) else pa.string())
-            if pa.types.is_temporal(column.type)
-            else column
-            for column in batch.columns
-        ]
-        found = pa.RecordBatch.from_arrays(columns, batch.schema.names).to_pylist()
+        columns = [_told(column, pa) if pa.types.is_temporal(column.type) else column for column in columns]
+        rows = pa.RecordBatch.from_arrays(columns, batch.schema.names).to_pylist()
+    found: list[dict[str, Any]] = rows
     return found
+
+
+def _in_microseconds(column: Any, pa: Any) -> Any:
+    """A column of nanoseconds in microseconds, which Python has; text or numbers where that would round."""
+    kind = column.type
+    if getattr(kind, "unit", None) != "ns":
+        return column
+    zone = {"tz": kind.tz} if pa.types.is_timestamp(kind) else {}
+    maker = pa.timestamp if zone else pa.duration if pa.types.is_duration(kind) else pa.time64
+    try:
+        return column.cast(maker("us", **zone))
+    except pa.ArrowInvalid:
+        return _told(column, pa)
+
+
+def _told(column: Any, pa: Any) -> Any:
+    return column.cast(pa.int64() if pa.types.is_duration(column.type) else pa.string())
 
 
 def _json(lines: TextLines, listed: bool, prefix: str) -> Iterator[Placed]:
