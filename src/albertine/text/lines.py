@@ -6,6 +6,7 @@ import codecs
 import io
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from albertine.errors import DataError
 from albertine.text.streams import HEAD_BYTES, ByteStream, Limits
@@ -116,14 +117,28 @@ def _advice(encoding: str) -> str:
     return f"{way} pass --encoding {encoding} where a command has that option"
 
 
-def _binary(name: str, where: str, head: bytes) -> DataError:
+def _binary(name: str, line: int, head: bytes) -> DataError:
+    """The error for a NUL byte.
+
+    Args:
+        line: its number. head: bytes from where a line begins.
+    """
     if wide := _unmarked(head):
-        return DataError(f"looks like {wide.upper()} (NUL byte {where})", where=name, remedy=_advice(wide))
+        what = f"looks like {wide.upper()} (NUL byte in line {line})"
+        return DataError(what, where=name, remedy=_advice(wide))
     return DataError(
-        f"is a binary file, not text (NUL byte {where})",
+        f"is a binary file, not text (NUL byte in line {line})",
         where=name,
-        remedy="Name text files, or convert it to text",
+        remedy="Name text files, or convert it to text; if it is text with a stray NUL byte, remove that, "
+        r"for example with tr -d '\000' < FILE > NEW",
     )
+
+
+def returns_end_lines(stream: ByteStream, encoding: str) -> bool:
+    """Whether the lines of a text end in carriage returns alone, as those of old Macs, by its first ~64 kB:
+    more of them than line feeds."""
+    head = stream.head(HEAD_BYTES).decode(encoding, errors="ignore")
+    return head.count("\r") - head.count("\r\n") > head.count("\n")
 
 
 def head_text(stream: ByteStream, encoding: str) -> tuple[str, bool]:
@@ -138,7 +153,8 @@ def head_text(stream: ByteStream, encoding: str) -> tuple[str, bool]:
         raise DataError(f"is {wide.upper()}, not UTF-8", where=stream.name, remedy=_advice(wide))
     # checked before decoding: a binary file is rarely valid UTF-8, and "binary" is the more useful message
     if encoding == "utf-8-sig" and b"\0" in head:
-        raise _binary(stream.name, f"at offset {head.index(0)}", head)
+        before = head[: head.index(0)].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        raise _binary(stream.name, before.count(b"\n") + 1, head)
     try:
         text = codecs.getincrementaldecoder(encoding)("strict").decode(head, whole)
     except UnicodeError as error:
@@ -154,15 +170,31 @@ class TextLines:
     Args:
         inner_marks: leave byte order marks where they do not begin a line. There they are characters of a
             text, which offsets count; else they go everywhere.
+        returns: leave carriage returns as they are, also those at the end of a line; else each of them, and
+            each with a line feed, is the end of one.
     """
 
     def __init__(
-        self, stream: ByteStream, encoding: str, limits: Limits, *, inner_marks: bool = False
+        self,
+        stream: ByteStream,
+        encoding: str,
+        limits: Limits,
+        *,
+        inner_marks: bool = False,
+        returns: bool = False,
     ) -> None:
         self.name = stream.name
         self.number = 0
+        decoder = codecs.getincrementaldecoder(encoding)("strict")
+        self._decoder = decoder if returns else io.IncrementalNewlineDecoder(decoder, True)
         self._stream, self._encoding, self._limits = stream, encoding, limits
         self._mark = _FIRST_MARK if inner_marks else _MARK
+
+    @property
+    def mixed_ends(self) -> bool:
+        """Whether a carriage return alone has ended a line so far, and something else another one."""
+        ends = getattr(self._decoder, "newlines", None)
+        return isinstance(ends, tuple) and "\r" in ends
 
     def __iter__(self) -> Iterator[str]:
         rest: list[str] = []
@@ -188,12 +220,12 @@ class TextLines:
 
     def blocks(self) -> Iterator[str]:
         """The text in blocks of some 256 kB, with `\n` line ends; instead of lines, not beside them."""
-        decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(self._encoding)("strict"), True)
+        decoder: Any = self._decoder
         lines, block, before = 0, b"-", "\n"
         while block:
             block = self._stream.read()
             try:
-                text = decoder.decode(block, final=not block)  # type: ignore[arg-type]
+                text = decoder.decode(block, final=not block)
             except UnicodeError as error:
                 # the line is counted in the block that failed; a start inside a carried-over byte is off by
                 # none
@@ -204,7 +236,7 @@ class TextLines:
                 raise undecodable(self.name, line, around, self._encoding, reason) from error
             if "\0" in text:
                 line = lines + text.count("\n", 0, text.index("\0")) + 1
-                raise _binary(self.name, f"in line {line}", block)
+                raise _binary(self.name, line, block)
             if "\ufeff" in text:  # left inside where files with marks were concatenated
                 text = self._mark.sub("", before + text)[1:]
             before = "\n" if text.endswith("\n") or (before == "\n" and not text) else "-"

@@ -388,7 +388,44 @@ def test_a_file_without_names_is_parted_by_commas(tmp_path: Path) -> None:
     assert [row.get("1") for row in rows_of(tmp_path / "a.csv", header=False)] == ["yes; well", "no"]
 
 
+RETURNS = [
+    (b"text,label\r\na,b\r\n", [["a", "b"]]),
+    (b"text,label\ra,b\rc,d\r", [["a", "b"], ["c", "d"]]),
+    (b'text,label\r\n"one\r\ntwo\rthree\nfour",b\r\n', [["one\r\ntwo\rthree\nfour", "b"]]),
+]
+
+
+@pytest.mark.parametrize(("content", "rows"), RETURNS)
+def test_carriage_returns_in_quotes_stay(tmp_path: Path, content: bytes, rows: list[list[str]]) -> None:
+    """Else offsets of entities would point elsewhere in a text that `predict` has written."""
+    (tmp_path / "a.csv").write_bytes(content)
+    assert [[*row.fields.values()] for row in rows_of(tmp_path / "a.csv")] == rows
+
+
+@pytest.mark.parametrize("line", [b"sep=;\n", b"sep=;\r\n", b'"sep=;"\n', b"\xef\xbb\xbfSEP=;\n"])
+def test_the_line_in_which_excel_says_what_parts_fields(tmp_path: Path, line: bytes) -> None:
+    for name, mark in (("a.csv", b";"), ("a.tsv", b"\t")):
+        rows = [b"te,xt", b"label"], [b"a,b", b"x"], [b"c", b"y"]
+        content = b"\n".join(map(mark.join, rows))
+        (tmp_path / name).write_bytes(line.replace(b";", mark) + content)
+        found = list(rows_of(tmp_path / name))
+        assert [[*row.fields.items()] for row in found] == [
+            [("te,xt", "a,b"), ("label", "x")],
+            [("te,xt", "c"), ("label", "y")],
+        ]
+        assert [row.where for row in found] == [f"{tmp_path / name}:{n}" for n in (3, 4)]
+        assert [*next(rows_of(tmp_path / name, header=False)).fields.values()] == ["te,xt", "label"]
+
+
 WRONG: list[tuple[str, bytes, str]] = [
+    ("a.csv", b"text,label\na b\0,b\n", r"a\.csv: is a binary file.*NUL byte in line 2.*remove that.* tr -d"),
+    ("a.csv", b"text\na\n" + b"b\n" * 40_000 + b"c\0\n", r"a\.csv: is a binary file.*NUL byte in line 40003"),
+    (
+        "a.csv",
+        b"text,label\na\rb,c\n",
+        r"a\.csv:2: has a carriage return \(\\r\) outside of quotes.*in quotes",
+    ),
+    ("a.tsv", b"text\tlabel\na\rb\tc\n", r"a\.tsv:2: has 1 fields.*carriage return \(\\r\) ends a line too"),
     ("a.csv", b"text,text\na,b\n", r"a\.csv:1: has two columns `text`"),
     ("a.tsv", b"text\tlabel\na\n", r"a\.tsv:2: has 1 fields, the file has 2 columns"),
     (

@@ -30,7 +30,7 @@ from albertine.tasks.readers.files import (
 )
 from albertine.tasks.readers.values import check_names, kind_of_value, plain
 from albertine.text.formats import columns
-from albertine.text.lines import TextLines, encoding_of, head_text
+from albertine.text.lines import TextLines, encoding_of, head_text, returns_end_lines
 from albertine.text.streams import ByteStream
 
 Source = Any
@@ -52,6 +52,8 @@ _FORMS: Mapping[str, TableForm] = {
 }
 _ROWS = 1024
 _DELIMITERS = ",;\t"
+_SEP = re.compile(r'\ufeff?"?sep=(.)"?\r?(?:\n|\Z)', re.IGNORECASE)
+"""The line in which Excel says what parts the fields, before the line of names."""
 _NUMBER = re.compile(r"\s*[-+\d.,]+\s*")
 _LONGEST_NAME = 40
 """Columns of a field of a first line, in which Chinese characters have two; what is longer is no name."""
@@ -151,17 +153,21 @@ def rows_of(
             with own_words(prefix):
                 encoding = encoding_of(stream, encoding)
                 head, _ = head_text(stream, encoding)
-            lines = TextLines(stream, encoding, LIMITS, inner_marks=form == "json")
+            kept = form == "csv" and not returns_end_lines(stream, encoding)  # they may stand in quotes
+            lines = TextLines(stream, encoding, LIMITS, inner_marks=form == "json", returns=kept)
             if form == "json":
                 placed = _json(lines, head.lstrip("\ufeff \t\r\n").startswith("["), prefix)
                 if prefix == "task." and '"paragraphs"' in head:
                     advice = "If these are questions about passages (SQuAD's format), set task.kind=answers"
             else:
                 # Of a file without names one column of texts is likelier than what Excel writes.
-                delimiter = _delimiter(head) if header is True else ","
-                table = _separated(lines, delimiter if form == "csv" else None, quotes=quotes)
+                told = _SEP.match(head)
+                delimiter = told[1] if told else _delimiter(head) if header is True else ","
+                table = _separated(
+                    lines, delimiter if form == "csv" else None, quotes=quotes, skip=bool(told)
+                )
                 names, table, advice = _headed(table, header, None if ragged else spare, lines.name, prefix)
-                placed = _fields(table, names, lines.name, comma=form == "csv", ragged=ragged)
+                placed = _fields(table, names, lines, comma=form == "csv", ragged=ragged)
         with own_words(prefix):
             yield from (Row(fields, where, n, advice) for n, (fields, where) in enumerate(placed))
 
@@ -310,14 +316,19 @@ def _delimiter(head: str) -> str:
     return max(_DELIMITERS, key=lambda mark: sum(map(len, csv.reader(names, delimiter=mark))))
 
 
-def _separated(lines: TextLines, delimiter: str | None, *, quotes: bool) -> Iterator[tuple[int, list[str]]]:
+def _separated(
+    lines: TextLines, delimiter: str | None, *, quotes: bool, skip: bool = False
+) -> Iterator[tuple[int, list[str]]]:
     """The fields of every line that is not blank, with its number.
 
     Args:
-        delimiter: of CSV; None: the file is TSV.
+        delimiter: of CSV; None: the file is TSV. skip: the first line has none.
     """
+    texts = iter(lines)
+    if skip:
+        next(texts)
     if delimiter is None:
-        for line in lines:
+        for line in texts:
             if line.strip(" "):
                 fields = line.split("\t")
                 yield lines.number, [_bare(field) for field in fields] if quotes else fields
@@ -325,7 +336,7 @@ def _separated(lines: TextLines, delimiter: str | None, *, quotes: bool) -> Iter
     # One limit for all of the process: a program that reads longer fields itself may go on.
     csv.field_size_limit(max(csv.field_size_limit(), LIMITS.document_characters))
     # The reader of csv wants the line ends back: a quoted field may go over several lines.
-    table = csv.reader((f"{line}\n" for line in lines), strict=True, delimiter=delimiter)
+    table = csv.reader((f"{line}\n" for line in texts), strict=True, delimiter=delimiter)
     before = lines.number
     try:
         for fields in table:
@@ -334,6 +345,12 @@ def _separated(lines: TextLines, delimiter: str | None, *, quotes: bool) -> Iter
                 yield before + 1, fields
             before = lines.number
     except csv.Error as error:
+        if "new-line character" in str(error):
+            raise DataError(
+                "has a carriage return (\\r) outside of quotes, which does not end a line as others end",
+                where=f"{lines.name}:{before + 1}",
+                remedy="Write it as a blank or a line feed, or put the field in quotes",
+            ) from error
         raise DataError(
             f"is not CSV ({error})",
             where=f"{lines.name}:{before + 1}",
@@ -379,11 +396,16 @@ def _told_apart(names: Sequence[str]) -> list[str]:
 
 
 def _fields(
-    table: Iterable[tuple[int, list[str]]], names: Sequence[str], name: str, *, comma: bool, ragged: bool
+    table: Iterable[tuple[int, list[str]]],
+    names: Sequence[str],
+    lines: TextLines,
+    *,
+    comma: bool,
+    ragged: bool,
 ) -> Iterator[Placed]:
     before: list[str] = []
     for number, fields in table:
-        where = f"{name}:{number}"
+        where = f"{lines.name}:{number}"
         if len(fields) == len(names):
             yield dict(zip(names, fields, strict=True)), where
         elif ragged:
@@ -392,6 +414,11 @@ def _fields(
             remedy = "A field must not hold a bare tab or, in CSV, an unquoted comma"
             if not comma and any(map(_half_quoted, before + fields)):
                 remedy = "Save a table with a field over several lines, or with a tab in one, as CSV"
+            elif lines.mixed_ends:
+                remedy = (
+                    "A carriage return (\\r) ends a line too, and others of this file end in line feeds: "
+                    "write those inside a field as blanks, or save the table as CSV, with quotes"
+                )
             raise DataError(
                 f"has {len(fields)} fields, the file has {len(names)} columns ({', '.join(names)})",
                 where=where,
