@@ -6,6 +6,8 @@ with what the other began.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -16,9 +18,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from albertine.arithmetic import InferencePrecision
-from albertine.errors import SettingsError, check_whole, needs_torch
+from albertine.errors import DataError, SettingsError, check_whole, needs_torch
 from albertine.files import from_home
 from albertine.settings import RunSettings, merged, read_recipe, resolve
+from albertine.tasks.given import texts_of
 from albertine.tasks.readers.values import plain
 from albertine.text.columns import is_table
 
@@ -35,13 +38,17 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound=RunSettings)
 R = TypeVar("R", "PretrainResult", "FinetuneResult")
 Part = Mapping[str, Any]
+IN_MEMORY = "Give files and folders; a corpus of texts in memory is made by albertine.prepare(texts=[…])"
+ROWS = 'Give the path of a file, or rows: [{"text": …, "label": …}, …]'
+"""What to give where a text stands for a file."""
 
 
 @needs_torch
 def prepare(
-    text: str | Path | Sequence[str | Path],
-    output: str | Path,
+    text: str | Path | Sequence[str | Path] | None = None,
+    output: str | Path | None = None,
     *,
+    texts: Iterable[str] | None = None,
     tokenizer: str | Path | None = None,
     kind: Kind | None = None,
     vocab_size: int | None = None,
@@ -52,6 +59,8 @@ def prepare(
 
     Args:
         text: files and folders. output: folder of the corpus.
+        texts: instead of files texts in memory, each a document: a list, an array, a Series or a column of a
+            table. The corpus is the same wherever and whenever it is made of them.
         tokenizer: all that `albertine.load_tokenizer` takes; default: a vocabulary is trained from the text.
         kind: of that vocabulary, "sentencepiece", "wordpiece" or "xlnet"; default by the language.
         vocab_size: of that vocabulary; default one that fits the text. language: "en", "zh" or "auto".
@@ -80,18 +89,23 @@ def prepare(
     vocab_size, options = plain(vocab_size, "vocab_size"), plain(options, "albertine.prepare")
     if vocab_size is not None:
         check_whole("vocab_size", vocab_size, 1)
-    paths = _paths(text)
+    if output is None or (text is not None and texts is not None):
+        what = "needs an output" if output is None else "takes files as text, or texts in memory as texts"
+        remedy = 'albertine.prepare("FOLDER", "corpora/mine") or prepare(texts=[…], output="corpora/mine")'
+        raise SettingsError(what, where="albertine.prepare", remedy=remedy)
+    folder = from_home(output)
+    options |= {"tokenizer": tokenizer, "kind": kind, "vocab_size": vocab_size, "language": language}
     reading = {name: options.pop(name) for name in ("format", "text_field", "encoding") if name in options}
-    return corpus_of(
-        Source(paths, **reading),
-        from_home(output),
-        tokenizer=tokenizer,
-        kind=kind,
-        vocab_size=vocab_size,
-        language=language,
-        watch=unwatched,
-        **options,
-    )
+    if texts is None:
+        return corpus_of(Source(_paths(text), **reading), folder, watch=unwatched, **options)
+    if reading:
+        what = f"{', '.join(reading)} is for files, and texts are in memory"
+        raise SettingsError(what, where="albertine.prepare", remedy="Leave it out")
+    with TemporaryDirectory() as name:
+        file = _written(texts, Path(name))
+        return corpus_of(
+            Source([file], format="jsonl"), folder, watch=unwatched, named="texts in memory", **options
+        )
 
 
 @needs_torch
@@ -215,6 +229,7 @@ def finetune(
             f"encoder names a model, and is of the type {type(encoder).__name__}",
             remedy="Give its folder or name; what becomes of it stands in encoder_options",
         )
+    from_home(encoder, instead="Name a model folder, a released model or OWNER/NAME of the hub")
     recipe = {} if config is None else read_recipe(from_home(config))
     name = name or recipe.get("name") or "finetune"
     output = output or recipe.get("output") or "runs"
@@ -224,9 +239,9 @@ def finetune(
         if rows is not None and split in asked:
             raise SettingsError(f"`{split}` stands in task too", remedy="Give it once")
         if isinstance(rows, list | tuple) and rows and all(isinstance(one, str | Path) for one in rows):
-            files[split] = [Path(one) for one in rows]
+            files[split] = [from_home(one, instead=ROWS) for one in rows]
         elif isinstance(rows, str | Path):
-            files[split] = Path(rows)
+            files[split] = from_home(rows, instead=ROWS)
         elif rows is not None:
             kept.append(KeptRows.of(rows, folder, split))
             files[split] = kept[-1].path
@@ -340,7 +355,7 @@ def evaluate(
     with TemporaryDirectory() as name:
         folder = Path(name) / "rows"
         kept = [] if isinstance(file, str | Path) else [KeptRows.of(file, folder, "test")]
-        own = kept[0].path if kept else from_home(file)
+        own = kept[0].path if kept else from_home(file, instead=ROWS)
         with keeping(kept, folder):
             return _scores(judge(open_run(from_home(model), file=own, **how), ("test",), device))
 
@@ -367,18 +382,33 @@ def _scores(found: Sequence[Judged]) -> dict[str, dict[str, float]]:
     return {one.split: dict(one.scores) for one in found}
 
 
-def _paths(given: str | Path | Iterable[str | Path]) -> list[Path]:
+def _paths(given: str | Path | Iterable[str | Path] | None) -> list[Path]:
     """Files and folders of text.
 
     Raises:
         SettingsError: they are a table, which holds texts and no names, or nothing of the kind.
     """
     if isinstance(given, str | Path):
-        return [from_home(given)]
+        return [from_home(given, instead=IN_MEMORY)]
     if not isinstance(given, Iterable) or is_table(given):
-        remedy = "Give files and folders; write the texts of a table to a file, one JSON object a line"
-        raise SettingsError(f"a {type(given).__name__} names no files of text", remedy=remedy)
-    return [from_home(path) for path in given]
+        raise SettingsError(f"a {type(given).__name__} names no files of text", remedy=IN_MEMORY)
+    return [from_home(path, instead=IN_MEMORY) for path in given]
+
+
+def _written(texts: Any, folder: Path) -> Path:
+    """Texts as a file of JSON lines, a document each; the same texts are a file of the same name.
+
+    Raises:
+        DataError: they are none, or one of them is no text.
+    """
+    found = texts_of(texts)
+    if not any(text.strip() for text in found):
+        raise DataError("there is no text in them", where="texts", remedy="Give a list of texts")
+    content = "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in found).encode()
+    # A corpus knows its sources by names and sizes of files: texts of equal sizes are told apart by a digest.
+    file = folder / f"texts-{hashlib.sha256(content).hexdigest()[:16]}.jsonl"
+    file.write_bytes(content)
+    return file
 
 
 def _part(name: str, given: Part | None) -> Part:

@@ -167,18 +167,34 @@ def replaced_folder(path: Path) -> Iterator[Path]:
     _discard(old, part)
 
 
-def from_home(path: str | Path) -> Path:
+def from_home(path: str | Path, *, instead: str = "Write it to a file, and give the path") -> Path:
     """A path that a person writes, with `~` for the home folder; a name of nobody stays as it is.
 
+    Args:
+        instead: the remedy where a text is given in its place.
+
     Raises:
-        SettingsError: it is empty, or something else, such as the result of a run or a model.
+        SettingsError: it is empty, a text that no file can be named by, or something else, such as the result
+            of a run or a model.
     """
     if path == "":
         raise SettingsError(EMPTY[0], remedy=EMPTY[1])
     if not isinstance(path, str | os.PathLike):
         remedy = "Give a name or a path; that of a run is the `folder` of its result"
         raise SettingsError(f"a {type(path).__name__} is no name of a file or folder", remedy=remedy)
+    if isinstance(path, str) and is_text(path):
+        shown = " ".join(path[:60].split())
+        raise SettingsError(
+            f"`{shown} …` is a text of {len(path):,} characters, and the name of a file or folder is wanted",
+            remedy=instead,
+        )
     return Path(os.path.expanduser(path))
+
+
+def is_text(name: str) -> bool:
+    """Whether a word is no name of a file: of several lines, or longer than names can be, and not there."""
+    longest = max(len(part.encode(errors="replace")) for part in name.split("/"))
+    return ("\n" in name or longest > 255 or len(name) > 4095) and not os.path.lexists(name)
 
 
 def standing(path: Path) -> Path:

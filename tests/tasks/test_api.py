@@ -15,7 +15,7 @@ import pytest
 
 import albertine
 from albertine.cli import vocabulary
-from albertine.errors import CheckpointError, DataError, SettingsError
+from albertine.errors import CheckpointError, CorpusError, DataError, SettingsError
 from albertine.pretraining import reading, scores
 from albertine.training.progress import Reporter
 from tests.toy import MODEL
@@ -188,8 +188,8 @@ def test_text_to_a_pretrained_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ({"max_length": 2}, "max_length is a whole number from 8, not 2"),
         ({"max_length": 1}, "max_length is a whole number from 8, not 1"),
         ({"memory": -1}, "memory is a whole number from 0"),
-        ({"memory": 4}, "memory, reach, clamp and pairs are of a corpus"),
-        ({"pairs": False}, "memory, reach, clamp and pairs are of a corpus"),
+        ({"memory": 4}, "memory, reach, clamp, pairs and sentence_task are of a corpus"),
+        ({"pairs": False}, "memory, reach, clamp, pairs and sentence_task are of a corpus"),
     ):
         with pytest.raises(SettingsError, match=told_wrong):
             albertine.score(result.folder, texts=text, **wrong)
@@ -310,3 +310,80 @@ def test_a_type_checker_tells_a_name_that_is_not_there(tmp_path: Path) -> None:
     )
     said, _, status = api.run([*alone, albertine.__file__, str(program)])
     assert status == 1 and "program.py:3: error" in said and said.count("error: ") == 1, said
+
+
+def test_a_corpus_of_texts_in_memory(tmp_path: Path) -> None:
+    """Kills: one that depends on when or where it is made; one document of all texts; other texts of the
+    same size taken for the same."""
+    words = [
+        "the",
+        "old",
+        "man",
+        "said",
+        "that",
+        "he",
+        "was",
+        "never",
+        "in",
+        "the",
+        "house",
+        "of",
+        "time",
+        "and",
+        "night",
+    ]
+    texts = [" ".join(words[i % 5 :] * 4).capitalize() + ".\n\nAnd so “on”." for i in range(40)]
+    common: dict[str, Any] = {"vocab_size": 40, "min_characters": 1, "held_out": 0.2, "deduplicate": False}
+    found = albertine.prepare(texts=texts, output=tmp_path / "a", **common)
+    assert (found.documents_read, found.sources[0]["path"]) == (40, "texts in memory")
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+    of_file = albertine.prepare(lines, tmp_path / "b", **common)
+    assert (of_file.tokens, of_file.tokenizer) == (found.tokens, found.tokenizer)
+    albertine.prepare(texts=np.array(texts), output=tmp_path / "again", **common)
+    here, there = (sorted((tmp_path / name).rglob("*.npy")) for name in ("a", "again"))
+    assert [f.read_bytes() for f in here] == [f.read_bytes() for f in there]
+    manifests = [(tmp_path / name / "manifest.json").read_bytes() for name in ("a", "again")]
+    assert manifests[0] == manifests[1]
+    assert albertine.prepare(texts=iter(texts), output=tmp_path / "a", **common) == found
+    with pytest.raises(CorpusError, match="was prepared with other settings"):
+        albertine.prepare(texts=[*texts[1:], texts[0]], output=tmp_path / "a", **common)
+    for wrong, kind, message in (
+        ({"texts": []}, DataError, "no text in them"),
+        ({"texts": ["a", 3]}, DataError, r"texts\[1\]: is .*not text"),
+        ({"texts": texts, "encoding": "gbk"}, SettingsError, "encoding is for files"),
+        ({"texts": texts, "text": lines}, SettingsError, "takes files as text, or texts in memory as texts"),
+    ):
+        with pytest.raises(kind, match=message):
+            albertine.prepare(output=tmp_path / "c", **wrong)
+    with pytest.raises(SettingsError, match="needs an output"):
+        albertine.prepare(lines)
+
+
+def test_a_text_in_the_place_of_a_path_is_told(pretrained: Path, tmp_path: Path) -> None:
+    """Kills: OSError: File name too long."""
+    texts = ("The old man said that a house was good. " * 30, "A line.\nAnother line.")
+    row, out = [{"text": "a", "label": "b"}], tmp_path / "out"
+    calls: tuple[tuple[Any, str], ...] = (
+        (lambda text: albertine.prepare(text, out), r"made by albertine.prepare\(texts="),
+        (lambda text: albertine.prepare([text], out), r"made by albertine.prepare\(texts="),
+        (albertine.load, "Name a model folder"),
+        (albertine.load_task, "Name a model folder"),
+        (albertine.load_tokenizer, "Name a model folder"),
+        (albertine.Predictor, "Name a model folder"),
+        (lambda text: albertine.finetune(pretrained, train=text, output=out), "or rows"),
+        (lambda text: albertine.finetune(pretrained, train=[text, text], output=out), "or rows"),
+        (lambda text: albertine.finetune(text, train=row, output=out), "Name a model folder"),
+        (lambda text: albertine.evaluate(pretrained, file=text), "or rows"),
+        (lambda text: albertine.score(pretrained, texts=text), "is wanted"),
+        (albertine.pretrain, "is wanted"),
+        (lambda text: albertine.prepare(tmp_path, text), "is wanted"),
+    )
+    for call, message in calls:
+        for text in texts:
+            with pytest.raises(SettingsError, match=rf"is a text of [\d,]+ characters.*{message}"):
+                call(text)
+    (tmp_path / "two\nlines").write_text("The old man said that a house was good.", encoding="utf-8")
+    assert albertine.prepare(
+        tmp_path / "two\nlines", out, tokenizer=pretrained, min_characters=1, held_out=0
+    ).documents_read

@@ -62,9 +62,17 @@ def check_share(held_out: object) -> None:
 
 
 def make_plan(
-    paths: Sequence[Path | str], files: Sequence[Sequence[Path]], tokenizer: Tokenizer, options: Options
+    paths: Sequence[Path | str],
+    files: Sequence[Sequence[Path]],
+    tokenizer: Tokenizer,
+    options: Options,
+    named: str | None = None,
 ) -> dict[str, Any]:
-    """What decides the content of the folder; of JSON values."""
+    """What decides the content of the folder; of JSON values.
+
+    Args:
+        named: what the manifest calls the source, where `paths` is one file that does not stay.
+    """
     rules = options.rules
     return {
         "language": options.language,
@@ -80,7 +88,9 @@ def make_plan(
             "words": options.words,
             "seed": rules.seed,
         },
-        "sources": _listed(paths, files),
+        "sources": [
+            source if named is None else {**source, "path": named} for source in _listed(paths, files)
+        ],
     }
 
 

@@ -67,6 +67,7 @@ def prepare(
     words: Words = "pieces",
     seed: int = 1,
     allow_unknown: bool = False,
+    named: str | None = None,
     progress: Callable[[Progress], None] | None = None,
     on_file: Callable[[FileReport], None] | None = None,
 ) -> Manifest:
@@ -87,6 +88,7 @@ def prepare(
             Chinese segmentation.
         seed: which documents are held out.
         allow_unknown: accept a tokenizer that knows less than 80 % of the text.
+        named: what the manifest calls the text, where `paths` is one file that does not stay.
         progress: called now and then.
 
     Raises:
@@ -111,7 +113,7 @@ def prepare(
         allow_unknown,
     )
     options.check()
-    plan = make_plan(paths, files, tokenizer, options)
+    plan = make_plan(paths, files, tokenizer, options, named)
     everything = [file for group in files for file in group]
     return _run(_Run(Path(folder), tokenizer, options, plan, paths, everything, progress, on_file))
 

@@ -42,7 +42,8 @@ def checkpoints_in(folder: Path) -> list[Path]:
 
 def place(what: str | Path) -> Path:
     """As `model_folder`, for what may also be a file, a corpus or a run: those are left as they are."""
-    path = standing(from_home(what))
+    wanted = "Name a model folder, a released model, or OWNER/NAME of the Hugging Face hub"
+    path = standing(from_home(what, instead=wanted))
     if os.path.exists(path):  # unlike Path.exists it takes a whole sentence for a name that is not there
         return path
     from albertine.interop.hub import hub_folder, is_hub_name

@@ -204,7 +204,7 @@ class Predictor:
         named = {"text": text, "pair": pair, "options": options}  # of a table without names by number
         fields = replace(usual, **{name: str(given) for name, given in named.items() if given is not None})
         if isinstance(source, str | Path):
-            source = from_home(source)
+            source = from_home(source, instead="A text stands in a list: predict([text])")
         elif isinstance(source, list | tuple) and source and isinstance(source[0], str):
             source = [{fields.text: one} for one in source]
         rows, fields = rows_to_ask(source, self.family, fields)
