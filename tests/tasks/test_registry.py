@@ -290,6 +290,39 @@ def test_files_and_columns_that_are_not_there(tune: Tune, mine: Mine) -> None:
         tune(task={"dataset": str(mine())})
 
 
+def test_another_dev_or_test_file_of_a_named_set(tune: Tune, mine: Mine, tmp_path: Path) -> None:
+    """A smaller one of the same layout, or none; the run keeps that, and so does one that is scored again."""
+    path = mine(files={**MINE["files"], "test": "dev.csv"}, test_columns={"text": "review", "label": None})
+    folder, small = path.parent, table(tmp_path / "small.csv", 10, 3)
+    tokenizer = load_tokenizer(tune().encoder.folder)
+
+    def sizes(**task: Any) -> tuple[int, int, int | None]:
+        data = read_data(settings_on(tune, path, **task).task, tokenizer)
+        assert data.dev is not None
+        test = None if data.test is None else len(data.test.examples)
+        return len(data.train.examples), len(data.dev.examples), test
+
+    assert sizes() == (200, 60, 60)
+    assert sizes(dev=small) == (200, 10, 60)
+    assert sizes(dev=small, test=small) == (200, 10, 10)
+    whole = load(FinetuneSettings, None, [
+        "name=a", "encoder.folder=a", f"task.dataset={path}", f"task.dev={small}", "task.test=null"
+    ])  # fmt: skip
+    assert whole.task.data.files == {"train": ("train.csv",), "dev": (small,)}
+    result = run(settings_on(tune, path, dev=small, test=False))
+    assert result.test == {} and not (result.folder / "predictions-test.jsonl").exists()
+    (again,) = judge(open_run(result.folder))
+    assert len(again.data.examples) == 10
+    tested = [one.split for one in judge(open_run(result.folder, [f"task.test={small}"]))]
+    assert tested == ["dev", "test"]
+    # Settings that a run saved without a word on its test file still mean the one of the data set.
+    usual = settings_on(tune, path)
+    (tmp_path / "saved.yaml").write_text(dump(usual))
+    assert "test" in load(FinetuneSettings, tmp_path / "saved.yaml").task.data.files
+    with pytest.raises(SettingsError, match=r"own files to learn from \(task\.train\), and not both"):
+        settings_on(tune, path, train=folder / "train.csv")
+
+
 def test_a_test_file_may_lack_the_labels(tune: Tune, mine: Mine) -> None:
     path = mine(files={**MINE["files"], "test": "test.csv"})
     (path.parent / "test.csv").write_text("review\nthe old man\n")

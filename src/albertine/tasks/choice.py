@@ -70,7 +70,10 @@ class TaskChoice(Settings):
         None,
         description="a file (CSV, TSV, JSON, Parquet; CoNLL for entities), or a list of files",
     )
-    dev: Path | None = Field(None, description="a file, by which the best model is picked")
+    dev: Path | None = Field(
+        None,
+        description="a file, by which the best model is picked; beside task.dataset instead of its dev file",
+    )
     dev_share: float | None = Field(
         None,
         gt=0,
@@ -78,7 +81,11 @@ class TaskChoice(Settings):
         description="own files: where no dev file is named, judge by so large a share of the training rows, "
         "such as 0.1, and learn from the others; rows about the same text stay together",
     )
-    test: Path | None = Field(None, description="its rows need no labels, they are answered all the same")
+    test: Path | Literal[False] | None = Field(
+        None,
+        description="its rows need no labels, they are answered all the same; beside task.dataset instead of "
+        "its test file, and null (saved as false): none",
+    )
     header: bool = Field(
         True,
         description="own files: whether CSV and TSV begin with a line of names; without one, columns are "
@@ -111,7 +118,19 @@ class TaskChoice(Settings):
             files = {split: paths for split in SPLITS if (paths := self.own(split))}
             return Dataset.model_validate({"files": files, **self._told()})
         found = described(self.dataset)
-        return found if self.encoding == "utf-8" else found.model_copy(update={"encoding": self.encoding})
+        if self.encoding != "utf-8":
+            found = found.model_copy(update={"encoding": self.encoding})
+        if self.dev is None and self.test is None:
+            return found
+        named: dict[Split, tuple[Path | str, ...]] = dict(found.files)
+        if self.test is not None:
+            named.pop("test", None)
+        for split in SPLITS:
+            if paths := self.own(split):
+                named[split] = paths
+        # A test file of one's own is laid out as the others, whose rows may lack their labels there.
+        columns = found.test_columns if self.test is None else None
+        return found.model_copy(update={"files": named, "test_columns": columns})
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -148,7 +167,17 @@ class TaskChoice(Settings):
     def own(self, split: str) -> tuple[Path, ...]:
         """The own files of a split: several of "train", at most one of the others."""
         found = getattr(self, split)
-        return found or () if split == "train" else () if found is None else (found,)
+        return found or () if split == "train" else (found,) if found else ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_test(cls, given: Any) -> Any:
+        """`test: null` beside a data set says that its test file is not wanted; not so among all settings, as
+        earlier versions saved them, where `train` is null too. `false` says it everywhere."""
+        if not isinstance(given, dict) or given.get("dataset") is None or "test" not in given:
+            return given
+        without = given["test"] is None and given.get("train", "") is not None
+        return {**given, "test": False} if without or given["test"] == "false" else given
 
     @model_validator(mode="after")
     def _one_source(self) -> TaskChoice:
@@ -156,8 +185,11 @@ class TaskChoice(Settings):
         if self.dataset is not None:
             if self.folder is None and isinstance(self.dataset, str):
                 raise ValueError("task.dataset needs task.folder, the folder of its files")
-            if own:
-                raise ValueError("give task.dataset or own files, and not both")
+            if self.train:
+                raise ValueError(
+                    "give task.dataset or own files to learn from (task.train), and not both; task.dev and "
+                    "task.test may name files that are laid out as those of the data set"
+                )
             if idle := next(_of_own_files(self, "task."), None):
                 raise ValueError(f"{idle} is for {OWN}, and {self.dataset} says that itself")
         elif not own:

@@ -46,8 +46,8 @@ def missing(task: TaskChoice) -> str | None:
     Raises:
         DataError: a file is there and not what its task wants.
     """
-    if task.dataset is None:
-        absent = [path for name in SPLITS for path in task.own(name) if not path.exists()]
+    absent = [path for name in SPLITS for path in task.own(name) if not path.exists()]
+    if absent or task.dataset is None:
         return f"there is no {absent[0]}" if absent else None
     try:
         for split in task.data.files.keys() - {"test"}:

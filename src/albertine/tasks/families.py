@@ -16,7 +16,7 @@ from albertine.interop.model_folder import Described, ModelFolder
 from albertine.settings import Settings, read_yaml
 from albertine.tasks.choice import Known, TaskChoice, is_of_own_files, named_or_file
 from albertine.tasks.family import Family, OneLayer, Settling, Tuned
-from albertine.tasks.registry import Dataset, described, listed
+from albertine.tasks.registry import SPLITS, Dataset, described, listed
 from albertine.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def saved(task: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _of_data_set(part: Mapping[str, Any], model: type[Settings]) -> Mapping[str, Any]:
     """Settings without those of own files."""
-    found = dict(part)
+    found = {name: value for name, value in part.items() if name not in SPLITS or value is not None}
     for name, field in model.model_fields.items():
         inner: Any = field.annotation
         if is_of_own_files(field):

@@ -149,7 +149,8 @@ def _of_own_files(task: Mapping[str, Any], known: Family) -> Mapping[str, Any]:
     scored, and the like."""
     if task.get("dataset") is None:
         return task
-    own: dict[str, Any] = {name: x for name, x in task.items() if name not in ("dataset", "folder")}
+    laid_out = ("dataset", "folder", "train", "dev", "test")  # as the data set, whose columns are not these
+    own: dict[str, Any] = {name: x for name, x in task.items() if name not in laid_out}
     own["kind"] = kind = known.settings.get("kind", own.get("kind"))
     told: dict[str, Any] = {}
     with suppress(SettingsError):  # a YAML file that described it may be gone

@@ -133,7 +133,7 @@ def _below(settings: FinetuneSettings, data: Path) -> FinetuneSettings:
     moved: dict[str, Any] = {"folder": task.folder and data / task.folder}
     moved["train"] = tuple(data / path for path in task.own("train")) or None
     for name in ("dev", "test"):
-        moved[name] = next((data / path for path in task.own(name)), None)
+        moved[name] = next((data / path for path in task.own(name)), getattr(task, name))
     return settings.model_copy(update={"task": task.model_copy(update=moved)})
 
 
