@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from glob import escape
@@ -122,10 +123,38 @@ def write_json(path: Path, tree: Mapping[str, Any]) -> None:
     replace_durably(path, (json.dumps(tree, indent=2, ensure_ascii=False) + "\n").encode())
 
 
+MAX_JSON = 1 << 28
+"""Bytes of a JSON file that a run writes."""
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """The bytes of a regular file: not those of a pipe or a device, which may never come or never end.
+
+    Args:
+        most: how many bytes such a file may have.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or is larger.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would be waited for
+    try:
+        facts = os.fstat(handle)
+        if stat.S_ISDIR(facts.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(facts.st_mode):
+            raise OSError(errno.EINVAL, "it is a pipe or a device, and no regular file", str(path))
+        if facts.st_size > most:
+            raise OSError(errno.EFBIG, f"it is larger than {most:,} bytes", str(path))
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(handle)
+
+
 def json_at(path: Path) -> dict[str, Any]:
     """The mapping in a JSON file; empty where there is no file, or none that holds one."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_regular(path, MAX_JSON).decode("utf-8-sig"))
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -377,6 +377,36 @@ def test_a_precision_names_its_graph(folders: Folders, tmp_path: Path) -> None:
             Predictor(graph, precision=exact)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("where", ["graph", "branch", "function"])
+def test_a_graph_with_a_loop_is_refused(folders: Folders, tmp_path: Path, where: str) -> None:
+    """Its condition never turns false; kills: whoever looks at the nodes of the outer graph alone."""
+    onnx = pytest.importorskip("onnx")
+    make, kinds = onnx.helper, onnx.TensorProto
+    body = make.make_graph(
+        [make.make_node("Identity", ["on"], ["goes_on"])],
+        "body",
+        [make.make_tensor_value_info(n, kind, []) for n, kind in (("i", kinds.INT64), ("on", kinds.BOOL))],
+        [make.make_tensor_value_info("goes_on", kinds.BOOL, [])],
+    )
+    loop = make.make_node("Loop", ["", "true"], [], body=body)
+    graph = shutil.copytree(folders["single"][1], tmp_path / "loop")
+    file = graph / "onnx" / "model.onnx"
+    model = onnx.load(file)
+    if where == "graph":
+        model.graph.node.append(loop)
+    elif where == "branch":
+        empty = make.make_graph([], "else", [], [])
+        inner = make.make_graph([loop], "then", [], [])
+        model.graph.node.append(make.make_node("If", ["true"], [], then_branch=inner, else_branch=empty))
+    else:
+        own = make.make_function("own", "endless", ["true"], [], [loop], [make.make_opsetid("", 18)])
+        model.functions.append(own)
+        model.graph.node.append(make.make_node("endless", ["true"], [], domain="own"))
+    onnx.save(model, file)
+    with pytest.raises(ModelError, match=r"model\.onnx: has a loop"):
+        Predictor(graph)
+
+
 def test_a_random_field_is_that_of_the_graph_that_was_opened(folders: Folders, tmp_path: Path) -> None:
     where = shutil.copytree(folders["crf"][1], tmp_path / "crf")
     asked = Predictor(where)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import json
+import os
 import shutil
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -13,8 +16,10 @@ from typing import Any
 import pytest
 
 import albertine
+from albertine import Predictor
 from albertine.cli.lookup import look_up_model
-from albertine.errors import ModelError
+from albertine.errors import AlbertineError, ModelError
+from albertine.released import released_folder
 from tests.interop.folder_mutations import mutated, originals
 
 CASES = 260
@@ -172,3 +177,66 @@ def test_safetensors_that_lie_are_refused(
     with pytest.raises(ModelError, match=says) as caught:
         albertine.load(tmp_path / "m")
     assert time.process_time() - start < 1 and len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device"])
+@pytest.mark.parametrize(
+    "name", ["spiece.model", "config.json", "model.safetensors", "tokenizer_config.json", "tokenizer.json"]
+)
+def test_a_pipe_or_a_device_in_a_folder_is_not_read(tmp_path: Path, name: str, kind: str) -> None:
+    """Kills: a pipe is waited for without end, and a device read until the memory is full."""
+    folder = shutil.copytree(released_folder("albertine-mini-en"), tmp_path / "model")
+    (folder / name).unlink(missing_ok=True)
+    if kind == "fifo":
+        os.mkfifo(folder / name)
+    else:
+        (folder / name).symlink_to("/dev/zero")
+    done: list[object] = []
+
+    def work() -> None:
+        for load in (albertine.load_tokenizer, albertine.load):
+            try:
+                done.append(load(folder))
+            except AlbertineError as error:
+                done.append(str(error))
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert len(done) == 2
+    tokenizer, model = done
+    if name == "spiece.model":
+        assert "spiece.model: cannot be read (it is a pipe or a device" in str(tokenizer)
+    elif name in ("config.json", "model.safetensors"):
+        assert isinstance(model, str)
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), 10**309])
+@pytest.mark.parametrize("word", ["layer_norm_eps", "initializer_range", "hidden_dropout_prob"])
+def test_a_number_that_is_larger_than_any_float_is_refused(
+    sound: dict[str, Path], tmp_path: Path, word: str, value: int
+) -> None:
+    for name, folder in sound.items():
+        if not (folder / "config.json").is_file():
+            continue
+        copied = shutil.copytree(folder, tmp_path / name)
+        tree = json.loads((copied / "config.json").read_text())
+        if word not in tree:
+            continue
+        (copied / "config.json").write_text(json.dumps({**tree, word: value}))
+        with pytest.raises(ModelError, match=word):
+            albertine.load(copied)
+
+
+def test_a_mark_of_utf_8_before_a_configuration_is_passed_over(tmp_path: Path) -> None:
+    """As editors of Windows write it."""
+    sound = released_folder("albertine-mini-en")
+    folder = shutil.copytree(sound, tmp_path / "model")
+    for name in ("config.json", "tokenizer_config.json", "tokenizer.json", "modules.json"):
+        if (folder / name).is_file():
+            (folder / name).write_bytes(codecs.BOM_UTF8 + (folder / name).read_bytes())
+    texts = ["the old man", "it was good"]
+    assert Predictor(folder).embed(texts) == pytest.approx(Predictor(sound).embed(texts))
+    assert albertine.load_tokenizer(folder).encode("It was") == albertine.load_tokenizer(sound).encode(
+        "It was"
+    )

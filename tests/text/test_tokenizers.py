@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -477,3 +478,24 @@ def test_a_variation_selector_belongs_to_the_token_before_it() -> None:
     pieces = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "我", "❤")
     found = WordPieceTokenizer(pieces).encode_spans("我❤\ufe0f我")
     assert (found.starts, found.ends) == ([0, 1, 3], [1, 3, 4])
+
+
+@pytest.mark.parametrize("where", ["added_tokens.json", "tokenizer_config.json"])
+def test_many_added_pieces_are_loaded_in_seconds(tmp_path: Path, where: str) -> None:
+    """Kills: a list is searched for each of them, which takes minutes for 50,000."""
+    small_wordpiece = WordPieceTokenizer(VOCABULARY)
+    small_wordpiece.save(tmp_path)
+    count, first = 50_000, len(VOCABULARY)
+    ids = {f"[E{i}]": first + i for i in range(count)}
+    if where == "added_tokens.json":
+        (tmp_path / where).write_text(json.dumps(ids))
+    else:
+        tree = json.loads((tmp_path / where).read_text())
+        tree["added_tokens_decoder"] = {str(i): {"content": text} for text, i in ids.items()}
+        (tmp_path / where).write_text(json.dumps(tree))
+    (tmp_path / "tokenizer.json").unlink(missing_ok=True)
+    begin = time.process_time()
+    tokenizer = load_tokenizer(tmp_path)
+    assert time.process_time() - begin < 20
+    assert tokenizer.vocab_size == first + count
+    assert tokenizer.encode("cat [E49999]") == [VOCABULARY.index("cat"), first + 49_999]

@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from albertine.errors import CorpusError
+from albertine.files import read_regular
 
 NAME = "manifest.json"
 FORMAT = "albertine-corpus"
 VERSION = 2
+MAX_BYTES = 1 << 30
+"""Of a manifest; one of a thousand shards has 2 MB."""
 """2 where a file has digests of its blocks; a manifest without any is of version 1."""
 BLOCK = 2 << 20
 """Bytes of a shard's file that share a digest."""
@@ -205,7 +208,7 @@ def load_manifest(folder: Path) -> Manifest:
     if not path.is_file():
         raise _absent(folder)
     try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
+        tree = json.loads(read_regular(path, MAX_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         raise _unreadable(path, str(error)) from error
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:

@@ -15,7 +15,7 @@ from albertine.evaluation.intervals import Interval, of_error, of_predictions, o
 from albertine.evaluation.report import spreads
 from albertine.evaluation.runs import RECORD, Run, read_predictions, read_run, without_seed
 from albertine.evaluation.spread import Spread
-from albertine.files import json_at
+from albertine.files import MAX_JSON, json_at, read_regular
 from albertine.settings import read_yaml
 from albertine.training.branching import branch_of
 from albertine.training.checkpoints import STATE, CheckpointStore
@@ -234,7 +234,7 @@ def _told_scores(model: Path) -> Iterator[Score]:
     """The scores of scores.json beside a model: rows of `albertine score --json` or a suite, perhaps each
     under a name."""
     try:
-        tree = json.loads((model / "scores.json").read_text(encoding="utf-8"))
+        tree = json.loads(read_regular(model / "scores.json", MAX_JSON))
     except (OSError, ValueError, RecursionError):
         return
     parts = tree if isinstance(tree, dict) and "right" not in tree else {"": tree}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from albertine.errors import RunError
-from albertine.files import explained, replace_durably, write_json
+from albertine.files import MAX_JSON, explained, read_regular, replace_durably, write_json
 from albertine.training.metrics import curve
 
 RECORD = "result.json"
@@ -73,7 +73,7 @@ def read_run(folder: Path) -> Run:
     """
     path = folder / RECORD
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(read_regular(path, MAX_JSON))
         if not (isinstance(record["metrics"], list) and isinstance(record["scores"], dict)):
             raise ValueError("it has no metrics and scores")
     except OSError as error:

@@ -6,8 +6,9 @@ what the graph says of padding is thrown away.
 
 from __future__ import annotations
 
+import mmap
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,16 @@ from albertine.interop.exported_folder import (
     read_transitions,
 )
 from albertine.model.config import OBJECT_POWER, SUBJECT_POWER, EncoderConfig, Pooling
+from albertine.text.varint import Malformed, fields
 
 TOKENS = 4096
 """Most places of a table, as a model of torch has it on a processor (docs/decisions/015)."""
 NO_PLACE = -1e29
 """A span with less than this log-probability fills up a row that has fewer places than spans are wanted."""
+_GRAPH, _FUNCTIONS, _FUNCTION_NODES, _NODES, _OPERATOR, _ATTRIBUTES = 7, 25, 7, 1, 4, 5
+_INNER_GRAPHS = (6, 11)
+"""Fields of onnx.proto: of a model its graph and functions, of a function and of a graph their nodes, of a
+node its operator and attributes, of an attribute graphs."""
 Rows = Sequence[Sequence[int] | NDArray[Any]]
 Outputs = Mapping[str, NDArray[Any]]
 
@@ -261,6 +267,55 @@ def _span_table(said: Outputs) -> list[NDArray[np.float32]]:
     return [*flat, said["cls_logits"].reshape(-1, 1)]
 
 
+def _refuse_loops(file: Path) -> None:
+    """Refuse a graph with the operator Loop, which no export of an encoder has: its body says when it ends,
+    which may be never.
+
+    Raises:
+        ModelError: it has one, in the graph, in a branch or in a function; or the file is damaged.
+    """
+    damaged = "It is cut short or damaged; export the model again"
+    try:
+        with file.open("rb") as opened:
+            data = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)  # closed with the last view of it
+        operators = set(_operators(memoryview(data)))
+    except (Malformed, OSError, ValueError) as error:
+        raise ModelError(f"is not a whole graph ({error})", where=file, remedy=damaged) from error
+    if "Loop" in operators:
+        raise ModelError(
+            "has a loop (operator Loop), which may never end, and which no export of an encoder has",
+            where=file,
+            remedy="Export the model again with `albertine export`, or with Optimum",
+        )
+
+
+def _operators(model: memoryview) -> Iterator[str]:
+    """The operators of a ModelProto, also in graphs that are attributes of a node, as branches are."""
+    graphs: list[memoryview] = []
+    nodes: list[memoryview] = []
+    for number, value in _messages(model):
+        if number == _GRAPH:
+            graphs.append(value)
+        elif number == _FUNCTIONS:
+            nodes += [node for number, node in _messages(value) if number == _FUNCTION_NODES]
+    while graphs or nodes:
+        if graphs:
+            nodes += [node for number, node in _messages(graphs.pop()) if number == _NODES]
+            continue
+        for number, value in _messages(nodes.pop()):
+            if number == _OPERATOR:
+                yield bytes(value).decode(errors="replace")
+            elif number == _ATTRIBUTES:
+                graphs += [graph for number, graph in _messages(value) if number in _INNER_GRAPHS]
+
+
+def _messages(data: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """The fields of a protocol buffer that are no numbers; views, as weights lie among them."""
+    for number, value in fields(data):
+        if not isinstance(value, int):
+            yield number, value
+
+
 def _session(file: Path) -> Any:
     """onnxruntime's session of a graph, on this process's processors.
 
@@ -275,6 +330,7 @@ def _session(file: Path) -> Any:
             where=file,
             remedy="pip install 'albertine[onnx]'",
         ) from error
+    _refuse_loops(file)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = usable_threads(), 1
     options.log_severity_level = 3

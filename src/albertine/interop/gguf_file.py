@@ -106,6 +106,8 @@ def read_gguf(path: Path) -> GgufFile:
         ModelError: not a file of this version, cut short, or with tensors that are not float32.
     """
     try:
+        if path.exists() and not path.is_file():
+            raise ValueError("it is no regular file")
         data: NDArray[np.uint8] = np.memmap(path, np.uint8, "r")
         return _read(_Cursor(data.data), data)
     except (struct.error, ValueError, UnicodeDecodeError, OSError) as error:

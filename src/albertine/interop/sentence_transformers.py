@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from albertine.errors import ModelError
+from albertine.files import read_regular
 from albertine.interop.config_values import our_flags
 from albertine.interop.pickled import PICKLED
-from albertine.interop.weights import SINGLE, read_json
+from albertine.interop.weights import MAX_JSON, SINGLE, read_json
 from albertine.model.config import Pooling
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ POOLING, DENSE = "1_Pooling", "2_Dense"
 TRANSFORMER = "sentence_bert_config.json"
 PROMPTS = "config_sentence_transformers.json"
 WHITENING = "whitening.safetensors"
+MAX_MODULE = 1 << 28
+"""Bytes of a file of a module."""
 _NAMES = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 """Under which older releases kept `TRANSFORMER`."""
 UNLIMITED = 1 << 30
@@ -201,7 +204,7 @@ def vector_files(folder: Path, *, same_weights: bool = True, last: bool = False)
             PROMPTS,
             *(f"{part}/{file}" for part in parts for file in _of_a_module(folder / part)),
         ]
-    found = {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
+    found = {name: read_regular(folder / name, MAX_MODULE) for name in names if (folder / name).is_file()}
     if has_modules:
         told = _told(folder)
         if (length := _length(folder, told)) is not None:  # which may stand in a file that is written anew
@@ -276,7 +279,7 @@ def _length(folder: Path, told: Mapping[str, Any]) -> int | None:
 def _listed(file: Path) -> tuple[list[str], list[str]]:
     """The kinds of the modules, and the folders that they have their files in."""
     try:
-        modules = json.loads(file.read_text(encoding="utf-8"))
+        modules = json.loads(read_regular(file, MAX_JSON).decode("utf-8-sig"))
         kinds = [str(m["type"]).rpartition(".")[2] for m in modules]
         paths = [str(m["path"]) for m in modules]
     except (ValueError, RecursionError, OSError, KeyError, TypeError) as error:

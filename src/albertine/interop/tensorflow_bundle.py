@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from albertine.errors import ModelError
-from albertine.files import write_durably
+from albertine.files import read_regular, write_durably
 from albertine.interop.crc32c import masked
 from albertine.interop.model_files import INDEX
 from albertine.interop.sorted_table import MAX_FILE, read_table, table
@@ -58,7 +58,7 @@ def read_index(path: Path) -> tuple[int, dict[str, Entry]]:
     try:
         if path.stat().st_size > MAX_FILE:
             raise Malformed(f"is larger than {MAX_FILE >> 20} MB, which no index of a model is")
-        records = read_table(path.read_bytes())
+        records = read_table(read_regular(path, MAX_FILE))
         if b"" not in records:
             raise Malformed("has no header")
         shards = _shards(records.pop(b""))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from albertine.errors import ModelError
-from albertine.files import standing
+from albertine.files import read_regular, standing
 from albertine.interop.pickled import PICKLED, PICKLED_INDEX, as_safetensors
 
 if TYPE_CHECKING:
@@ -61,7 +61,9 @@ def read_json(path: Path) -> dict[str, Any]:
     if path.stat().st_size > MAX_JSON:
         raise ModelError("is too large to be a configuration", where=path)
     try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
+        tree = json.loads(
+            read_regular(path, MAX_JSON).decode("utf-8-sig")
+        )  # editors of Windows write its mark
     except (ValueError, RecursionError, OSError) as error:
         raise ModelError(f"is not readable as JSON ({error})", where=path, remedy="Fetch it again") from error
     if not isinstance(tree, dict):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import inf
+from sys import float_info
 from typing import Any
 
 from albertine.errors import SettingsError
@@ -53,7 +53,7 @@ def check(config: Fields, choices: Mapping[str, tuple[str, ...]], flags: Iterabl
         if not 0.0 <= config[name] < 1.0:
             raise SettingsError(f"{name} must be in [0, 1), got {config[name]}")
     for name in ("initializer_range", "layer_norm_eps"):
-        if not 0 < config[name] < inf:
+        if not 0 < config[name] <= float_info.max:  # a whole number may be larger than any float
             raise SettingsError(f"{name} must be positive and finite, got {config[name]}")
     _check_positions(config)
     _check_halting(config)
@@ -92,7 +92,9 @@ def _head_size(config: Fields) -> int:
 
 
 def _check_positions(config: Fields) -> None:
-    if config["positions"] == "rotary" and (not 1 < config["rotary_base"] < inf or _head_size(config) % 2):
+    if config["positions"] == "rotary" and (
+        not 1 < config["rotary_base"] <= float_info.max or _head_size(config) % 2
+    ):
         raise SettingsError(
             "rotary positions need a finite base above 1 and heads of an even size, "
             f"got {config['rotary_base']:g} and {_head_size(config)}"

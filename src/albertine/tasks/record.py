@@ -14,7 +14,7 @@ from typing import Any
 
 from albertine.errors import AlbertineError, ModelError, RunError
 from albertine.evaluation.runs import RECORD, write_record
-from albertine.files import is_run_checkpoint, json_at, run_of_checkpoint
+from albertine.files import MAX_JSON, is_run_checkpoint, json_at, read_regular, run_of_checkpoint
 from albertine.interop.huggingface_config import model_type
 from albertine.interop.places import model_folder
 from albertine.model.task_model import TaskModel
@@ -231,7 +231,7 @@ def pretraining(folder: Path) -> str | None:
             first = "" if step is None else f"{step} of "
             return f"corpus {corpus}, objective {pairs}, {first}{', '.join([*length, *read, *before])}"
     try:
-        card = (folder / "README.md").read_text(encoding="utf-8")
+        card = read_regular(folder / "README.md", MAX_JSON).decode("utf-8")
     except (OSError, UnicodeDecodeError):
         return None
     return next((line.strip() for line in card.splitlines() if re.search(r"(?i)\bpretrain", line)), None)

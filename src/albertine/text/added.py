@@ -30,6 +30,7 @@ Added = dict[str, tuple[int, AddedPiece]]
 """By spelling: id, and how it is found."""
 LISTS = ("additional_special_tokens", "extra_special_tokens")
 """Words of a configuration that list pieces without their ids; the second is that of release 5."""
+_MOST_IDS = 10**9
 _LISTED = -2
 """In place of the id of such a piece, which counts if the vocabulary has it."""
 
@@ -73,8 +74,8 @@ def _piece(entry: Mapping[str, Any]) -> AddedPiece:
 
 def _whole_number(said: object) -> int:
     """An id; -1 where it is none."""
-    text = str(said)
-    return int(text) if text.isascii() and text.isdigit() else -1
+    text = str(said) if not isinstance(said, int) or abs(said) < _MOST_IDS else ""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < len(str(_MOST_IDS)) else -1
 
 
 def appended(
@@ -97,14 +98,15 @@ def appended(
         if i != _LISTED or text in known
     }
     outside = {i: piece for i, piece in added.values() if piece.content not in known}
-    more: list[str] = []
+    more: dict[str, None] = {}
     if any(piece.content not in usual for piece in outside.values()):
         while (i := len(pieces) + len(more)) in outside:
-            more.append(outside[i].content)
+            more[outside[i].content] = None
     lost = [text for text in added if text not in known and text not in usual and text not in more]
     if lost:
         raise outside_error(lost, where)
-    whole = [(i, p) for i, p in added.values() if p.content in more or p.content in known.keys() - hidden]
+    found = known.keys() - hidden | more.keys()
+    whole = [(i, p) for i, p in added.values() if p.content in found]
     return [*pieces, *more], [piece for _, piece in sorted(whole)]
 
 

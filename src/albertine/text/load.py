@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from albertine.errors import AlbertineError, ModelError, TokenizerError
-from albertine.files import is_run_checkpoint, replaced_folder, run_of_checkpoint, standing
+from albertine.files import is_run_checkpoint, read_regular, replaced_folder, run_of_checkpoint, standing
 from albertine.released import which
 from albertine.text.added import LISTS, Added, added_pieces, appended
 from albertine.text.cleaning import Cleaning
@@ -70,15 +71,11 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     _check_class(config, folder)
     if path != file and (folder / FAST_FILE).is_file() and _as_it_is(config):
         file = folder / FAST_FILE
-    _check_size(file)
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise TokenizerError(f"cannot be read ({error.strerror})", where=file) from error
+    data = _read(file)
     if not data.strip():
         raise TokenizerError("is empty", where=file, remedy="Copy the vocabulary of the model again")
     if file.suffix == ".json":
-        return read_tokenizer_json(file, config)
+        return read_tokenizer_json(file, data, config)
     added = added_pieces(_config(folder / FAST_FILE), config, _config(folder / ADDED_FILE))
     if file.suffix == ".txt":
         return _wordpiece(data, config, added, file)
@@ -297,18 +294,22 @@ def _one_of(folder: Path) -> Path:
     )
 
 
-def _check_size(file: Path) -> None:
-    if file.stat().st_size > MAX_BYTES:
-        raise TokenizerError("is larger than 64 MB, which no vocabulary is", where=file)
+def _read(file: Path) -> bytes:
+    try:
+        return read_regular(file, MAX_BYTES)
+    except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise TokenizerError("is larger than 64 MB, which no vocabulary is", where=file) from error
+        remedy = "Copy the vocabulary of the model into the folder as a file"
+        raise TokenizerError(f"cannot be read ({error.strerror})", where=file, remedy=remedy) from error
 
 
 def _config(file: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
-    _check_size(file)
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError, OSError) as error:
+        config = json.loads(_read(file).decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
         raise TokenizerError(f"is not readable as JSON ({error})", where=file) from error
     if not isinstance(config, dict):
         raise TokenizerError("must hold a JSON object", where=file)

@@ -49,14 +49,14 @@ _DAMAGED = (
 """What reading a file of another structure may end with; the last: a score that is no number."""
 
 
-def read_tokenizer_json(file: Path, config: dict[str, Any]) -> Tokenizer:
+def read_tokenizer_json(file: Path, data: bytes, config: dict[str, Any]) -> Tokenizer:
     """The tokenizer that a `tokenizer.json` of BERT's, ALBERT's or XLNet's kind describes.
 
     A SentencePiece model is put together again from pieces, scores and normalisation rule, and encodes as the
     one it came from; its fingerprint differs, since its bytes do.
 
     Args:
-        file: the `tokenizer.json`.
+        file: the `tokenizer.json`. data: its bytes.
         config: the `tokenizer_config.json` beside it, whose settings of the family's pipeline come first.
 
     Raises:
@@ -64,7 +64,7 @@ def read_tokenizer_json(file: Path, config: dict[str, Any]) -> Tokenizer:
             not follow, or other special pieces around a text where the file is taken as it is.
     """
     try:
-        tree = json.loads(file.read_text(encoding="utf-8"))
+        tree = json.loads(data.decode("utf-8-sig"))
         found = _read(tree, config, file)
         if config.get("tokenizer_class") in AS_IT_IS:
             _check_around(tree, found, file)

@@ -4,17 +4,21 @@ SentencePiece and checkpoints of TensorFlow are made of."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeVar, cast
 
 _MOST = 10
 """Bytes of a number of 64 bits."""
 _FIXED = {1: 8, 5: 4}
 
 
+B = TypeVar("B", bytes, memoryview)
+
+
 class Malformed(ValueError):
     """Bytes that are not what they should be; who knows the file says so to a person."""
 
 
-def varint(data: bytes, at: int) -> tuple[int, int]:
+def varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """The number that begins at a place, below 2 ** 64, and where the next thing begins.
 
     Raises:
@@ -39,8 +43,9 @@ def to_varint(value: int) -> bytes:
     return bytes(out + bytes([value]))
 
 
-def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a protocol buffer in their order, by number: whole numbers, and all else as bytes.
+def fields(data: B) -> Iterator[tuple[int, int | B]]:
+    """The fields of a protocol buffer in their order, by number: whole numbers, and all else as bytes, or as
+    views of those that are given as a view.
 
     Raises:
         Malformed: cut short, or of a kind that there is none.
@@ -59,7 +64,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         if size < 0 or at + size > len(data):
             raise Malformed("a record is cut short or of an unknown kind")
         piece, at = data[at : at + size], at + size
-        yield number, piece if kind == 2 else int.from_bytes(piece, "little")
+        yield number, cast(B, piece) if kind == 2 else int.from_bytes(piece, "little")
 
 
 def field(number: int, value: int | bytes) -> bytes:

@@ -8,6 +8,7 @@ and other tools; loading trusts only what the manifests prove.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
@@ -25,8 +26,10 @@ from torch.optim import Optimizer
 
 from albertine.errors import CheckpointError, SettingsError
 from albertine.files import (
+    MAX_JSON,
     explained,
     make_folder,
+    read_regular,
     recover,
     remove_folder,
     replace_durably,
@@ -445,7 +448,7 @@ def _read_manifest(path: Path) -> tuple[int, dict[str, list[tuple[int, str]]]]:
     if not path.is_dir():
         raise CheckpointError("there is no such checkpoint", where=path)
     try:
-        raw = (path / MANIFEST).read_bytes()
+        raw = read_regular(path / MANIFEST, MAX_JSON)
         tree = json.loads(raw)
         tree.pop("manifest_sha256")
         whole = _sealed(tree) == raw
@@ -472,6 +475,8 @@ def _read_manifest(path: Path) -> tuple[int, dict[str, list[tuple[int, str]]]]:
 
 def _read_checked(path: Path, known: Sequence[tuple[int, str]]) -> bytes:
     try:
+        if path.exists() and not path.is_file():
+            raise OSError(errno.EINVAL, "no regular file")
         data = path.read_bytes()
     except FileNotFoundError as error:
         raise CheckpointError(f"{path.name} is missing", where=path.parent) from error

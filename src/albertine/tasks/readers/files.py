@@ -87,6 +87,11 @@ def unpacked(path: File) -> Iterator[ByteStream]:
                     return
         raise NotThere(f"has no {path.name}", where=path.archive)
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            remedy = "Write its content to a file first"
+            raise DataError(
+                "is a pipe or a device, which can be read once or never ends", where=path, remedy=remedy
+            )
         file = path.open("rb")
     except OSError as error:
         raise DataError(f"cannot be opened ({error.strerror})", where=path) from error
