@@ -505,6 +505,23 @@ def test_a_carriage_return_does_not_end_a_row(tuned: Path, tmp_path: Path) -> No
     assert {row["prediction"] for row in found} <= {"fine", "poor"}
 
 
+@pytest.mark.parametrize("ending", [".csv", ".tsv"])
+def test_formulas_are_escaped_where_that_is_wanted(tuned: Path, tmp_path: Path, ending: str) -> None:
+    """Else every cell is as it was given; numbers are no formulas."""
+    source, output = tmp_path / "in.jsonl", tmp_path / f"out{ending}"
+    texts = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "＝1+1", "-2.5", "+3", "good = bad", "'=1"]
+    source.write_text("".join(json.dumps({"review": text, "=n": -1}) + "\n" for text in texts))
+    go = partial(predict_file, Predictor(tuned), source, output, fields=FIELDS)
+    go()
+    assert [row["review"] for row in read(output)] == texts
+    go(overwrite=True, escape_formulas=True)
+    found = read(output)
+    assert [row["review"] for row in found] == [f"'{text}" for text in texts[:5]] + texts[5:]
+    assert list(found[0])[1] == "'=n" and found[0]["'=n"] == "-1"
+    with pytest.raises(SettingsError, match="escapes formulas for spreadsheets"):
+        predict_file(Predictor(tuned), source, tmp_path / "out.jsonl", fields=FIELDS, escape_formulas=True)
+
+
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("mark", [b"", codecs.BOM_UTF8])
 @pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".parquet"])

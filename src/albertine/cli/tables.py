@@ -71,6 +71,13 @@ def _of_files(
             help="Of --file, on a processor: processes that answer; default: one a core for many rows.",
         ),
     ] = None,
+    escape_formulas: Annotated[
+        bool,
+        typer.Option(
+            "--escape-formulas",
+            help="In CSV and TSV, an apostrophe before texts that a spreadsheet would evaluate (=, +, -, @).",
+        ),
+    ] = False,
     overwrite: Overwrite = False,
 ) -> None:
     """What the commands of `asking` and `asking_any` take beside their own parameters."""

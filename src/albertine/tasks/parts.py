@@ -26,6 +26,8 @@ NESTED = (list, tuple, dict)
 _USUAL = frozenset((str, float, int, type(None)))
 """Types whose values every format has."""
 _BREAKS = re.compile("[\t\n\r]")
+_FORMULA = tuple("=+-@\t\r\n＝＋－＠")
+"""What a cell begins with that spreadsheets take for a formula, in some languages in full width too."""
 Columns = dict[str, Any]
 
 
@@ -39,10 +41,42 @@ def output_form(output: Path) -> str:
     return output.suffix.lower()
 
 
+def check_escaped(escaped: bool, form: str, output: Path) -> None:
+    """
+    Raises:
+        SettingsError: formulas are to be escaped in a format that no spreadsheet evaluates.
+    """
+    if escaped and form not in (".csv", ".tsv"):
+        raise SettingsError(
+            f"escapes formulas for spreadsheets, which do not evaluate those of {form}",
+            where=output,
+            remedy="Leave out --escape-formulas (escape_formulas), or name a .csv or .tsv",
+        )
+
+
+def without_formula(value: Any) -> Any:
+    """A cell with an apostrophe before what a spreadsheet would take for a formula; a number stays."""
+    if not isinstance(value, str) or not value.startswith(_FORMULA):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
+
+
 def content_of(
-    table: Sequence[Columns], names: Sequence[str], form: str, chunk: Sequence[tuple[Row, Columns]]
+    table: Sequence[Columns],
+    names: Sequence[str],
+    form: str,
+    chunk: Sequence[tuple[Row, Columns]],
+    escaped: bool = False,
 ) -> bytes:
-    """The bytes of a part; all parts of text one after the other are the output, but for its header."""
+    """The bytes of a part; all parts of text one after the other are the output, but for its header.
+
+    Args:
+        escaped: formulas are made texts, as `without_formula` does.
+    """
     if form == ".jsonl":
         return "".join(_json(row) + "\n" for row in table).encode()
     known = frozenset(names)
@@ -54,6 +88,8 @@ def content_of(
         [value if value.__class__ in _USUAL else _cell(value, form) for value in map(row.get, names)]
         for row in table
     ]
+    if escaped:
+        cells = [list(map(without_formula, row)) for row in cells]
     if form == ".parquet":
         return _parquet(cells, names)
     return _text(cells, form)

@@ -33,10 +33,12 @@ from albertine.tasks.parts import (
     Columns,
     assemble,
     check_columns,
+    check_escaped,
     check_lines,
     content_of,
     mark_of,
     output_form,
+    without_formula,
 )
 from albertine.tasks.predictor import CHUNK, Predictor
 from albertine.tasks.questions import rows_to_ask
@@ -87,6 +89,7 @@ def predict_file(
     header: Header = True,
     encoding: str = "utf-8",
     overwrite: bool = False,
+    escape_formulas: bool = False,
     workers: int | None = None,
     progress: Progress = lambda done, total: None,
     **how: Any,
@@ -104,6 +107,8 @@ def predict_file(
         ask: gives every row its further columns, called as `ask(predictor, rows, fields, **how)`.
         fields, how: as `ask` has them. header, encoding: of `source`, as in `rows_of`.
         overwrite: an output that is there is replaced, and an interrupted job of other files forgotten.
+        escape_formulas: in CSV and TSV, an apostrophe is put before a text that a spreadsheet would take for
+            a formula: one that begins with =, +, -, @ or a line break and is no number. Else cells stay.
         workers: processes that answer, each with a thread of its own, on a processor and Linux, forked from
             this one. By default one for each thread of torch where every one has `ENOUGH` parts to answer.
         progress: told how many rows are done of how many.
@@ -117,6 +122,7 @@ def predict_file(
     form = output_form(output)
     output = output.resolve() if output.is_symlink() else output  # a link to a file stays a link
     check_free(output, overwrite)
+    check_escaped(escape_formulas, form, output)
     alone = _alone(predictor, workers)
     job = {
         "source": _digest(source),
@@ -128,6 +134,7 @@ def predict_file(
         "encoding": encoding,
         "rows": CHUNK,
         "format": form,
+        **({"escape_formulas": True} if escape_formulas else {}),
     }
     mark, folder = mark_of(source), output.with_name(f".{output.name}.parts")
     with explained(output), _working_in(folder):
@@ -157,7 +164,7 @@ def predict_file(
             chunk = list(ask(predictor, asked, fields, **how))
             table = [with_answers(row, told) for row, told in chunk]
             names = store.names or list(dict.fromkeys(name for row in table for name in row))
-            content = content_of(table, names, form, chunk)
+            content = content_of(table, names, form, chunk, escape_formulas)
             return _Part(number, len(table), predictor.cut - so_far, names, content)
 
         kept = _Kept(store, before, progress)
@@ -173,7 +180,8 @@ def predict_file(
         predictor.cut = cut + kept.cut
         check_free(output, overwrite)
         contents = [partial(store.content, number) for number in range(len(store))]
-        assemble(folder, output, contents, store.names, form, mark=mark)
+        header = list(map(without_formula, store.names)) if escape_formulas else store.names
+        assemble(folder, output, contents, header, form, mark=mark)
         _clear(folder)
     return Answered(kept.rows, before, kept.cut, sum(map(store.rows, changed)))
 

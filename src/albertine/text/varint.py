@@ -4,7 +4,7 @@ SentencePiece and checkpoints of TensorFlow are made of."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeVar, cast
+from typing import TypeVar
 
 _MOST = 10
 """Bytes of a number of 64 bits."""
@@ -64,7 +64,7 @@ def fields(data: B) -> Iterator[tuple[int, int | B]]:
         if size < 0 or at + size > len(data):
             raise Malformed("a record is cut short or of an unknown kind")
         piece, at = data[at : at + size], at + size
-        yield number, cast(B, piece) if kind == 2 else int.from_bytes(piece, "little")
+        yield number, piece if kind == 2 else int.from_bytes(piece, "little")
 
 
 def field(number: int, value: int | bytes) -> bytes:
