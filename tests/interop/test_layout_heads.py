@@ -250,3 +250,15 @@ def test_other_ways_of_sharing_are_copies_in_bert_and_albert(tmp_path: Path) -> 
             change = theirs(**batch).last_hidden_state - model(*batch.values()).last_hidden_state
         assert change[real].abs().max() <= BOUND
         assert_same_model(albertine.load(tmp_path / kind), model)
+
+
+def test_a_class_without_a_name_is_called_by_its_number(tmp_path: Path) -> None:
+    """Kills: the answer is empty, which in a table is that of no answer."""
+    config = transformers.BertConfig(
+        **{"vocab_size": len(PIECES), "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2},
+        id2label={0: "", 1: "b"},
+    )
+    transformers.BertForSequenceClassification(config).save_pretrained(tmp_path / "m")
+    WordPieceTokenizer(PIECES).save(tmp_path / "tokenizer")
+    (tmp_path / "tokenizer" / "vocab.txt").rename(tmp_path / "m" / "vocab.txt")
+    assert set(Predictor(tmp_path / "m").classify([PIECES[5]])[0]) == {"LABEL_0", "b"}

@@ -293,14 +293,16 @@ def looked_at(config: Mapping[str, Any], hidden_size: int) -> int:
 
 
 def labels_in(config: Mapping[str, Any], count: int | None = None) -> tuple[str, ...]:
-    """The names of the classes in a config.json, in the order of their numbers.
+    """The names of the classes in a config.json, in the order of their numbers; one without a name is called
+    LABEL_ and its number, as transformers does, since an empty answer would look like none.
 
     Args:
         count: how many there must be; by default as many as are named.
     """
     names = config.get("id2label")
     table: Mapping[str, Any] = names if isinstance(names, dict) else {}
-    return tuple(str(table.get(str(i), f"LABEL_{i}")) for i in range(len(table) if count is None else count))
+    told = (str(table.get(str(i), "")) for i in range(len(table) if count is None else count))
+    return tuple(name if name.strip() else f"LABEL_{i}" for i, name in enumerate(told))
 
 
 def _apart(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -229,7 +229,9 @@ def _check_tied(
             raise ModelError(
                 f"{name} is not tied to the embeddings",
                 where=folder,
-                remedy="Albertine's language-model heads share the word embeddings, as the papers have it",
+                remedy="Albertine's language-model heads share the word embeddings, as the papers have it. "
+                "Its encoder can be used without that head: transformers.AutoModel.from_pretrained(FOLDER)"
+                ".save_pretrained(NEW), with the files of the tokenizer copied into NEW",
             )
 
 

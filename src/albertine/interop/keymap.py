@@ -132,10 +132,24 @@ def check(
     """
     missing = [rule.theirs for rule in entries.values() if rule.theirs not in found]
     if missing and len(missing) == len(entries) and (front := _in_front(missing[0], found)):
+        inside = [name for name in found if name.startswith(front)]
+        beside = [name for name in found if not name.startswith(front)]
+        others = f", and beside them {_some(beside)}" if beside else ""
         raise ModelError(
-            f"has `{front}` in front of the names of its tensors",
+            f"has `{front}` in front of the names of its tensors: {_some(inside)}{others}",
             where=where,
-            remedy="Save what DDP (`module.`) or torch.compile (`_orig_mod.`) holds, instead of it",
+            remedy="Save the model itself and not what holds it (`module.` is of DDP, `_orig_mod.` of "
+            f"torch.compile): holder.{front}save_pretrained(FOLDER); or take `{front}` off the names: "
+            "safetensors.torch.save_file({name.removeprefix"
+            f"({front!r}): x for name, x in load_file(FILE).items() if name.startswith({front!r})}}, FILE)",
+        )
+    if missing and len(missing) == len(entries):
+        raise ModelError(
+            f"has none of the tensors of the model that its config.json describes, such as {missing[0]}; "
+            f"it has {_some(list(found)) or 'none at all'}",
+            where=where,
+            remedy="Use the config.json that was saved with these weights; if the names alone differ, rename "
+            "the tensors as transformers calls them",
         )
     if missing:
         raise ModelError(
