@@ -151,12 +151,22 @@ def _check_run(folder: Path, full: bool) -> str:
 
 def _check_model(folder: Path, full: bool) -> str:
     from albertine.interop.huggingface import read_folder
+    from albertine.interop.weights import read_json
+    from albertine.interop.written_head import outdated_head
 
     folder = standing(folder)
     found = read_folder(folder)  # which refuses numbers of the model itself that are not finite
     told = f"a model with {sum(p.numel() for p in found.model.parameters()):,} parameters"
+    file = folder / "config.json"
+    why = outdated_head(read_json(file), found) if file.is_file() else ""
+    after = (
+        f"; written by an earlier version so that transformers may load its head with other answers ({why}): "
+        "`albertine convert FOLDER NEW-FOLDER` writes it anew"
+        if why
+        else ""
+    )
     if not full:
-        return f"{told}, all tensors there"
+        return f"{told}, all tensors there{after}"
     if odd := [name for name, x in found.extra.items() if not bool(x.isfinite().all())]:
         raise ModelError(
             f"{odd[0]} holds values that are not finite",
@@ -166,7 +176,7 @@ def _check_model(folder: Path, full: bool) -> str:
     if has_vocabulary(folder):
         check_tokenizer(found.encoder, load_tokenizer(folder), folder)
         told += " and a vocabulary that fits"
-    return f"{told}, every number finite"
+    return f"{told}, every number finite{after}"
 
 
 def fit_of(tokenizer: Tokenizer, documents: Iterable[Document]) -> dict[str, object]:

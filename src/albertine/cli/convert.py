@@ -109,6 +109,13 @@ def convert(
             f"{SAMPLES} lines.",
         ),
     ] = None,
+    without_head: Annotated[
+        bool,
+        typer.Option(
+            "--without-head",
+            help="Write the encoder alone, without the head of the task that it was tuned for.",
+        ),
+    ] = False,
     without_tokenizer: Annotated[
         bool,
         typer.Option(
@@ -141,6 +148,10 @@ def convert(
     if depth is not None and not whiten:
         raise SettingsError("--depth belongs to --whiten", remedy="Add --whiten, or leave it out")
     found = read_folder(source)
+    if without_head:
+        from albertine.interop.heads import without_head as headless
+
+        found = headless(found)
     # A damaged tokenizer must not pass for an absent one.
     tokenizer = None
     if not without_tokenizer and has_vocabulary(source):
@@ -207,9 +218,10 @@ def _folder(
 ) -> None:
     """Write a folder with config.json and safetensors."""
     from albertine.interop.copies import LAYOUTS, copied, in_numbers
-    from albertine.interop.heads import carried_config
+    from albertine.interop.heads import carried_config, has_own_head, in_transformers
     from albertine.interop.huggingface import save_model, written_type
     from albertine.interop.modernbert import kept_words
+    from albertine.interop.weights import read_json
 
     layout = None if to is None else LAYOUTS[to]
     kind = written_type(found.model.config, layout)
@@ -224,6 +236,8 @@ def _folder(
         layout=layout,
         stored=stored,
     )
+    if has_own_head(written := read_json(target / "config.json")):
+        typer.echo(f"transformers: {in_transformers(written)}.")
     if layout is not None and layout != "albertine" and found.model.config.mapped == "words":
         numbers = in_numbers(found.model, copied(found.model, layout))
         typer.echo(f"Its word embeddings are written multiplied: {numbers}; both factors are kept beside.")

@@ -16,7 +16,7 @@ from albertine.evaluation.stated import Stated, carbon, emissions, licence
 from albertine.files import explained, is_run_checkpoint, replace_durably
 from albertine.interop.card import NAME, RESULTS, Card, head_of, shape_in_words, stated, text, title, usage
 from albertine.interop.citations import citation
-from albertine.interop.heads import task_in
+from albertine.interop.heads import has_own_head, task_in
 from albertine.interop.hub import is_hub_name
 from albertine.interop.huggingface import read_folder
 from albertine.interop.huggingface_config import read_model_type
@@ -101,7 +101,8 @@ def run_card(folder: Path, found: ModelFolder, facts: Facts, said: Stated) -> Ca
     of_run = facts.base.partition("@")[0] if is_hub_name(facts.base) else None  # no revision: not of the id
     spoken, base = said.languages or of_corpus, said.base or of_run
     tags = ["albertine", str(config["model_type"]), facts.made or "converted"]
-    tags += ["transformers"] if config["model_type"] != "albertine" else []
+    loaded = config["model_type"] != "albertine" and not has_own_head(config)
+    tags += ["transformers"] if loaded else []
     tags += ["sentence-transformers"] if (folder / MODULES).is_file() else []
     head = {
         "language": list(spoken) if spoken else None,

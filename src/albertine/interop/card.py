@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from albertine.interop.heads import has_own_head, why_own_head
 from albertine.interop.huggingface_config import read_config, read_model_type
 from albertine.model.config import EncoderConfig
 from albertine.model.plan import sharing_in_words
@@ -115,8 +116,16 @@ def usage(config: Mapping[str, Any], more: Sequence[str] = (), *, names: str = "
         )
         return "\n".join([*lines, told])
     auto = _auto(config)
+    loads = (
+        "transformers loads the same folder:" if auto != "AutoModel" else "transformers loads its encoder:"
+    )
+    if has_own_head(config):
+        loads = (
+            f'`albertine.Predictor("{name}")` gives the answers of its head. transformers has no class that '
+            f"computes this head: {why_own_head(config)}. It loads the encoder:"
+        )
     lines += [
-        "transformers loads the same folder:" if auto != "AutoModel" else "transformers loads its encoder:",
+        loads,
         "",
         "```python",
         f"from transformers import {auto}, AutoTokenizer",
@@ -143,6 +152,8 @@ _JOINT = "XLNetForQuestionAnswering"
 
 def _auto(config: Mapping[str, Any]) -> str:
     name = title(config)
+    if has_own_head(config):
+        return "AutoModel"
     if name == _JOINT:
         return name
     return next((auto for end, auto in _AUTO.items() if name.endswith(end)), "AutoModel")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from albertine.errors import ModelError
 from albertine.interop.huggingface_config import model_type, our_flags, read_model_type, written_flags
+from albertine.interop.keymap import OURS
 from albertine.model.config import COMPARED, EncoderConfig, Looked
 
 if TYPE_CHECKING:
@@ -40,14 +41,29 @@ _SIMPLE = "ForQuestionAnsweringSimple"
 """XLNet's two numbers a token; what transformers calls XLNetForQuestionAnswering is the joint head."""
 _ALIKE: dict[str, tuple[str, frozenset[Task]]] = {
     **{kind: (name, frozenset(_HEADS)) for kind, name in _ENCODERS.items()},
-    "electra": ("Electra", frozenset({"tag", "answer"})),
-    "roformer": ("RoFormer", frozenset({"tag", "answer", "generate"})),
+    "electra": ("Electra", frozenset({"choose", "tag", "answer"})),
+    "roformer": ("RoFormer", frozenset({"choose", "tag", "answer", "generate"})),
     "modernbert": ("ModernBert", frozenset({"generate"})),
     "xlnet": ("XLNet", frozenset({"classify", "choose", "tag", "answer"})),
 }
-"""Encoders by model_type, with those of their heads in transformers that compute what ours do. ELECTRA's
-and RoFormer's classifiers have no pooler's tanh, and their choices read other tokens; ModernBERT's have one
-more layer."""
+"""Encoders by model_type, with those of their heads in transformers that compute what ours do. ELECTRA's and
+RoFormer's multiple choice computes it only with `SUMMARY` in config.json; their classifiers have another
+layer in place of the pooler, and ModernBERT's heads have one more layer."""
+SUMMARY: Mapping[str, Any] = {
+    "summary_type": "first",
+    "summary_use_proj": True,
+    "summary_activation": "tanh",
+    "summary_proj_to_labels": False,
+}
+"""With these settings `sequence_summary` of ELECTRA and RoFormer computes what our pooler does."""
+SUMMARY_LAYER = "sequence_summary.summary."
+OWN_HEAD = "own_head"
+"""What `albertine` in a config.json says of a head that no class of transformers computes: `why`, and under
+`words` what would stand at the top level (`HEAD_WORDS`), where transformers would believe it."""
+OWN_NAME = "Albertine"
+"""What `architectures` begins with in such a folder."""
+OWN_TENSORS = f"{OURS}head."
+"""What the names of the tensors of such a head begin with."""
 
 
 _DROPOUTS = {"albert": "classifier_dropout_prob", "xlnet": "summary_last_dropout"}
@@ -164,9 +180,95 @@ def _same_in_transformers(model_type: str, task: Task) -> bool:
     return model_type in _ALIKE and task in _ALIKE[model_type][1]
 
 
+def class_of_head(
+    model_type: str, task: Task, pooling: Looked, shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[str | None, str]:
+    """The class of transformers that computes a head of ours, and why there is none.
+
+    Args:
+        model_type: of the folder. task: of the head, which has tensors of its own.
+        shapes: of these, by our names.
+
+    Returns:
+        The name of the class and "", or None and the reason, a clause.
+    """
+    if is_joint(shapes):
+        if named := joint_architecture(model_type):
+            return str(named["architectures"][0]), ""
+        return None, "only XLNet has a class that also predicts whether there is an answer"
+    if any(name.startswith("crf.") for name in shapes):
+        return None, "its tags are decoded by a CRF, which token classifiers of transformers lack"
+    if model_type not in _ALIKE or task not in _HEADS:
+        return None, f"there is no class for heads of the task `{task}`"
+    theirs = _ALIKE[model_type][0] + _HEADS[task]
+    if model_type == "modernbert":
+        return None, f"{theirs} has a dense layer and a LayerNorm below its classifier, this head has not"
+    if task in ("classify", "choose") and pooling != "cls":
+        return None, f"it uses pooling `{pooling}`, {theirs} uses the [CLS] token"
+    usual = {"choose": ("classifier.bias", 1), "answer": ("qa_outputs.bias", 2)}
+    if task in usual and shapes.get(usual[task][0]) != (usual[task][1],):
+        return None, f"{theirs} gives {usual[task][1]} number{'s' * (task == 'answer')} a row"
+    if named := _architectures(model_type, task, pooling):
+        return str(named["architectures"][0]), ""
+    return None, f"{theirs} has a dense layer with another activation in place of the pooler's tanh"
+
+
+def class_name(task: Task) -> str:
+    """What `architectures` says of a head of the task that no class of transformers computes."""
+    return OWN_NAME + _HEADS.get(task, "For" + "".join(part.title() for part in task.split("-")))
+
+
+def has_own_head(config: Mapping[str, Any]) -> bool:
+    """Whether a config.json says that no class of transformers computes its head."""
+    return isinstance(our_flags(config).get(OWN_HEAD), dict)
+
+
+def why_own_head(config: Mapping[str, Any]) -> str:
+    """The reason that a config.json gives for that, a clause; empty where there is none."""
+    found = our_flags(config).get(OWN_HEAD)
+    return str(found.get("why", "")) if isinstance(found, dict) else ""
+
+
+def in_transformers(config: Mapping[str, Any]) -> str:
+    """How transformers and Albertine load the folder of a tuned model, for people."""
+    if config.get("model_type") == "albertine":
+        return "does not load it; albertine.Predictor does"
+    if has_own_head(config):
+        return (
+            f"AutoModel loads the encoder; no class computes the head: {why_own_head(config)}. "
+            "albertine.Predictor answers with it"
+        )
+    name = next(iter(config.get("architectures") or ()), "AutoModel")
+    return f"{name} computes the same"
+
+
+def with_own_words(config: dict[str, Any]) -> dict[str, Any]:
+    """A config.json as it is read: with the labels and the problem type of its own head at the top level."""
+    found = our_flags(config).get(OWN_HEAD)
+    words = found.get("words") if isinstance(found, dict) else None
+    if not isinstance(words, dict):
+        return config
+    return config | {name: words[name] for name in HEAD_WORDS if name in words}
+
+
+def reads_pooler_as_summary(model_type: str, config: Mapping[str, Any]) -> bool:
+    """Whether the `sequence_summary` of a folder computes what our pooler does."""
+    same = all(config.get(name) == value for name, value in SUMMARY.items())
+    return model_type in ("electra", "roformer") and same
+
+
 def pooling_of(folder: Described) -> Looked:
     """What the classifier of a folder looks at."""
-    told = our_flags(folder.config).get("pooling", "cls")
+    return pooling_in(folder.config)
+
+
+def pooling_in(config: Mapping[str, Any]) -> Looked:
+    """What the classifier that a config.json describes looks at.
+
+    Raises:
+        ModelError: it names another pooling.
+    """
+    told = our_flags(config).get("pooling", "cls")
     for known in get_args(Looked):
         if told == known:
             return known  # type: ignore[no-any-return]
@@ -177,7 +279,8 @@ def carried_config(folder: ModelFolder, model_type: str) -> dict[str, Any]:
     """What the config.json of a folder says of its head, for the same head on an encoder of another type."""
     # All but what is said of the encoder: the task, and what that needs to be asked, such as a threshold.
     encoder = written_flags(folder.model)
-    own = {n: x for n, x in our_flags(folder.config).items() if n not in encoder and n != "encoder"}
+    left = {*encoder, "encoder", OWN_HEAD}
+    own = {n: x for n, x in our_flags(folder.config).items() if n not in left}
     if folder.extra and (task := task_of(folder)) is not None:
         own["task"] = task  # which their folders tell by a class that the other layout may lack
     if not folder.extra and not own:
@@ -192,7 +295,7 @@ def carried_config(folder: ModelFolder, model_type: str) -> dict[str, Any]:
         return tree | joint_architecture(model_type)
     was = _ENCODERS.get(read_model_type(folder.config))
     now = _ENCODERS.get(model_type)
-    if was and now:
+    if was and now and not has_own_head(folder.config):
         names = map(str, folder.config.get("architectures") or ())
         tree["architectures"] = [now + name.removeprefix(was) for name in names]
     else:

@@ -17,10 +17,11 @@ from torch import Tensor
 from albertine.devices import on_processor
 from albertine.errors import ModelError, SettingsError
 from albertine.files import is_run_checkpoint, standing
-from albertine.interop.config_values import number
+from albertine.interop.config_values import number, usable
 from albertine.interop.copies import KEPT, Layout, copied, copied_config
 from albertine.interop.folding import folded, kept_beside
 from albertine.interop.google import read_checkpoint, told_config
+from albertine.interop.heads import OWN_TENSORS, SUMMARY_LAYER, reads_pooler_as_summary, with_own_words
 from albertine.interop.huggingface_config import (
     ModelType,
     config_json,
@@ -43,7 +44,7 @@ from albertine.interop.huggingface_names import (
     huggingface_plan,
     other_head,
 )
-from albertine.interop.keymap import check, refuse_too_deep, refuse_unexpected, to_ours, to_theirs
+from albertine.interop.keymap import OURS, check, refuse_too_deep, refuse_unexpected, to_ours, to_theirs
 from albertine.interop.lonepatient_names import PROJECTION, layout_of, lonepatient_plan, spare_tensors
 from albertine.interop.model_files import checkpoint_in
 from albertine.interop.model_folder import ModelFolder as ModelFolder
@@ -60,8 +61,9 @@ from albertine.interop.weights import (
     refuse_keras,
 )
 from albertine.interop.writing import write_folder
+from albertine.interop.written_head import with_head
 from albertine.interop.xlnet import attention_type
-from albertine.interop.xlnet_names import MASK_EMBEDDING, our_head_name, their_head_name
+from albertine.interop.xlnet_names import MASK_EMBEDDING, our_head_name
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
@@ -121,7 +123,7 @@ def folder_config(folder: Path) -> dict[str, Any]:
     if (prefix := checkpoint_in(folder)) is not None:
         return told_config(folder, prefix)
     refuse_adapter(folder)
-    return with_cross_encoder(read_json(folder / "config.json"), folder)
+    return with_cross_encoder(with_own_words(read_json(folder / "config.json")), folder)
 
 
 def _assemble(
@@ -130,6 +132,13 @@ def _assemble(
     names: str = (layout_of(weights.shapes) if kind == "albert" else None) or kind
     config = _as_computed(names, config, tree)
     files = canonical(names, weights.shapes)
+    if reads_pooler_as_summary(kind, tree):
+        pooler = f"{OURS}pooler.dense."
+        files = {name.replace(SUMMARY_LAYER, pooler, 1): file for name, file in files.items()}
+    own = {name: files.pop(name) for name in list(files) if name.startswith(OWN_TENSORS)}
+    if own:
+        # Tensors without numbers, by which transformers refuses to load another head for it.
+        files = {name: file for name, file in files.items() if weights.shapes[file] != (0,)}
     refuse_too_deep(config.plan, len(files), folder)
     found_heads = heads_in(names, files, our_flags(tree)) - _not_ours(names, files, config, weights)
     with torch.device("meta"):
@@ -163,6 +172,7 @@ def _assemble(
         )
         model = whole or model
     extra = {our_head_name(name): weights.read(files[name]).clone() for name in others if name not in aside}
+    extra |= {name.removeprefix(OWN_TENSORS): weights.read(file).clone() for name, file in own.items()}
     return ModelFolder(model.requires_grad_(True).eval(), tree, extra, aside, names)
 
 
@@ -310,7 +320,8 @@ def save_model(
         ModelError: `folder` is a file, or holds things that are no model folder, or cannot be written; the
             tokenizer has more pieces than the model has embeddings; a weight is not finite, or too large for
             float16; the parameters are not those of its configuration (`savable.py`).
-        SettingsError: the layout has no place for what the model is made of.
+        SettingsError: the layout has no place for what the model is made of; or it is of transformers, and
+            no class there computes the head.
     """
     model = plain_model(model, folder)
     size = getattr(tokenizer, "vocab_size", 0)
@@ -337,16 +348,24 @@ def save_model(
     if model.config != shared.config:
         extra |= kept_beside(shared, model)
         tree["albertine"] |= {"encoder": shared.config.to_dict()}
-    if kind == "xlnet":
-        extra = {their_head_name(name, told.get("architectures") or ()): x for name, x in extra.items()}
     flags = our_flags(tree) | our_flags(told)
     if kind == "xlnet":
         tree["attn_type"] = attention_type(flags)
     tree |= told | ({"albertine": flags} if flags else {})
-    whole = _tensors(kind, model) | extra
-    check_finite(whole, folder)
+    encoder = _tensors(kind, model)
+    check_finite(encoder | extra, folder)
+    whole, tree = with_head(kind, shared, encoder, extra, tree, _read_as_others, layout=layout)
     tensors = {name: _stored(name, x, stored, folder) for name, x in whole.items()}
     write_folder(Path(folder), tensors, tree, tokenizer, extra_files or {}, parameters=count)
+
+
+def _read_as_others(kind: ModelType, tree: dict[str, Any], tensors: Mapping[str, Tensor]) -> ModelFolder:
+    """A model out of the tensors and the config.json of a folder, without what they say to Albertine
+    alone."""
+    plain = {name: value for name, value in tree.items() if name != "albertine"}
+    weights = OpenWeights({name: tuple(x.shape) for name, x in tensors.items()}, tensors.__getitem__)
+    with usable(Path("config.json")):
+        return _assemble(kind, read_config(kind, plain), plain, weights, Path("config.json"))
 
 
 def _stored(name: str, x: Tensor, form: Stored, folder: str | Path) -> Tensor:

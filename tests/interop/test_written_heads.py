@@ -1,0 +1,250 @@
+"""Every task family, pooling and layout: transformers computes the numbers of a tuned folder, or refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+
+from albertine.errors import SettingsError
+from albertine.inference.windows import Reading
+from albertine.interop.huggingface import read_folder, save_model
+from albertine.interop.huggingface_config import model_type
+from albertine.layout import Packed
+from albertine.model.model import Model
+from albertine.model.plan import SharingPlan
+from albertine.model.task_model import TaskModel
+from albertine.tasks.answer import Answer
+from albertine.tasks.choose import Choose
+from albertine.tasks.classify import Classify
+from albertine.tasks.families import family_of, tuned_model
+from albertine.tasks.family import Family, OneLayer
+from albertine.tasks.finetune import save_tuned
+from albertine.tasks.joint import AnswerOrNot
+from albertine.tasks.relate import Relate
+from albertine.tasks.tag import Tag
+from albertine.text.wordpiece import WordPieceTokenizer
+from tests.interop import test_modernbert, test_xlnet
+from tests.interop.test_roformer import PIECES
+from tests.model import builders
+
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+BOUND = 1e-4
+WIDE: dict[str, Any] = {"embedding_size": 24, "plan": SharingPlan.unshared(2)}
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "albert": {},
+    "bert": WIDE,
+    "roformer": {"plan": SharingPlan.unshared(2), "positions": "rotary", "hidden_act": "gelu"},
+    "modernbert": WIDE | test_modernbert.BLOCK,
+    "xlnet": WIDE | test_xlnet.BLOCK,
+    "albertine": {"positions": "rotary", "hidden_act": "gelu"},
+}
+NAMES = ("a", "b", "c")
+TAGS = ("O", "B-x", "I-x")
+READING = Reading(max_length=32, question=8)
+FAMILIES: dict[str, Family] = {
+    **{
+        f"{kind} {pooling}": Classify(kind, () if kind == "score" else NAMES, (), 32, pooling=pooling)  # type: ignore[arg-type]
+        for kind in ("single", "multi", "score")
+        for pooling in ("cls", "mean", "depths", "compared")
+    },
+    **{f"choice {pooling}": Choose(32, pooling=pooling) for pooling in ("cls", "mean", "depths")},  # type: ignore[arg-type]
+    "tags": Tag(TAGS, 32),
+    "tags crf": Tag(TAGS, 32, crf=True),
+    "answers": Answer(reading=READING),
+    "answers or none": AnswerOrNot(reading=READING),
+    "relations": Relate(NAMES, 32),
+}
+AUTO = {
+    "single": transformers.AutoModelForSequenceClassification,
+    "multi": transformers.AutoModelForSequenceClassification,
+    "score": transformers.AutoModelForSequenceClassification,
+    "choice": transformers.AutoModelForMultipleChoice,
+    "tags": transformers.AutoModelForTokenClassification,
+    "answers": transformers.AutoModelForQuestionAnswering,
+}
+POOLED = ("single cls", "multi cls", "score cls", "choice cls")
+OF_TOKENS = ("tags", "answers")
+COMPUTED = {
+    "albert": (*POOLED, *OF_TOKENS),
+    "bert": (*POOLED, *OF_TOKENS),
+    "roformer": ("choice cls", *OF_TOKENS),
+    "electra": ("choice cls", *OF_TOKENS),
+    "modernbert": (),
+    "xlnet": (*POOLED, *OF_TOKENS, "answers or none"),
+}
+"""What a class of transformers computes; everything else it must refuse."""
+LENGTHS = [3, 4, 6, 7, 9, 11, 14, 17, 20, 24, 28, 32]
+
+
+def tuned(layout: str, family: Family) -> TaskModel:
+    """A model with a head, all of it away from its initial values."""
+    config = builders.config(**({"vocab_size": len(PIECES)} | LAYOUTS[layout]))
+    head = family.build(Model(config, family.heads, seed=3), 0.0, 4).eval()
+    noise = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.add_(0.2 * torch.randn(parameter.shape, generator=noise))
+    return head
+
+
+def rows(model: Model) -> Packed:
+    packed = builders.packed(LENGTHS, seed=7)
+    limit = model.config.vocab_size
+    types = packed.token_type_ids * (model.config.type_vocab_size > 1)
+    return replace(packed, input_ids=packed.input_ids % (limit - 5) + 5, token_type_ids=types)
+
+
+def padded(packed: Packed, *, left: bool) -> dict[str, Tensor]:
+    ids, mask, types = builders.padded(packed)
+    if left:
+        for x in (ids, mask, types):
+            for row, length in enumerate(packed.lengths):
+                x[row] = x[row].roll(x.shape[1] - length)
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+
+
+@torch.no_grad()
+def numbers(model: TaskModel, packed: Packed) -> Tensor:
+    return model(packed)  # type: ignore[no-any-return]
+
+
+@torch.no_grad()
+def their_numbers(folder: Path, name: str, packed: Packed, kind: str) -> Tensor:
+    """What the class that a folder names computes, of real tokens alone."""
+    task = name.split()[0]
+    cls = AUTO[task]
+    theirs, told = cls.from_pretrained(folder, output_loading_info=True)
+    assert not told["missing_keys"] and not told["mismatched_keys"], told
+    assert theirs.config.architectures == [type(theirs).__name__]
+    batch = padded(packed, left=kind == "xlnet")
+    if kind == "modernbert":
+        del batch["token_type_ids"]
+    real = batch["attention_mask"].bool()
+    if task == "choice":
+        batch = {key: x[None] for key, x in batch.items()}
+        return theirs.eval()(**batch).logits[0][:, None]  # type: ignore[no-any-return]
+    out = theirs.eval()(**batch)
+    if task == "answers":
+        return torch.stack([out.start_logits, out.end_logits], -1)[real]
+    return out.logits[real] if task == "tags" else out.logits  # type: ignore[no-any-return]
+
+
+@torch.no_grad()
+def check_joint_head(table: Tensor, folder: Path, packed: Packed) -> None:
+    """The likeliest spans and whether there is no answer, of rows that have as many tokens as spans."""
+    assert json.loads((folder / "config.json").read_text())["architectures"] == ["XLNetForQuestionAnswering"]
+    theirs, told = transformers.XLNetForQuestionAnswering.from_pretrained(folder, output_loading_info=True)
+    assert not told["missing_keys"] and not told["mismatched_keys"]
+    batch = padded(packed, left=True)
+    types, last = batch["token_type_ids"], batch["attention_mask"].shape[1] - 1
+    inside = (types == 0) & (types.roll(-1, 1) == 0) & batch["attention_mask"].bool()
+    inside[:, last] = True
+    out = theirs.eval()(**batch, p_mask=1.0 - inside.float())
+    assert (out.cls_logits - table[:, -1]).abs().max() <= BOUND
+    starts = out.start_top_log_probs.log()[:, None]  # which they give as probabilities, in spite of the name
+    scores = (starts + out.end_top_log_probs.log().view(len(table), 5, 5)).transpose(1, 2).flatten(1)
+    # Of masked tokens they give a probability of zero.
+    seen = scores.isfinite()
+    assert seen.any(1).all()
+    assert (scores - table[:, 50:75])[seen].abs().max() <= BOUND
+
+
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "albertine"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_transformers_computes_it_or_refuses(layout: str, name: str, tmp_path: Path) -> None:
+    family = FAMILIES[name]
+    model = tuned(layout, family)
+    packed = rows(model.base)
+    tokenizer = WordPieceTokenizer(PIECES)
+    save_tuned(model, tokenizer, family, tmp_path)
+    tree = json.loads((tmp_path / "config.json").read_text())
+    assert tree["model_type"] == model_type(model.base.config) == layout
+    check_read_back(model, tmp_path, tokenizer, name, packed)
+    if name in COMPUTED[layout]:
+        if name == "answers or none":
+            check_joint_head(numbers(model, packed), tmp_path, packed)
+            return
+        ours, theirs = numbers(model, packed), their_numbers(tmp_path, name, packed, layout)
+        assert (ours - theirs).abs().max() <= BOUND
+        labels = list(getattr(family, "labels", ())) or (["score"] if name.startswith("score") else [])
+        assert list(tree.get("id2label", {}).values()) == labels
+        return
+    assert tree["architectures"][0].startswith("Albertine")
+    assert not {"id2label", "label2id", "problem_type", "num_labels"} & tree.keys()
+    if (auto := AUTO.get(name.split()[0])) is not None:
+        with pytest.raises((RuntimeError, ValueError)):
+            auto.from_pretrained(tmp_path)
+    encoder, told = transformers.AutoModel.from_pretrained(tmp_path, output_loading_info=True)
+    assert not told["mismatched_keys"]
+    batch = padded(packed, left=layout == "xlnet")
+    if layout == "modernbert":
+        del batch["token_type_ids"]
+    with torch.no_grad():
+        state = encoder.eval()(**batch).last_hidden_state[batch["attention_mask"].bool()]
+        assert (state - model.base.encoder(packed).last_hidden).abs().max() <= BOUND
+
+
+def check_read_back(
+    model: TaskModel, folder: Path, tokenizer: WordPieceTokenizer, name: str, packed: Packed
+) -> None:
+    """Albertine gives the same numbers from the folder as before, with the same labels."""
+    found = read_folder(folder)
+    family = family_of(found, tokenizer, folder)
+    again = tuned_model(found, family, folder)
+    assert family.labels == FAMILIES[name].labels
+    if isinstance(FAMILIES[name], OneLayer):
+        assert (numbers(again, packed) - numbers(model, packed)).abs().max() <= 1e-6
+    for key, x in model.head.items():
+        assert torch.equal(again.head[key], x), key
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_model_of_albertines_own_layout(name: str, tmp_path: Path) -> None:
+    family = FAMILIES[name]
+    model = tuned("albertine", family)
+    save_tuned(model, WordPieceTokenizer(PIECES), family, tmp_path / "m")
+    check_read_back(model, tmp_path / "m", WordPieceTokenizer(PIECES), name, rows(model.base))
+    with pytest.raises(ValueError, match="albertine"):
+        transformers.AutoModel.from_pretrained(tmp_path / "m")
+    found = read_folder(tmp_path / "m")
+    how: dict[str, Any] = {"extra_tensors": found.extra, "extra_config": family.config("roformer", 0.1)}
+    if name not in COMPUTED["roformer"]:
+        with pytest.raises(SettingsError, match="no class that computes the head"):
+            save_model(found.model, None, tmp_path / "wide", layout="transformers", **how)
+        assert not (tmp_path / "wide").exists()
+        return
+    save_model(found.model, None, tmp_path / "wide", layout="transformers", **how)
+    packed = rows(model.base)
+    ours, theirs = numbers(model, packed), their_numbers(tmp_path / "wide", name, packed, "roformer")
+    assert (ours - theirs).abs().max() <= BOUND
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name not in ("answers or none", "relations")])
+def test_electra(name: str, tmp_path: Path) -> None:
+    family = FAMILIES[name]
+    model = tuned("albert", family)
+    how: dict[str, Any] = {"extra_tensors": model.head, "extra_config": family.config("electra", 0.1)}
+    if name not in COMPUTED["electra"]:
+        with pytest.raises(SettingsError, match="no class that computes the head"):
+            save_model(model.base, None, tmp_path / "m", layout="electra", **how)
+        return
+    save_model(model.base, None, tmp_path / "m", layout="electra", **how)
+    packed = rows(model.base)
+    ours, theirs = numbers(model, packed), their_numbers(tmp_path / "m", name, packed, "electra")
+    assert (ours - theirs).abs().max() <= BOUND
+    found = read_folder(tmp_path / "m")
+    again = tuned_model(found, family_of(found, WordPieceTokenizer(PIECES), tmp_path), tmp_path)
+    assert (numbers(again, packed) - ours).abs().max() <= BOUND
