@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from albertine.cli.app import run
 from albertine.errors import SettingsError
 from albertine.inference.windows import Reading
 from albertine.interop.huggingface import read_folder, save_model
@@ -248,3 +250,76 @@ def test_electra(name: str, tmp_path: Path) -> None:
     found = read_folder(tmp_path / "m")
     again = tuned_model(found, family_of(found, WordPieceTokenizer(PIECES), tmp_path), tmp_path)
     assert (numbers(again, packed) - ours).abs().max() <= BOUND
+
+
+def as_before(folder: Path) -> None:
+    """Make a folder what it was when the head had names of transformers in any case."""
+    tensors = load_file(folder / "model.safetensors")
+    old = {name.removeprefix("albertine.head."): x for name, x in tensors.items() if x.numel()}
+    save_file(old, folder / "model.safetensors", metadata={"format": "pt"})
+    tree = json.loads((folder / "config.json").read_text())
+    tree |= tree["albertine"].pop("own_head")["words"] | {"architectures": ["RoFormerModel"]}
+    (folder / "config.json").write_text(json.dumps(tree))
+
+
+@pytest.mark.parametrize("name", ["single depths", "choice depths", "tags crf", "relations"])
+def test_folders_of_earlier_versions(name: str, tmp_path: Path, capsys: Any) -> None:
+    """They are read as ever, `doctor` names them, and `convert` writes them anew."""
+    family, tokenizer = FAMILIES[name], WordPieceTokenizer(PIECES)
+    model = tuned("roformer", family)
+    packed = rows(model.base)
+    old, new = tmp_path / "old", tmp_path / "new"
+    save_tuned(model, tokenizer, family, old)
+    as_before(old)
+    check_read_back(model, old, tokenizer, name, packed)
+    assert run(["doctor", str(old)]) == 0
+    assert "written by an earlier version" in capsys.readouterr().out
+    assert run(["convert", str(old), str(new)]) == 0
+    assert "transformers: AutoModel loads the encoder; no class computes the head" in capsys.readouterr().out
+    check_read_back(model, new, tokenizer, name, packed)
+    assert run(["doctor", str(new)]) == 0
+    assert "earlier" not in capsys.readouterr().out
+    assert "albertine.Predictor" in (new / "README.md").read_text()
+    if (auto := AUTO.get(name.split()[0])) is not None:
+        with pytest.raises(RuntimeError):
+            auto.from_pretrained(new)
+
+
+def test_a_choice_of_an_earlier_version_gets_the_settings_of_its_summary(tmp_path: Path, capsys: Any) -> None:
+    """Whose class took the last token, and no layer, in place of the pooled [CLS]."""
+    family = FAMILIES["choice cls"]
+    model = tuned("roformer", family)
+    save_tuned(model, WordPieceTokenizer(PIECES), family, tmp_path / "old")
+    tensors = load_file(tmp_path / "old" / "model.safetensors")
+    before = {
+        n.replace("sequence_summary.summary.", "albertine.pooler.dense."): x for n, x in tensors.items()
+    }
+    save_file(before, tmp_path / "old" / "model.safetensors", metadata={"format": "pt"})
+    tree = json.loads((tmp_path / "old" / "config.json").read_text())
+    tree = {key: x for key, x in tree.items() if not key.startswith("summary_")}
+    tree["architectures"] = ["RoFormerModel"]
+    (tmp_path / "old" / "config.json").write_text(json.dumps(tree))
+    assert run(["doctor", str(tmp_path / "old")]) == 0
+    assert "written by an earlier version" in capsys.readouterr().out
+    assert run(["convert", str(tmp_path / "old"), str(tmp_path / "new")]) == 0
+    packed = rows(model.base)
+    ours, theirs = numbers(model, packed), their_numbers(tmp_path / "new", "choice cls", packed, "roformer")
+    assert (ours - theirs).abs().max() <= BOUND
+
+
+def test_a_pipeline_does_not_answer_from_another_head(tmp_path: Path) -> None:
+    family = FAMILIES["single depths"]
+    save_tuned(tuned("roformer", family), WordPieceTokenizer(PIECES), family, tmp_path)
+    with pytest.raises(ValueError, match="Could not load model"):
+        transformers.pipeline("text-classification", model=str(tmp_path), device="cpu")
+
+
+def test_a_class_that_computes_other_numbers_is_not_named(tmp_path: Path) -> None:
+    """The check at saving: a pooler that the class would not find where it looks for it."""
+    family = FAMILIES["single cls"]
+    model = tuned("bert", family)
+    base = Model(model.base.config, ())
+    base.load_state_dict({n: x for n, x in model.base.state_dict().items() if "pooler" not in n})
+    save_model(base, None, tmp_path, extra_tensors=model.head, extra_config=family.config("bert", 0.1))
+    tree = json.loads((tmp_path / "config.json").read_text())
+    assert tree["architectures"] == ["AlbertineForSequenceClassification"]

@@ -135,20 +135,8 @@ def test_a_run_with_a_crf_learns_and_transformers_loads_it(
     assert micro(gold, told).f1 == pytest.approx(result.scores["entity_f1"])
     predictor = Predictor(result.folder / "best", precision="float32")
     assert [predictor.tag(line["text"]) for line in lines] == told  # the CRF is in the folder, and asked
-    theirs, report = AutoModelForTokenClassification.from_pretrained(
-        result.folder / "best", output_loading_info=True
-    )
-    pooler = {"albert.pooler.weight", "albert.pooler.bias"}
-    assert set(report["unexpected_keys"]) - pooler == {"crf.transitions", "crf.start", "crf.end"}
-    assert not report["missing_keys"]
-    assert set(theirs.config.label2id) == set(tags_of(["thing"], scheme))  # type: ignore[arg-type]
-    batch = predictor.tokenizer(lines[0]["text"], return_tensors="pt")
-    with torch.no_grad():
-        logits = theirs.eval()(**batch).logits[0]
-        hidden = predictor.model(**batch).last_hidden_state[0]
-    head = predictor.tuned.head
-    ours = hidden @ head["classifier.weight"].T + head["classifier.bias"]
-    torch.testing.assert_close(ours, logits, atol=1e-5, rtol=1e-5)
+    with pytest.raises(RuntimeError):  # whose class would leave the CRF out
+        AutoModelForTokenClassification.from_pretrained(result.folder / "best")
 
 
 def test_the_crf_decides_where_the_logits_would_not() -> None:

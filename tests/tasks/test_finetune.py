@@ -540,7 +540,8 @@ def test_a_mean_over_an_alberts_tokens_is_no_head_of_transformers(tune: Tune) ->
         for p in (None, "mean")
     ]
     assert configs[0]["architectures"] == ["AlbertForSequenceClassification"]
-    assert configs[1]["architectures"] == ["AlbertModel"] and configs[1]["albertine"]["pooling"] == "mean"
+    assert configs[1]["architectures"] == ["AlbertineForSequenceClassification"]
+    assert configs[1]["albertine"]["pooling"] == "mean" and "id2label" not in configs[1]
 
 
 @pytest.mark.parametrize(

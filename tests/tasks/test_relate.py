@@ -408,9 +408,10 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(tune: Tune, tmp_path:
 def test_a_folder_says_its_predicates_and_thresholds(tune: Tune, tmp_path: Path) -> None:
     folder = go(tune(task=task(tmp_path), training={"steps": 1})).folder / "final"
     tree = json.loads((folder / "config.json").read_text())
-    assert tree["id2label"] == {"0": "founded", "1": "sold"}
+    own = tree["albertine"]["own_head"]
+    assert own["words"]["id2label"] == {"0": "founded", "1": "sold"} and "id2label" not in tree
     assert tree["albertine"]["task"] == "relate" and tree["albertine"]["thresholds"] == [0.6, 0.5]
-    assert tree["architectures"] == ["AlbertModel"]
+    assert tree["architectures"] == ["AlbertineForRelate"]
     tree["albertine"]["thresholds"] = [0.7, 0.4]
     (folder / "config.json").write_text(json.dumps(tree))
     family = Predictor(folder).family
@@ -426,7 +427,8 @@ def test_a_folder_says_its_predicates_and_thresholds(tune: Tune, tmp_path: Path)
         (folder / "config.json").write_text(json.dumps(broken))
         with pytest.raises(ModelError, match=message):
             Predictor(folder).relate("a text")
-    (folder / "config.json").write_text(json.dumps({**tree, "id2label": {"0": "founded"}}))
+    own["words"]["id2label"] = {"0": "founded"}
+    (folder / "config.json").write_text(json.dumps(tree))
     with pytest.raises(ModelError, match=r"object\.weight of shape \[4, 32\], expected \[2, 32\]"):
         Predictor(folder).relate("a text")
 
