@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -29,12 +30,15 @@ from albertine.model.task_model import TaskModel
 from albertine.tasks.answer import Answer
 from albertine.tasks.choose import Choose
 from albertine.tasks.classify import Classify
+from albertine.tasks.embed import Embed
 from albertine.tasks.families import family_of, tuned_model
 from albertine.tasks.family import Family, OneLayer
 from albertine.tasks.finetune import save_tuned
 from albertine.tasks.joint import AnswerOrNot
+from albertine.tasks.predictor import Predictor
 from albertine.tasks.relate import Relate
 from albertine.tasks.tag import Tag
+from albertine.text.train import train_sentencepiece
 from albertine.text.wordpiece import WordPieceTokenizer
 from tests.interop import test_modernbert, test_xlnet
 from tests.interop.test_roformer import PIECES
@@ -278,7 +282,7 @@ def test_folders_of_earlier_versions(name: str, tmp_path: Path, capsys: Any) -> 
     assert "transformers: AutoModel loads the encoder; no class computes the head" in capsys.readouterr().out
     check_read_back(model, new, tokenizer, name, packed)
     assert run(["doctor", str(new)]) == 0
-    assert "earlier" not in capsys.readouterr().out
+    assert "by an earlier version" not in capsys.readouterr().out
     assert "albertine.Predictor" in (new / "README.md").read_text()
     if (auto := AUTO.get(name.split()[0])) is not None:
         with pytest.raises(RuntimeError):
@@ -323,3 +327,23 @@ def test_a_class_that_computes_other_numbers_is_not_named(tmp_path: Path) -> Non
     save_model(base, None, tmp_path, extra_tensors=model.head, extra_config=family.config("bert", 0.1))
     tree = json.loads((tmp_path / "config.json").read_text())
     assert tree["architectures"] == ["AlbertineForSequenceClassification"]
+
+
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "albertine"])
+@pytest.mark.parametrize("pooling", ["mean", "cls", "depths", "whitened"])
+def test_vectors(layout: str, pooling: Any, tmp_path: Path) -> None:
+    """sentence-transformers gives those of Albertine, also of a copy."""
+    from sentence_transformers import SentenceTransformer
+
+    family = Embed("cosine", 32, pooling=pooling, normalize=pooling == "depths")
+    model = tuned(layout, family)
+    tokenizer = WordPieceTokenizer(PIECES)
+    if layout == "xlnet":
+        tokenizer = train_sentencepiece(["a b d e f c"] * 9, tmp_path / "v", 25, cls_last=True)  # type: ignore[assignment]
+    save_tuned(model, tokenizer, family, tmp_path / "m")
+    assert run(["convert", str(tmp_path / "m"), str(tmp_path / "copy")]) == 0
+    texts = ["a b", "a", "d e f a b c", "b " * 40]
+    wanted = Predictor(tmp_path / "m", precision="float32").embed(texts)
+    for folder in (tmp_path / "m", tmp_path / "copy"):
+        theirs = SentenceTransformer(str(folder), device="cpu").encode(texts)
+        np.testing.assert_allclose(theirs, wanted, atol=BOUND)

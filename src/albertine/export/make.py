@@ -23,7 +23,7 @@ from albertine.files import explained, from_home, replaced_folder
 from albertine.interop.exported_folder import REPORT, TRANSITIONS
 from albertine.interop.pickled import PICKLED, PICKLED_INDEX
 from albertine.interop.places import check_apart, model_folder
-from albertine.interop.sentence_transformers import DENSE, MODULES, POOLING, PROMPTS, TRANSFORMER
+from albertine.interop.sentence_transformers import DENSE, LAYERS, MODULES, POOLING, PROMPTS, TRANSFORMER
 from albertine.interop.weights import INDEX, SINGLE
 from albertine.interop.writing import carry_over, fit_tokenizer
 
@@ -33,7 +33,7 @@ WRITTEN = (
     *("config.json", REPORT, TRANSITIONS, "onnx", "openvino", "torch", "model.gguf"),
     *("spiece.model", "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"),
     "added_tokens.json",
-    *(MODULES, TRANSFORMER, PROMPTS, POOLING, DENSE),
+    *(MODULES, TRANSFORMER, PROMPTS, POOLING, DENSE, LAYERS),
 )
 """What exports write, at the top of their folder."""
 WEIGHTS = (SINGLE, INDEX, PICKLED, PICKLED_INDEX)

@@ -15,13 +15,13 @@ from pathlib import Path, PurePosixPath
 from albertine.errors import ModelError
 from albertine.files import from_home
 from albertine.interop.pickled import PICKLED
-from albertine.interop.sentence_transformers import DENSE, POOLING
+from albertine.interop.sentence_transformers import DENSE, LAYERS, POOLING
 from albertine.interop.weights import INDEX, PICKLES, SINGLE, read_json, weight_files
 from albertine.released import meant
 
 FILES = ("*.json", "*.safetensors", "*.model", "vocab*.txt", "README.md")
 SECONDS = 10  # until a hub that does not answer is out of reach
-FOLDERS = (".", POOLING, DENSE)  # the others are of sentence-transformers
+FOLDERS = (".", POOLING, DENSE, LAYERS)  # the others are of sentence-transformers
 NAME = re.compile(r"(?!.*\.\.)([a-z\d][\w.-]*/[a-z\d][\w.-]*)(?:@([\w-][\w./-]*))?", re.ASCII | re.IGNORECASE)
 
 

@@ -19,7 +19,7 @@ from albertine.interop.exported_folder import REPORT, TRANSITIONS, is_export
 from albertine.interop.huggingface import read_folder
 from albertine.interop.huggingface_config import encoder_in
 from albertine.interop.model_files import checkpoint_in
-from albertine.interop.sentence_transformers import DENSE, POOLING
+from albertine.interop.sentence_transformers import DENSE, LAYERS, POOLING
 from albertine.interop.weights import PICKLES, read_json, weight_files
 from albertine.model.config import EncoderConfig
 from albertine.text.load import FAST_FILE, check_tokenizer, has_vocabulary, load_tokenizer, vocabulary_in
@@ -45,6 +45,8 @@ SENT = (
     f"{POOLING}/config.json",
     f"{DENSE}/config.json",
     f"{DENSE}/model.safetensors",
+    f"{LAYERS}/config.json",
+    f"{LAYERS}/model.safetensors",
     "export.json",
     "onnx/*.onnx",
     "onnx/*.onnx.data",

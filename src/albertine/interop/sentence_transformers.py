@@ -18,10 +18,11 @@ from albertine.model.config import Pooling
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from albertine.model.config import EncoderConfig
     from albertine.model.task_model import TaskModel
 
 MODULES = "modules.json"
-POOLING, DENSE = "1_Pooling", "2_Dense"
+POOLING, DENSE, LAYERS = "1_Pooling", "2_Dense", "1_WeightedLayerPooling"
 TRANSFORMER = "sentence_bert_config.json"
 PROMPTS = "config_sentence_transformers.json"
 WHITENING = "whitening.safetensors"
@@ -65,8 +66,7 @@ class Vectors:
 
 
 def sentence_files(model: TaskModel, max_length: int | None = None) -> dict[str, bytes]:
-    """The files, by path in the folder; none for a model that does not embed, or by a mean over its depths,
-    which sentence-transformers has no module for.
+    """The files, by path in the folder; none for a model that does not embed.
 
     Args:
         max_length: tokens that are looked at, special ones included; default as many as there are positions.
@@ -76,12 +76,14 @@ def sentence_files(model: TaskModel, max_length: int | None = None) -> dict[str,
     if not isinstance(model, Embedder | WhitenedEmbedder):
         return {}
     pooling = model.pooling if isinstance(model, Embedder) else "mean"
-    if pooling == "depths":
-        return {}
-    config = model.base.config
+    every, config = pooling == "depths", model.base.config
+    pooling = "mean" if every else pooling
     longest = config.max_position_embeddings
     own = _LAST if pooling == "cls" and config.summary == "last" else _MODES[pooling]
     modules, dense = [("Transformer", ""), ("Pooling", POOLING)], dict[str, bytes]()
+    if every:
+        modules.insert(1, ("WeightedLayerPooling", LAYERS))
+        dense = _layer_files(config)
     if isinstance(model, WhitenedEmbedder):
         modules.append(("Dense", DENSE))
         dense = _dense_files(model.mean, model.matrix)
@@ -95,7 +97,8 @@ def sentence_files(model: TaskModel, max_length: int | None = None) -> dict[str,
         f"{POOLING}/config.json": {"word_embedding_dimension": config.hidden_size}
         | _flags(own)
         | {"include_prompt": True},
-        TRANSFORMER: {"max_seq_length": min(longest, max_length or longest), "do_lower_case": False},
+        TRANSFORMER: {"max_seq_length": min(longest, max_length or longest), "do_lower_case": False}
+        | ({"config_args": {"output_hidden_states": True}} if every else {}),
         PROMPTS: {
             "model_type": "SentenceTransformer",
             "prompts": {},
@@ -104,6 +107,20 @@ def sentence_files(model: TaskModel, max_length: int | None = None) -> dict[str,
         },
     }
     return dense | {name: (json.dumps(tree, indent=2) + "\n").encode() for name, tree in trees.items()}
+
+
+def _layer_files(config: EncoderConfig) -> dict[str, bytes]:
+    """The files of the mean over the outputs of all layers, the embeddings included."""
+    import safetensors.torch
+    import torch
+
+    depth = config.num_hidden_layers
+    tree = {"word_embedding_dimension": config.hidden_size, "layer_start": 0, "num_hidden_layers": depth}
+    weights = {"layer_weights": torch.ones(depth + 1, dtype=torch.float32)}
+    return {
+        f"{LAYERS}/config.json": (json.dumps(tree, indent=2) + "\n").encode(),
+        f"{LAYERS}/model.safetensors": safetensors.torch.save(weights),
+    }
 
 
 def _dense_files(mean_H: Tensor, matrix_HK: Tensor) -> dict[str, bytes]:
@@ -293,6 +310,8 @@ def _listed(file: Path) -> tuple[list[str], list[str]]:
 def _modules(file: Path) -> tuple[Sequence[str], str]:
     """The kinds of the modules, and where the second one, the pooling, has its files."""
     kinds, paths = _listed(file)
+    if kinds[1:2] == ["WeightedLayerPooling"] and _tuned_here(file.parent):  # config.json says so, too
+        del kinds[1], paths[1]
     usual = ["Transformer", "Pooling", "Normalize"]
     if kinds[2:3] == ["Dense"]:
         if not (file.parent / WHITENING).is_file():

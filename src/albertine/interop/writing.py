@@ -17,7 +17,7 @@ from albertine.interop.config_values import our_flags
 from albertine.interop.huggingface_config import read_model_type
 from albertine.interop.pickled import PICKLED, PICKLED_INDEX
 from albertine.interop.savable import SavableTokenizer
-from albertine.interop.sentence_transformers import DENSE, MODULES, POOLING, PROMPTS, TRANSFORMER
+from albertine.interop.sentence_transformers import DENSE, LAYERS, MODULES, POOLING, PROMPTS, TRANSFORMER
 from albertine.interop.weights import INDEX, SINGLE, read_json
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ OURS = (
     PICKLED,
     "pytorch_model-*.bin",
     PICKLED_INDEX,
-    *(MODULES, TRANSFORMER, PROMPTS, POOLING, DENSE),
+    *(MODULES, TRANSFORMER, PROMPTS, POOLING, DENSE, LAYERS),
     *("export.json", "onnx", "openvino", "torch", "model.gguf"),
     *("scores.json", "pruning.json", "corpus.json", "curve.csv", "curve.png"),
     *("settings.yaml", "settings-*.yaml", "environment.json"),

@@ -171,7 +171,7 @@ def _for_class(
             words["id2label"] = {str(i): label for i, label in enumerate(labels)}
             words["label2id"] = {label: i for i, label in enumerate(labels)}
     if named.endswith("ForMultipleChoice") and kind in ("electra", "roformer"):
-        words |= SUMMARY | {"summary_last_dropout": config.classifier_dropout_prob}
+        words |= {**SUMMARY, "summary_last_dropout": config.classifier_dropout_prob}
         encoder = {name.replace(_POOLER, SUMMARY_LAYER, 1): x for name, x in encoder.items()}
     if kind == "xlnet":
         head = {their_head_name(name, [named]): x for name, x in head.items()}
