@@ -387,3 +387,37 @@ def test_dev_and_evaluate_read_labels_as_the_training_file(tune: Tune, tmp_path:
     assert [e.label for e in said.splits["test"].examples] == [0, 0]
     with pytest.raises(DataError, match=r"text\.jsonl:1: `label` is `two`, not the number of an option"):
         open_run(run, file=file("text.jsonl", (["one", "two"], "two")))
+
+
+def test_chid_in_the_layout_of_clue(tune: Tune, tmp_path: Path) -> None:
+    """Each blank is a question of its own, whose answer stands in another file by its number."""
+    idioms = ["一心一意", "三心二意", "五湖四海"]
+    texts = ["他#idiom000001#地学习,朋友来自#idiom000002#。", "没有成语。", "不要#idiom000003#。"]
+    line = json.dumps({"candidates": idioms, "content": texts}, ensure_ascii=False)
+    answers = {"#idiom000001#": 0, "#idiom000002#": 2, "#idiom000003#": 1}
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.json").write_text(line)
+        (tmp_path / f"{split}_answer.json").write_text(json.dumps(answers, indent=1))
+    (tmp_path / "test1.1.json").write_text(line)
+    named_set = {"dataset": "clue-chid", "folder": tmp_path, "train": None, "dev": None}
+    own = {"kind": "choice", "train": tmp_path / "train.json", "dev": None, "text": "text", "label": "label"}
+    own["test"] = tmp_path / "test1.1.json"
+    tokenizer = load_tokenizer(tune().encoder.folder)
+    for task in (named_set, own):
+        data = read_data(tune(task={**task, "max_length": 32}).task, tokenizer)
+        found = data.train.examples
+        assert [e.name for e in found] == list(answers) and [e.label for e in found] == [0, 2, 1]
+        assert found[1].passage == "他____地学习,朋友来自#idiom#。" and found[1].options == tuple(idioms)
+        assert data.test is not None and data.test.targets is None and len(data.test.examples) == 3
+    settings = tune(task={**named_set, "max_length": 32}, training={"steps": 1})
+    before = stamp(settings)
+    (tmp_path / "train_answer.json").write_text(json.dumps(answers | {"#idiom000002#": 0}))
+    assert stamp(settings) != before
+    (tmp_path / "train_answer.json").write_text(json.dumps(answers | {"#idiom000002#": 3}))
+    with pytest.raises(
+        DataError, match=r"train\.json:1: `#idiom000002#` has no answer from 0 to 2 in .*answer"
+    ):
+        read_data(settings.task, tokenizer)
+    (tmp_path / "train_answer.json").unlink()
+    with pytest.raises(DataError, match=r"has no train_answer\.json"):
+        read_data(settings.task, tokenizer)

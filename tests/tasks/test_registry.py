@@ -332,7 +332,7 @@ def test_a_test_file_may_lack_the_labels(tune: Tune, mine: Mine) -> None:
 
 def test_the_sets_known_by_name_are_described_as_own_ones_are() -> None:
     kinds = {named(name).kind for name in known()}
-    assert len(known()) == 102 and kinds == set(KINDS) - {"multi", "similarity", "generation"}
+    assert len(known()) == 103 and kinds == set(KINDS) - {"multi", "similarity", "generation"}
     own = {reader for kind in KINDS.values() for reader in kind.readers}
     assert own == {found.reader for name in known() if (found := named(name)).reader}
     assert all(checked(name) for name in known())

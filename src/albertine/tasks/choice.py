@@ -269,6 +269,11 @@ class TaskChoice(Settings):
         """
         return None
 
+    @staticmethod
+    def beside(path: File) -> Iterator[File]:
+        """Files that are read with a file of the task, such as one of its answers."""
+        return iter(())
+
     def examples_in(self, split: Split) -> Iterator[Any]:
         """The examples of a split. Raises DataError."""
         return type(self).read(self.data, self.place, split)

@@ -186,10 +186,12 @@ def _files(task: TaskChoice) -> Iterator[Path]:
     for name in (*chain(*dataset.files.values()), *BY_THEMSELVES):
         if isinstance(name, Path):
             yield from (name, *sorted(name.rglob("*.txt")))  # a folder of RACE is its passages
+            yield from (file for file in task.beside(name) if isinstance(file, Path))
         elif task.dataset is not None:
             with suppress(NotThere):
                 file = find(place, name, dataset.archive)
                 yield file.archive if isinstance(file, ArchiveMember) else file
+                yield from (one for one in task.beside(file) if isinstance(one, Path))
             for folder in (place / "RACE", place):  # whose names are folders of one file a passage
                 yield from sorted((folder / name).glob("*.txt"))
 

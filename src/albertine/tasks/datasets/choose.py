@@ -1,27 +1,41 @@
 """Multiple-choice data sets: RACE, DREAM, C3, ChID, and own JSON lines.
 
 RACE comes as a folder or a tar of one JSON file a passage; DREAM and C3 as one JSON list of [passage lines,
-questions, id]; ChID (FewCLUE's files) as JSON lines with a gap in the passage, `#idiom#`.
+questions, id]; ChID in FewCLUE's files as JSON lines with a gap in the passage, `#idiom#`, and in CLUE's with
+several numbered ones in several passages, and the answers in a file of their own.
 """
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal, Self, cast
 
 from pydantic import Field
 
 from albertine.errors import DataError
+from albertine.inference.options import IDIOM
 from albertine.tasks.choice import Examples, Known, PooledTask, Splits
 from albertine.tasks.choose import Choice, Choose, checked_options, of_folder
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family, Fields
-from albertine.tasks.readers.files import LIMITS, File, find, parsed, unpacked, whole, whole_json
-from albertine.tasks.readers.table import Row, first_fields
-from albertine.tasks.readers.values import nested, text_in
+from albertine.tasks.readers.files import (
+    LIMITS,
+    PACKED,
+    File,
+    NotThere,
+    find,
+    parsed,
+    unpacked,
+    whole,
+    whole_json,
+)
+from albertine.tasks.readers.table import Row, first_fields, rows_of
+from albertine.tasks.readers.values import kind_of_value, nested, text_in, whole_number
 from albertine.tasks.registry import SPLITS, Column, Columns, Dataset, LabelIs, Split
 from albertine.tasks.sources import Lost, blank, files_of, rows_in
 from albertine.text.streams import tar_members
@@ -99,11 +113,70 @@ def _questions(
         yield Choice(named, passage, text_in(asked["question"]), texts, answer, where, "".join(group))
 
 
+BLANK = re.compile(r"#idiom\d+#")
+
+
+def idioms(
+    path: File, encoding: str = "utf-8", prefix: str = "task.", *, told: bool = False
+) -> Iterator[Choice]:
+    """A question for every blank, `#idiom000123#`, of ChID in CLUE's layout: an object a line with passages,
+    `content`, and ten `candidates`. The other blanks of its passage are underscores.
+
+    Args:
+        told: the file of the answers, `train_answer.json` of `train.json`, must be there.
+
+    Raises:
+        NotThere: it is not. DataError: a file is not in that layout, or a blank has no answer.
+    """
+    try:
+        file = answers_beside(path)
+        answers = whole_json(file, encoding, prefix)
+    except NotThere:
+        if told:
+            raise
+        file, answers = path, None
+    if not isinstance(answers, dict | None):
+        raise DataError(
+            f"holds {kind_of_value(answers)}, not an object of numbers by blanks", where=str(file)
+        )
+    for row in rows_of(path, encoding=encoding, prefix=prefix):
+        options = checked_options(row.get("candidates"), row.where, "candidates")
+        content = row.get("content")
+        for text in content if isinstance(content, list) else [content]:
+            if not isinstance(text, str):
+                raise DataError(f"`content` holds {kind_of_value(text)}, not text", where=row.where)
+            for found in BLANK.finditer(text):
+                before, after = text[: found.start()], text[found.end() :]
+                passage = BLANK.sub("____", before) + IDIOM + BLANK.sub("____", after)
+                number = None if answers is None else whole_number(answers.get(found[0]))
+                if answers is not None and (number is None or not 0 <= number < len(options)):
+                    raise DataError(
+                        f"`{found[0]}` has no answer from 0 to {len(options) - 1} in {file}", where=row.where
+                    )
+                yield Choice(found[0], passage, "", options, number, row.where)
+
+
+def answers_beside(path: File) -> File:
+    """The file of the answers to a file of ChID in CLUE's layout. Raises NotThere."""
+    name = PurePosixPath(str(path.name)).name
+    while (packed := PurePosixPath(name)).suffix in PACKED[1:]:
+        name = packed.stem
+    wanted = f"{PurePosixPath(name).stem}_answer.json"
+    if isinstance(path, Path):
+        return find(path.parent, wanted)
+    return replace(path, name=str(PurePosixPath(path.name).with_name(wanted)))
+
+
 def in_own_form(path: File, columns: Columns | Fields, encoding: str, prefix: str) -> Iterator[Choice] | None:
-    """The questions of a folder of RACE, or of dialogues; None: it is a table."""
+    """The questions of a folder of RACE, of dialogues, or of ChID in CLUE's layout; None: it is a table."""
     if isinstance(path, Path) and path.is_dir():
         return _race_folder(path, encoding, prefix)
-    return dialogues(path, encoding, prefix) if first_fields(path, encoding, prefix) is None else None
+    first = first_fields(path, encoding, prefix)
+    if first is None:
+        return dialogues(path, encoding, prefix)
+    if isinstance(first.get("content"), list) and isinstance(first.get("candidates"), list):
+        return idioms(path, encoding, prefix)
+    return None
 
 
 def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Choice]:
@@ -113,6 +186,9 @@ def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Choice]:
         return
     columns, how = dataset.columns_of(split), (dataset.encoding, "task.")
     for path in files_of(dataset, folder, split):
+        if dataset.reader == "idioms":
+            yield from idioms(path, *how, told=split != "test")
+            continue
         told = dataset.reader == "dialogues"
         own = dialogues(path, *how) if told else in_own_form(path, columns, *how)
         yield from own_choices(rows_in(dataset, path, split), columns) if own is None else own
@@ -240,7 +316,7 @@ class OptionsTask(PooledTask):
 
     kind: Literal["choice"]
     usual = ("accuracy",)
-    readers = ("race", "dialogues")
+    readers = ("race", "dialogues", "idioms")
     read: ClassVar = staticmethod(read)
     in_own_form: ClassVar = staticmethod(in_own_form)
 
@@ -251,6 +327,11 @@ class OptionsTask(PooledTask):
         "from 0 or its letter from A; place_from_1, its number from 1 or its letter; text, the option "
         "itself. Default: place or text, whichever fits all rows",
     )
+
+    @staticmethod
+    def beside(path: File) -> Iterator[File]:
+        with suppress(NotThere):
+            yield answers_beside(path)
 
     def decided(self, splits: Splits, known: Family | None) -> tuple[Self, Splits]:
         before = known.label_is if isinstance(known, Choose) else None
