@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import albertine
-from albertine.cli.lookup import look_up_model
 from albertine.cli.source import Source
 from albertine.cli.vocabulary import Kind, train
 from albertine.corpus.prepare import prepare
 from albertine.model.plan import SharingPlan
+from albertine.pretraining.lookup import look_up_model
 from albertine.pretraining.run import PretrainResult, _beginning, _hints, pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.pretraining.stages import resolved, untrained

@@ -14,7 +14,21 @@ from warnings import warn
 from albertine.errors import SettingsError, TokenizerError, needs_torch
 
 if TYPE_CHECKING:
-    from albertine.api import distill, evaluate, finetune, prepare, pretrain, score
+    from albertine.api import (
+        analyze,
+        card,
+        distill,
+        ensemble,
+        evaluate,
+        export,
+        finetune,
+        info,
+        prepare,
+        pretrain,
+        report,
+        score,
+        suite,
+    )
     from albertine.interop.model_folder import ModelFolder
     from albertine.interop.savable import SavableTokenizer
     from albertine.model.model import Model
@@ -26,9 +40,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Predictor",
+    "analyze",
+    "card",
     "distill",
+    "ensemble",
     "evaluate",
+    "export",
     "finetune",
+    "info",
     "load",
     "load_task",
     "load_tokenizer",
@@ -36,13 +55,18 @@ __all__ = [
     "presets",
     "pretrain",
     "released_models",
+    "report",
     "save",
     "score",
+    "suite",
 ]
 ELSEWHERE = {
     "Predictor": "albertine.tasks.predictor",
     "TextClassifier": "albertine.sklearn",  # not in __all__: it needs scikit-learn, which may be missing
-    **dict.fromkeys(("distill", "evaluate", "finetune", "prepare", "pretrain", "score"), "albertine.api"),
+    **dict.fromkeys(
+        ("analyze", "card", "distill", "ensemble", "evaluate", "finetune", "info"), "albertine.api"
+    ),
+    **dict.fromkeys(("prepare", "pretrain", "report", "score", "suite"), "albertine.api"),
 }
 """What stands in another module, which is imported when it is first asked for."""
 
@@ -50,6 +74,8 @@ ELSEWHERE = {
 if not TYPE_CHECKING:  # a type checker knows all that there is, and tells a name that is misspelt
 
     def __getattr__(name: str) -> Any:
+        if name == "export":  # also the name of a package, which can be called
+            return import_module("albertine.export")
         if name in ELSEWHERE:
             return getattr(import_module(ELSEWHERE[name]), name)
         raise AttributeError(f"module `albertine` has no attribute `{name}`")
@@ -57,7 +83,7 @@ if not TYPE_CHECKING:  # a type checker knows all that there is, and tells a nam
 
 def __dir__() -> list[str]:
     there = ELSEWHERE if find_spec("sklearn") else ELSEWHERE.keys() - {"TextClassifier"}
-    return sorted({*globals(), *there})
+    return sorted({*globals(), *there, "export"})
 
 
 @needs_torch

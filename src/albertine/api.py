@@ -26,12 +26,15 @@ from albertine.tasks.readers.values import plain
 from albertine.text.columns import is_table
 
 if TYPE_CHECKING:
+    from albertine.analysis.depth import DepthStudy
     from albertine.cli.vocabulary import Kind
     from albertine.corpus.manifest import Manifest
+    from albertine.evaluation.ensembles import Rule
+    from albertine.export.make import Exported
     from albertine.pretraining.run import PretrainResult
     from albertine.pretraining.scores import SentenceTask
     from albertine.tasks.finetune import FinetuneResult
-    from albertine.tasks.judge import Judged
+    from albertine.tasks.judge import Judged, Split
     from albertine.text.documents import FileReport
     from albertine.training.progress import Reporter
 
@@ -358,6 +361,244 @@ def evaluate(
         own = kept[0].path if kept else from_home(file, instead=ROWS)
         with keeping(kept, folder):
             return _scores(judge(open_run(from_home(model), file=own, **how), ("test",), device))
+
+
+@needs_torch
+def info(what: str | Path | None = None, *, length: int | Sequence[int] | None = None) -> dict[str, Any]:
+    """What a model costs: parameters, operations a token, memory.
+
+    Args:
+        what: a preset, a config.json, a recipe, a model, run or corpus folder, a checkpoint of a run, a
+            released model or `owner/name` of the hub; None: all presets.
+        length: of sequences, in tokens, for the operations; several in a list. Default: 128 and 512.
+
+    Returns:
+        What `albertine info --json` prints: `encoder`, `sharing`, `parameters`, `training_flops_per_token`
+        and `inference_flops_per_token` by length, `memory_bytes`; of a corpus or an exported model its facts;
+        without an argument the number of parameters by preset.
+
+    Raises:
+        AlbertineError: nothing of that name, or the model reads fewer tokens.
+    """
+    from albertine.pretraining.lookup import costs, preset_sizes
+
+    if what is None:
+        return preset_sizes()
+    lengths: Any = plain(length, "length")
+    if lengths is not None and not isinstance(lengths, list | tuple):
+        lengths = [lengths]
+    return costs(str(from_home(what)), lengths)
+
+
+@needs_torch
+def export(
+    model: str | Path,
+    output: str | Path,
+    to: str | Sequence[str] = "onnx",
+    *,
+    head: str = "task",
+    overwrite: bool = False,
+    int8: bool = False,
+    packed: bool = False,
+    bfloat16: bool = False,
+    opset: int | None = None,
+    sample: str | Path | Sequence[str | Path] = (),
+) -> Exported:
+    """Write a model for another runtime, and compare what was written with the model before it stands.
+
+    Args:
+        model: any name of a model. output: a new folder.
+        to: "onnx", "openvino", "torch" or "gguf", or several.
+        head: what the graph answers: "task" (that of the model, or the words under a mask), "fill-mask",
+            "embed" or "features".
+        overwrite: take the place of an earlier export.
+        int8, packed, bfloat16, opset, sample: as the command has them; `sample` are files of text.
+
+    Returns:
+        `folder`, and `report`, the content of its export.json.
+
+    Raises:
+        AlbertineError: the model has no such graph, the export says something else, a library is missing, or
+            the folder holds something else. In each case nothing is written.
+    """
+    from albertine.export.formats import ExportOptions
+    from albertine.export.make import export as run
+
+    texts = tuple(_paths(sample)) if sample else ()
+    options = ExportOptions(opset, int8, packed, bfloat16, texts)
+    formats = [to] if isinstance(to, str) else list(to)
+    return run(model, output, formats, head=head, overwrite=overwrite, options=options)
+
+
+@needs_torch
+def suite(
+    name: str,
+    model: str | Path,
+    data: str | Path,
+    *,
+    limit: int | None = None,
+    device: str = "cpu",
+    precision: InferencePrecision = "auto",
+) -> dict[str, Any]:
+    """A pretrained model on the minimal pairs of BLiMP or SLING: the right sentence should be likelier.
+
+    Args:
+        name: "blimp" or "sling". model: any name of a pretrained model.
+        data: folder of the original files, or of their archive. limit: most pairs of a paradigm; default all.
+
+    Returns:
+        What `albertine suite --json` prints: the share right with its standard error, over all and by
+        phenomenon and paradigm, beside published shares.
+
+    Raises:
+        AlbertineError: what is missing, damaged or does not fit together.
+    """
+    from albertine.pretraining.scores import suite_scores
+
+    if limit is not None:
+        check_whole("limit", limit, 1)
+    how: dict[str, Any] = {"limit": limit, "device": device, "precision": precision}
+    scores = suite_scores(name, model, from_home(data), **how)
+    return {"model": str(model), **scores.told()}
+
+
+@needs_torch
+def ensemble(
+    runs: Sequence[str | Path],
+    *,
+    pick: int | None = None,
+    rule: Rule = "greedy",
+    split: Split | None = None,
+    file: Any = None,
+    task: Part | None = None,
+    output: str | Path | None = None,
+    device: str = "cpu",
+    precision: InferencePrecision | None = None,
+) -> dict[str, Any]:
+    """Score several tuned runs as one model, whose probabilities are the mean of theirs.
+
+    Args:
+        runs: folders of runs, of models in them, or of checkpoints; two or more.
+        pick: take so many members at most, picked on the dev set by `rule`: "greedy", the best together, or
+            "best", the best alone. Default: all.
+        split: "dev" or "test" alone; default both.
+        file: own rows to score instead of the test file, in a file or in memory.
+        task: settings over those of the runs, as in `evaluate`.
+        output: folder of predictions and report; default: beside the first run.
+        precision: default: as in training.
+
+    Returns:
+        What `albertine ensemble --json` prints: `scores` by split, `members`, `candidates` with their own
+        scores, `rule`, `warning`, and the path of the `report`.
+
+    Raises:
+        AlbertineError: fewer than two runs, or they do not belong together; what is missing or damaged.
+    """
+    from albertine.devices import device_of
+    from albertine.files import made_folder
+    from albertine.tasks import ensemble as ensembles
+    from albertine.tasks.data import once
+    from albertine.tasks.judge import SPLITS, check_no_run, open_run
+    from albertine.tasks.keeping import KeptRows, keeping
+
+    if isinstance(runs, str | Path):
+        raise SettingsError("an ensemble has two members or more", remedy="Give the folders in a list")
+    if pick is not None:
+        check_whole("pick", pick, 1)
+    if split not in (*SPLITS, None) or (split is not None and file is not None):
+        raise SettingsError(
+            f"split is dev or test, and not {split!r:.40}"
+            if file is None
+            else "split is of the runs' own files",
+            remedy="Leave it out",
+        )
+    folders = [from_home(run) for run in runs]
+    device_of(device)  # before any data is read
+    with TemporaryDirectory() as name:
+        kept = [] if file is None or isinstance(file, str | Path) else [KeptRows.of(file, Path(name), "test")]
+        own = kept[0].path if kept else None if file is None else from_home(file, instead=ROWS)
+        with keeping(kept, Path(name)):
+            how: dict[str, Any] = {"task": _part("task", task), "precision": precision, "read": once()}
+            how["dev"] = None if pick is None else True
+            found = [open_run(folder, file=own, **how) for folder in folders]
+            ensembles.check(found, splits := SPLITS if split is None and file is None else (split or "test",))
+            folder = ensembles.ensemble_folder(found) if output is None else from_home(output)
+            check_no_run(folder)
+            with made_folder(folder):
+                whole = ensembles.ensemble(found, pick=pick, rule=rule, splits=splits, device=device)
+            return ensembles.told_of(whole, ensembles.write_ensemble(folder, whole))
+
+
+@needs_torch
+def report(runs: str | Path | Sequence[str | Path], output: str | Path) -> dict[str, Any]:
+    """Write a report on finished tuned runs from what they left; no model is computed.
+
+    Args:
+        runs: their folders, also those that `evaluate` and `ensemble` of the command line wrote. Runs whose
+            names differ in their seed alone are one task.
+        output: folder of the report.
+
+    Returns:
+        What `albertine report --json` prints: the path of the `report`, and by task the spread of each
+        metric.
+
+    Raises:
+        RunError: a folder holds no finished run.
+    """
+    from albertine.evaluation.report import read_tasks, told_of, write_report
+
+    given = [runs] if isinstance(runs, str | Path) else list(runs)
+    if not given:
+        raise SettingsError("there is no run to report on", remedy="Give the folders of finished runs")
+    tasks = read_tasks([from_home(run) for run in given])
+    return told_of(write_report(from_home(output), ", ".join(tasks), tasks), tasks)
+
+
+@needs_torch
+def card(
+    model: str | Path,
+    *,
+    licence: str | None = None,
+    language: str | Sequence[str] | None = None,
+    watts: float | None = None,
+    grid: float | None = None,
+    base_model: str | None = None,
+) -> Path:
+    """Write a model's card, README.md, from the run that made it; arguments as the command has them.
+
+    Returns:
+        The path of the card.
+
+    Raises:
+        AlbertineError: there is no model, the run is not done, or a value makes no sense.
+    """
+    from albertine.evaluation.run_card import write_card
+    from albertine.evaluation.stated import Stated
+    from albertine.interop.places import model_folder
+
+    spoken = [language] if isinstance(language, str) else language
+    said = Stated(licence, tuple(spoken) if spoken else None, watts, grid, base_model)
+    return write_card(model_folder(model), said)[0]
+
+
+@needs_torch
+def analyze(
+    model: str | Path, texts: str | Iterable[str], *, depths: int = 48, max_length: int = 128
+) -> DepthStudy:
+    """What a shared block does when it is applied again and again: residual and cosine of every depth, the
+    fixed point, and how fast it is approached.
+
+    Args:
+        model: any name of a model whose depths share everything. texts: to read.
+        depths: how often the block is applied. max_length: tokens of a text that are read.
+
+    Raises:
+        AlbertineError: there is no such model, its depths differ, or there is no text.
+    """
+    from albertine.analysis.depth import study_texts
+
+    check_whole("depths", depths, 2)
+    return study_texts(model, texts_of(texts), depths=depths, max_length=max_length)[0]
 
 
 def _whole(result: R) -> R:

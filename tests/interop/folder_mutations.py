@@ -23,11 +23,11 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from albertine.cli.lookup import copies_behind, look_up_model
 from albertine.errors import AlbertineError
 from albertine.interop.google import save_checkpoint
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.model.plan import SharingPlan
+from albertine.pretraining.lookup import copies_behind, look_up_model
 from albertine.text.load import load_tokenizer
 from albertine.text.modelproto import Piece, PieceType, serialize
 from albertine.text.sentencepiece import ALBERT, XLNET, SentencePieceTokenizer

@@ -19,7 +19,6 @@ from torch import Tensor
 
 import albertine
 from albertine.analysis.parameters import parameters_by_part
-from albertine.cli.lookup import look_up_model
 from albertine.errors import ModelError, SettingsError
 from albertine.interop import copies
 from albertine.interop.copies import KEPT
@@ -34,6 +33,7 @@ from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.presets import preset
 from albertine.precision import InferencePrecision
+from albertine.pretraining.lookup import look_up_model
 from tests.interop.test_roformer import assert_same_model
 from tests.model import builders
 

@@ -16,7 +16,6 @@ import torch
 import transformers
 
 from albertine.analysis.parameters import parameters_by_part
-from albertine.cli.lookup import look_up_model
 from albertine.evaluation.run_card import write_card
 from albertine.evaluation.stated import Stated
 from albertine.interop.citations import citation
@@ -27,6 +26,7 @@ from albertine.interop.lonepatient import save_lonepatient
 from albertine.model.joint import JointAnswer
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
+from albertine.pretraining.lookup import look_up_model
 from albertine.tasks.joint import AnswerOrNot
 from tests.interop.test_xlnet import our_model as xlnet
 from tests.model import builders

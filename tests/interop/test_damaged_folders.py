@@ -17,8 +17,8 @@ import pytest
 
 import albertine
 from albertine import Predictor
-from albertine.cli.lookup import look_up_model
 from albertine.errors import AlbertineError, ModelError
+from albertine.pretraining.lookup import look_up_model
 from albertine.released import released_folder
 from tests.interop.folder_mutations import mutated, originals
 

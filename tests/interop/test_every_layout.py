@@ -16,7 +16,6 @@ import transformers
 
 import albertine
 from albertine.analysis.parameters import parameters_by_part
-from albertine.cli.lookup import look_up_model
 from albertine.interop.google import save_checkpoint
 from albertine.interop.google_names import keymap
 from albertine.interop.heads import carried_config, head_config, read_classifier, task_of
@@ -29,6 +28,7 @@ from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
 from albertine.model.presets import preset
 from albertine.model.task_model import Classifier
+from albertine.pretraining.lookup import look_up_model
 from tests.interop.folder_mutations import originals
 from tests.interop.test_modernbert import BLOCK
 from tests.interop.test_roformer import assert_same_model

@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 import albertine
 from albertine.analysis.parameters import parameters_by_part
 from albertine.cli.app import build, run
-from albertine.cli.lookup import look_up_model
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.heads import head_config
 from albertine.interop.huggingface import read_folder, save_model
@@ -28,6 +27,7 @@ from albertine.interop.lonepatient import save_lonepatient
 from albertine.interop.lonepatient_names import layout_of, lonepatient_plan
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
+from albertine.pretraining.lookup import look_up_model
 from albertine.text.wordpiece import WordPieceTokenizer
 from tests.interop.test_roformer import assert_same_model
 from tests.model import builders

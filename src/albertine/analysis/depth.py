@@ -8,7 +8,7 @@ the ALBERT paper (Lan et al. 2019, section 2.2) found that its states oscillate 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,8 +17,10 @@ import torch
 from torch import Tensor
 
 from albertine.analysis.plots import save_curves
-from albertine.errors import SettingsError
-from albertine.layout import Packed
+from albertine.errors import DataError, SettingsError
+from albertine.interop.huggingface import load_model
+from albertine.interop.places import model_folder
+from albertine.layout import Packed, pack
 from albertine.model.config_checks import KNOWS_ITS_STEP
 from albertine.model.depths import Depths, EncoderOutput, Step
 from albertine.model.encoder import Encoder
@@ -30,6 +32,7 @@ from albertine.model.plan import SharingPlan
 from albertine.model.rows import Rows, Selected
 from albertine.model.solvers import SOLVERS, Sequences
 from albertine.randomness import apart, seed_torch
+from albertine.text.load import check_tokenizer, load_tokenizer
 
 LIMIT, TOLERANCE = 200, 1e-5
 
@@ -60,6 +63,28 @@ class DepthStudy:
     converged: list[bool] = field(default_factory=list)
     radius: list[float] = field(default_factory=list)
     rate: float = math.nan
+
+
+def study_texts(
+    what: str | Path, texts: Sequence[str], *, depths: int, max_length: int = 128
+) -> tuple[DepthStudy, Model]:
+    """`study_depth` of a model by any of its names, on texts; and that model.
+
+    Args:
+        max_length: tokens of a text that are read, at most as many as the model has positions.
+
+    Raises:
+        AlbertineError: there is no such model or no text, or its depths do not share everything.
+    """
+    if not texts:
+        raise DataError("there is no text to read", remedy="Give one or more")
+    folder = model_folder(what)
+    model, tokenizer = load_model(folder), load_tokenizer(folder)
+    check_tokenizer(model.config, tokenizer, folder)
+    length = min(max_length, model.config.max_position_embeddings)
+    encoded = tokenizer(list(texts), max_length=length)
+    packed = pack(encoded["input_ids"], encoded["token_type_ids"])
+    return study_depth(model, packed, depths=depths), model
 
 
 def study_depth(

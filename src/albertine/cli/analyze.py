@@ -16,8 +16,6 @@ from albertine.cli.options import Json, Texts
 if TYPE_CHECKING:
     from albertine.analysis.depth import DepthStudy
 
-LENGTH = 128
-
 
 def depth(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model whose depths share everything.")],
@@ -32,12 +30,8 @@ def depth(
 
     The residual of every depth, the fixed point, and how fast it is approached.
     """
-    from albertine.analysis.depth import save_study, study_depth
+    from albertine.analysis.depth import save_study, study_texts
     from albertine.analysis.plots import check_picture
-    from albertine.interop.huggingface import load_model
-    from albertine.interop.places import model_folder
-    from albertine.layout import pack
-    from albertine.text.load import check_tokenizer, load_tokenizer
 
     if plot is not None:
         check_picture(plot)
@@ -45,12 +39,7 @@ def depth(
     given = texts or list(lines())
     if not given:
         raise typer.BadParameter("give a text, or pipe lines in", param_hint="TEXT")
-    folder = model_folder(model)
-    loaded, tokenizer = load_model(folder), load_tokenizer(folder)
-    check_tokenizer(loaded.config, tokenizer, folder)
-    length = min(LENGTH, loaded.config.max_position_embeddings)
-    encoded = tokenizer(given, max_length=length)
-    study = study_depth(loaded, pack(encoded["input_ids"], encoded["token_type_ids"]), depths=depths)
+    study, loaded = study_texts(model, given, depths=depths)
     if json:
         rate = study.rate if study.rate == study.rate else None  # JSON has no word for what is no number
         show.as_json({**asdict(study), "rate": rate, "depths_of_plan": loaded.config.num_hidden_layers})

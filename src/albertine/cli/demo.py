@@ -75,9 +75,9 @@ def _one(language: DemoLanguage, paths: list[Path], output: Path, minutes: float
 
 def _model_in_words(settings: PretrainingSettings, manifest: Manifest) -> str:
     from albertine.analysis.parameters import parameters_by_part
-    from albertine.cli.info import block_in_words
     from albertine.model.plan import sharing_in_words
     from albertine.pretraining.first_model import encoder_config
+    from albertine.pretraining.lookup import block_in_words
 
     config = encoder_config(settings.model, manifest.vocab_size, settings.objective.max_length)
     parameters = sum(parameters_by_part(config).values())

@@ -40,28 +40,17 @@ def ensemble(
     if rule is not None and pick is None:
         raise typer.BadParameter("belongs to --pick", param_hint="--rule")
     _, found = runs_and_settings(runs, file, device, precision, dev=None if pick is None else True)
-    from albertine.evaluation.runs import without_seed
     from albertine.files import made_folder
     from albertine.tasks import ensemble as ensembles
     from albertine.tasks.judge import check_no_run
 
-    beside = found[0].folder.absolute().parent
-    folder = output or beside / f"{without_seed(found[0].name)}-ensemble"
+    folder = output or ensembles.ensemble_folder(found)
     check_no_run(folder)
     with made_folder(folder):
         whole = ensembles.ensemble(found, pick=pick, rule=rule or "greedy", splits=chosen, device=device)
     page, warning = ensembles.write_ensemble(folder, whole), ensembles.warning(whole)
     if json:
-        show.as_json(
-            {
-                "rule": whole.rule,
-                "members": [whole.candidates[i].run.name for i in whole.members],
-                "candidates": [{"run": m.run.name, **m.scores} for m in whole.candidates],
-                "scores": whole.scores,
-                "warning": warning or None,
-                "report": str(page),
-            }
-        )
+        show.as_json(ensembles.told_of(whole, page))
         return
     names = [one.split for one in whole.found]
     columns = (f"{whole.family.metrics[0]}, members: {whole.rule}", "taken", *names)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,13 +10,10 @@ from albertine.cli import show
 from albertine.cli.options import Json
 
 if TYPE_CHECKING:
-    from albertine.analysis.parameters import Report
     from albertine.interop.told_copies import Copies
     from albertine.model.config import EncoderConfig
 
 _WHAT = "PRESET|FILE|FOLDER|NAME"
-DEFAULT_LENGTHS = [128, 512]
-
 _PARTS = {
     "embeddings": "embeddings",
     "mapping": "embedding-to-hidden mapping",
@@ -31,14 +27,6 @@ _MEMORY = {
     "weights_bfloat16": "weights, bfloat16",
     "weights_int8": "weights, int8",
     "training_adamw": "training state, AdamW or LAMB",
-}
-_WHOSE = {
-    "bert": "BERT and ALBERT",
-    "albert": "BERT and ALBERT",
-    "brightmart": "BERT and ALBERT, below it brightmart's mapping of words alone",
-    "roformer": "RoFormer",
-    "modernbert": "ModernBERT",
-    "xlnet": "XLNet",
 }
 
 
@@ -63,18 +51,27 @@ def info(
         return
     if not what.strip():
         raise typer.BadParameter("is empty: give a preset, file, folder or name", param_hint=f"'{_WHAT}'")
-    from albertine.cli.lookup import NoModel, assumed, copies_behind, look_up
-    from albertine.settings import recipe_file
+    from albertine.pretraining.lookup import (
+        NoModel,
+        assumed,
+        copies_behind,
+        costs,
+        lengths_of,
+        look_up,
+        named,
+    )
 
-    if what.endswith((".yaml", ".yml")):  # a bare name is that of a model or a preset
-        what = str(recipe_file(Path(what)))
+    if json:
+        show.as_json(costs(what, length))
+        return
+    what = named(what)
     found = look_up(what)
     if isinstance(found, NoModel):
-        show.as_json(found.facts) if json else show.facts(found.kind, found.facts)
-    else:
-        _model(what, found, copies_behind(what), _lengths(found, length), json)
-        if not json and (told := assumed(what)) is not None:
-            typer.echo(told)
+        show.facts(found.kind, found.facts)
+        return
+    _model(what, found, copies_behind(what), lengths_of(found, length))
+    if (told := assumed(what)) is not None:
+        typer.echo(told)
 
 
 def _presets(json: bool) -> None:
@@ -82,7 +79,9 @@ def _presets(json: bool) -> None:
     from albertine.model.presets import PRESETS
 
     if json:
-        show.as_json({name: sum(parameters_by_part(c).values()) for name, c in PRESETS.items()})
+        from albertine.pretraining.lookup import preset_sizes
+
+        show.as_json(preset_sizes())
         return
     columns = ("preset", "depth", "hidden", "embedding", "heads", "vocabulary", "parameters")
     rows = [
@@ -118,32 +117,13 @@ def _recipes() -> dict[str, list[str]]:
     return found
 
 
-def _lengths(config: EncoderConfig, asked: list[int] | None) -> tuple[int, ...]:
-    """The lengths asked for; otherwise those of `DEFAULT_LENGTHS` that the model was made for."""
-    if not asked:
-        most = config.max_position_embeddings
-        return tuple(n for n in DEFAULT_LENGTHS if n <= most) or (most,)
-    longest = config.longest_sequence
-    if longest is not None and max(asked) > longest:
-        raise typer.BadParameter(f"the model reads {longest} tokens; give no more", param_hint="--length")
-    return tuple(asked)
-
-
-def _model(
-    name: str, config: EncoderConfig, copies: Copies | None, lengths: tuple[int, ...], json: bool
-) -> None:
+def _model(name: str, config: EncoderConfig, copies: Copies | None, lengths: tuple[int, ...]) -> None:
     from albertine.analysis.parameters import MASKED_SHARE, report
     from albertine.model.plan import sharing_in_words
+    from albertine.pretraining.lookup import block_in_words
 
     found = report(config, lengths)
     plan, block = sharing_in_words(config.plan), block_in_words(config)
-    if json:
-        told: dict[str, Any] = {"name": name, "encoder": config.to_dict(), "sharing": plan, "block": block}
-        if copies is not None:
-            sharing, encoder = sharing_in_words(copies.config.plan), copies.config.to_dict()
-            told["copies_of"] = {"sharing": sharing, "equal": copies.equal, "encoder": encoder}
-        show.as_json(told | _as_data(found))
-        return
     show.heading(f"{name}: {plan}")
     typer.echo(block)
     if copies is not None:
@@ -172,20 +152,6 @@ def _model(
     typer.echo("Training state is weights, gradients and two moments in float32; activations come on top.")
 
 
-def _as_data(found: Report) -> dict[str, Any]:
-    return {
-        "parameters": {
-            **found.parts,
-            "without_pooler": found.without_pooler,
-            "with_pooler": found.backbone,
-            "everything": found.everything,
-        },
-        "training_flops_per_token": found.training_flops,
-        "inference_flops_per_token": found.inference_flops,
-        "memory_bytes": found.memory,
-    }
-
-
 def copies_in_words(config: EncoderConfig, copies: Copies) -> str:
     """What a model that is written out was before, and whether Albertine reads it as that.
 
@@ -205,31 +171,3 @@ def copies_in_words(config: EncoderConfig, copies: Copies) -> str:
         return f"Written as copies of another model, trained apart since and read as it stands: {of}."
     less, more = (show.count(sum(parameters_by_part(one).values())) for one in (before, config))
     return f"Its depths are copies, read as the model they were written from ({less} of {more}): {of}."
-
-
-def block_in_words(config: EncoderConfig) -> str:
-    """What a block computes, and whose it is."""
-    words = [
-        "no positions" if config.positions == "none" else f"{config.positions} positions",
-        f"{config.norm}-norm",
-        *(["QK-norm"] if config.qk_norm else []),
-        f"{config.feed_forward} feed-forward ({config.hidden_act})",
-        *([] if config.biases else ["no biases"]),
-        *_loop_in_words(config),
-        *(["input injection"] if config.input_injection else []),
-    ]
-    if config.solves:
-        most, near = config.num_hidden_layers, config.tolerance
-        words.append(f"run to its fixed point by {config.solver} (at most {most} iterations, to {near:g})")
-    whose = _WHOSE.get(str(config.architecture))
-    return ", ".join(words) + (f": the block of {whose}" if whose else "")
-
-
-def _loop_in_words(config: EncoderConfig) -> list[str]:
-    """What comes before every step, and whether a token may stop before the last."""
-    signals = {"place": config.position_signal, "step": config.step_signal}
-    words = [f"{kind} signal of the {name}" for name, kind in signals.items() if kind != "none"]
-    if config.halts:
-        steps = f"at most {config.num_hidden_layers} steps, epsilon {config.halting_epsilon:g}"
-        words.append(f"{config.halting} halting ({steps})")
-    return words

@@ -104,7 +104,7 @@ def prepare(
 
 
 def _tell(output: Path, manifest: Manifest, source: Source, json: bool) -> None:
-    from albertine.cli.lookup import corpus_facts
+    from albertine.pretraining.lookup import corpus_facts
 
     facts = corpus_facts(manifest)
     read = source.read()

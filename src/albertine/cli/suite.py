@@ -26,15 +26,12 @@ def suite(
     json: Json = False,
 ) -> None:
     """Judge a pretrained model by minimal pairs: BLiMP, SLING. The right sentence should be likelier."""
-    from albertine.evaluation.minimal_pairs import judge_suite
-    from albertine.evaluation.suites import read_suite
-    from albertine.inference.likelihood import PseudoLikelihood
-    from albertine.pretraining.scores import open_pretrained
+    from albertine.pretraining.scores import suite_scores
 
-    folder, judged, tokenizer = open_pretrained(model, device=device, precision=precision)
-    pairs, score = read_suite(name, data, limit=limit), PseudoLikelihood(judged, tokenizer, folder)
     with show.progress("tokens scored") as update:
-        scores = judge_suite(pairs, lambda texts: score(texts, update))
+        scores = suite_scores(
+            name, model, data, limit=limit, device=device, precision=precision, update=update
+        )
     if json:
         show.as_json({"model": model, **scores.told()})
     else:

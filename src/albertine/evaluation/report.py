@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from albertine.evaluation.calibration import expected_calibration_error
 from albertine.evaluation.confusion import commonest_mixups
 from albertine.evaluation.findings import Findings, findings
 from albertine.evaluation.metrics import better
-from albertine.evaluation.runs import Run
+from albertine.evaluation.runs import Run, read_run, without_seed
 from albertine.evaluation.spread import Spread
 from albertine.files import explained, replace_durably, write_json
 
@@ -66,6 +66,35 @@ def write_report(folder: Path, title: str, groups: Groups, remarks: Sequence[str
         replace_durably(folder / "report.md", "\n".join(lines).encode())
         write_json(folder / "report.json", {"title": title, "tasks": tree})
     return folder / "report.md"
+
+
+def read_tasks(folders: Iterable[Path]) -> dict[str, list[Run]]:
+    """The finished runs in some folders, by task.
+
+    Raises:
+        RunError: a folder holds none.
+    """
+    return _by_task([read_run(folder) for folder in {f.resolve(): f for f in folders}.values()])
+
+
+def _by_task(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Runs by the name that their seeds share; of two with the same name and seed, which are no two seeds,
+    the second is a task of its own, named with its folder."""
+    tasks: dict[str, list[Run]] = {}
+    known = set()
+    for run in runs:
+        name = without_seed(run.name) + (", scored again" if run.scored_again else "")
+        which = (run.scored_again, run.name, run.record.get("seed"))
+        tasks.setdefault(f"{name} ({run.folder})" if which in known else name, []).append(run)
+        known.add(which)
+    return tasks
+
+
+def told_of(page: Path, tasks: Groups) -> dict[str, Any]:
+    """A report as plain data: its page, and of every task the spread of each metric."""
+    spread = {name: spreads(own).items() for name, own in tasks.items()}
+    told = {name: {metric: one.told() for metric, one in own} for name, own in spread.items()}
+    return {"report": str(page), "tasks": told}
 
 
 def spreads(runs: Sequence[Run]) -> dict[str, Spread]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Any, Literal, NamedTuple, get_args
@@ -16,7 +16,10 @@ from albertine.arithmetic import InferencePrecision
 from albertine.corpus.reader import Corpus
 from albertine.devices import device_of, on_processor
 from albertine.errors import ModelError, SettingsError, TokenizerError
+from albertine.evaluation.minimal_pairs import SuiteScores, judge_suite
+from albertine.evaluation.suites import read_suite
 from albertine.files import is_run_checkpoint, run_of_checkpoint
+from albertine.inference.likelihood import PseudoLikelihood
 from albertine.interop.config_values import our_flags
 from albertine.interop.heads import task_of
 from albertine.interop.huggingface import folder_config, read_folder
@@ -73,6 +76,30 @@ def open_pretrained(
     check_tokenizer(model.config, tokenizer, folder)
     model.precision = precision
     return Pretrained(folder, model.to(place), tokenizer)
+
+
+def suite_scores(
+    name: str,
+    what: str | Path,
+    data: Path,
+    *,
+    limit: int | None = None,
+    device: str = "cpu",
+    precision: InferencePrecision = "auto",
+    update: Callable[[int, int | None], None] = lambda done, total: None,
+) -> SuiteScores:
+    """A pretrained model judged by the minimal pairs of a suite.
+
+    Args:
+        name: of the suite, "blimp" or "sling". data: folder of its files. limit: most pairs of a paradigm.
+        update: called with the tokens that are scored, of how many.
+
+    Raises:
+        AlbertineError: what is missing, damaged or does not fit together.
+    """
+    folder, model, tokenizer = open_pretrained(what, device=device, precision=precision)
+    pairs, score = read_suite(name, data, limit=limit), PseudoLikelihood(model, tokenizer, folder)
+    return judge_suite(pairs, lambda texts: score(texts, update))
 
 
 def token_counts(judged: Pretrained, corpus_folder: Path) -> NDArray[np.int64]:

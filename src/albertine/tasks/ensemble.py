@@ -18,7 +18,7 @@ from albertine.errors import DataError, ModelError, SettingsError
 from albertine.evaluation.ensembles import Rule, best_members, greedy_members
 from albertine.evaluation.metrics import better
 from albertine.evaluation.report import write_report
-from albertine.evaluation.runs import read_run
+from albertine.evaluation.runs import read_run, without_seed
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family, Merging, Settling
 from albertine.tasks.judge import SPLITS, Judged, Split, TunedRun, ask, judged, write_judged
@@ -209,6 +209,23 @@ def write_ensemble(folder: Path, found: Ensemble) -> Path:
         members=members,
     )
     return write_report(folder, folder.name, {folder.name: [read_run(folder)]}, remarks(found))
+
+
+def told_of(found: Ensemble, page: Path) -> dict[str, Any]:
+    """An ensemble and the page of its report as plain data."""
+    return {
+        "rule": found.rule,
+        "members": [found.candidates[i].run.name for i in found.members],
+        "candidates": [{"run": member.run.name, **member.scores} for member in found.candidates],
+        "scores": found.scores,
+        "warning": warning(found) or None,
+        "report": str(page),
+    }
+
+
+def ensemble_folder(runs: Sequence[TunedRun]) -> Path:
+    """Where predictions and report of an ensemble go if nobody says: beside its first run."""
+    return runs[0].folder.absolute().parent / f"{without_seed(runs[0].name)}-ensemble"
 
 
 def remarks(found: Ensemble) -> list[str]:

@@ -1,16 +1,16 @@
-"""What a word on the command line means: a preset, a configuration file, a folder of ours, a released model,
-or one of the hub."""
+"""What a name stands for: a preset, a configuration file, a folder of ours, a released model, or one of the
+hub."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from albertine.corpus.manifest import NAME, Manifest, load_manifest
-from albertine.errors import ModelError, SettingsError
+from albertine.errors import ModelError, SettingsError, check_whole
 from albertine.files import is_run_checkpoint, standing
 from albertine.interop.config_values import usable
 from albertine.interop.exported_folder import REPORT, is_export
@@ -23,8 +23,20 @@ from albertine.model.presets import preset
 from albertine.released import which
 
 if TYPE_CHECKING:
+    from albertine.analysis.parameters import Report
     from albertine.interop.google_names import Kind
     from albertine.interop.told_copies import Copies
+
+
+DEFAULT_LENGTHS = (128, 512)
+_WHOSE = {
+    "bert": "BERT and ALBERT",
+    "albert": "BERT and ALBERT",
+    "brightmart": "BERT and ALBERT, below it brightmart's mapping of words alone",
+    "roformer": "RoFormer",
+    "modernbert": "ModernBERT",
+    "xlnet": "XLNet",
+}
 
 
 @dataclass(frozen=True)
@@ -67,7 +79,7 @@ def look_up_model(what: str) -> EncoderConfig:
 
 def _folder(folder: Path) -> EncoderConfig | NoModel:
     if is_export(folder):
-        from albertine.export.told import facts
+        from albertine.interop.export_report import facts
 
         return NoModel("exported model", facts(read_json(folder / REPORT), folder / REPORT))
     from albertine.interop.google import google_config
@@ -199,3 +211,107 @@ def assumed(what: str) -> str | None:
         return None
     pieces = preset(settings.model.preset).vocab_size
     return f"Counted with the preset's vocabulary of {pieces:,} pieces; in a run it is that of the corpus."
+
+
+def named(what: str) -> str:
+    """A word that may name a recipe of the package, as a path."""
+    if what.endswith((".yaml", ".yml")):  # a bare name is that of a model or a preset
+        from albertine.settings import recipe_file
+
+        return str(recipe_file(Path(what)))
+    return what
+
+
+def preset_sizes() -> dict[str, int]:
+    """The parameters of every preset, pooler and pretraining heads included."""
+    from albertine.analysis.parameters import parameters_by_part
+    from albertine.model.presets import PRESETS
+
+    return {name: sum(parameters_by_part(config).values()) for name, config in PRESETS.items()}
+
+
+def lengths_of(config: EncoderConfig, wanted: Sequence[int] | None = None) -> tuple[int, ...]:
+    """The sequence lengths that are wanted; otherwise those of `DEFAULT_LENGTHS` that the model was made for.
+
+    Raises:
+        SettingsError: one is less than 1, or more than the model reads.
+    """
+    if not wanted:
+        most = config.max_position_embeddings
+        return tuple(n for n in DEFAULT_LENGTHS if n <= most) or (most,)
+    for length in wanted:
+        check_whole("length", length, 1)
+    longest = config.longest_sequence
+    if longest is not None and max(wanted) > longest:
+        raise SettingsError(
+            f"the model reads {longest} tokens, and a length of {max(wanted)} is more",
+            remedy=f"Give {longest} at most (--length, in Python length=)",
+        )
+    return tuple(wanted)
+
+
+def costs(what: str, lengths: Sequence[int] | None = None) -> dict[str, Any]:
+    """What a model costs, as plain data; of a corpus or an exported model its facts.
+
+    Args:
+        what: as in `look_up`. lengths: of sequences, for the operations a token; default 128 and 512.
+
+    Raises:
+        AlbertineError: as `look_up` and `lengths_of`.
+    """
+    from albertine.analysis.parameters import report
+    from albertine.model.plan import sharing_in_words
+
+    what = named(what)
+    config = look_up(what)
+    if isinstance(config, NoModel):
+        return config.facts
+    plan, copies = sharing_in_words(config.plan), copies_behind(what)
+    found: dict[str, Any] = {"name": what, "encoder": config.to_dict(), "sharing": plan}
+    found["block"] = block_in_words(config)
+    if copies is not None:
+        sharing, encoder = sharing_in_words(copies.config.plan), copies.config.to_dict()
+        found["copies_of"] = {"sharing": sharing, "equal": copies.equal, "encoder": encoder}
+    return found | _as_data(report(config, lengths_of(config, lengths)))
+
+
+def _as_data(found: Report) -> dict[str, Any]:
+    return {
+        "parameters": {
+            **found.parts,
+            "without_pooler": found.without_pooler,
+            "with_pooler": found.backbone,
+            "everything": found.everything,
+        },
+        "training_flops_per_token": found.training_flops,
+        "inference_flops_per_token": found.inference_flops,
+        "memory_bytes": found.memory,
+    }
+
+
+def block_in_words(config: EncoderConfig) -> str:
+    """What a block computes, and whose it is."""
+    words = [
+        "no positions" if config.positions == "none" else f"{config.positions} positions",
+        f"{config.norm}-norm",
+        *(["QK-norm"] if config.qk_norm else []),
+        f"{config.feed_forward} feed-forward ({config.hidden_act})",
+        *([] if config.biases else ["no biases"]),
+        *_loop_in_words(config),
+        *(["input injection"] if config.input_injection else []),
+    ]
+    if config.solves:
+        most, near = config.num_hidden_layers, config.tolerance
+        words.append(f"run to its fixed point by {config.solver} (at most {most} iterations, to {near:g})")
+    whose = _WHOSE.get(str(config.architecture))
+    return ", ".join(words) + (f": the block of {whose}" if whose else "")
+
+
+def _loop_in_words(config: EncoderConfig) -> list[str]:
+    """What comes before every step, and whether a token may stop before the last."""
+    signals = {"place": config.position_signal, "step": config.step_signal}
+    words = [f"{kind} signal of the {name}" for name, kind in signals.items() if kind != "none"]
+    if config.halts:
+        steps = f"at most {config.num_hidden_layers} steps, epsilon {config.halting_epsilon:g}"
+        words.append(f"{config.halting} halting ({steps})")
+    return words

@@ -1,0 +1,142 @@
+"""The functions of the package beside the verbs of the command: the same work, the same numbers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import albertine as package
+from albertine.errors import AlbertineError, DataError, ModelError, RunError, SettingsError
+from albertine.training.progress import Reporter
+from tests.cli.conftest import Command
+from tests.inference.exports import encoder, tuned
+from tests.tasks.conftest import table
+
+ROWS = [{"text": "a good house", "label": "fine"}, {"text": "never a house", "label": "poor"}]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tuned("fill-mask", tmp_path_factory.mktemp("a model") / "words")
+
+
+@pytest.fixture(scope="module")
+def runs(model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two seeds of a task."""
+    folder = tmp_path_factory.mktemp("two runs")
+    files = {"train": table(folder / "train.csv", 20, 1), "dev": table(folder / "dev.csv", 20, 2)}
+    task = {"text": "review", "label": "verdict", "max_length": 16}
+    quiet: dict[str, Any] = {"training": {"steps": 2}, "watching": {"tensorboard": False, "report": False}}
+    return [
+        package.finetune(
+            model,
+            **files,
+            task=task,
+            seed=seed,
+            name=f"toy-seed-{seed}",
+            output=folder,
+            reporter=Reporter(quiet=True),
+            **quiet,
+        ).folder
+        for seed in (1, 2)
+    ]
+
+
+@pytest.fixture
+def told(albertine: Command) -> Any:
+    """What a verb prints with --json."""
+
+    def run(*words: object) -> Any:
+        found = albertine(*words, "--json")
+        assert found.code == 0, found.err
+        return json.loads(found.out)
+
+    return run
+
+
+def as_json(found: Any) -> Any:
+    return json.loads(json.dumps(found))
+
+
+def test_info(told: Any, model: Path) -> None:
+    assert package.info() == told("info")
+    for words, given in (
+        (("albert-base-v2",), {"what": "albert-base-v2"}),
+        ((model, "--length", 16, "--length", 8), {"what": model, "length": [16, 8]}),
+        ((model, "--length", 16), {"what": str(model), "length": 16}),
+    ):
+        assert as_json(package.info(**given)) == told("info", *words)
+    with pytest.raises(SettingsError, match="reads 40 tokens"):
+        package.info(model, length=41)
+    with pytest.raises(AlbertineError, match="albert-base-v2"):
+        package.info("albert-base-v3")
+
+
+def test_export(model: Path, tmp_path: Path) -> None:
+    """Kills: the package `albertine.export`, once it is imported, in the place of the function."""
+    pytest.importorskip("onnx")
+    import albertine.export.formats  # noqa: F401
+
+    found = package.export(model, tmp_path / "out", head="features")
+    assert found.folder == tmp_path / "out" and found.report["formats"] == ["onnx"]
+    assert (tmp_path / "out" / "onnx" / "model.onnx").is_file()
+    with pytest.raises(SettingsError, match="exists"):
+        package.export(model, tmp_path / "out", head="features")
+    with pytest.raises(SettingsError, match="no format `onx`"):
+        package.export(model, tmp_path / "other", "onx")
+
+
+def test_ensemble(told: Any, runs: list[Path], tmp_path: Path) -> None:
+    assert as_json(package.ensemble(runs, output=tmp_path / "a")) == {
+        **told("ensemble", *runs, "--output", tmp_path / "b"),
+        "report": str(tmp_path / "a" / "report.md"),
+    }
+    picked = package.ensemble(runs, pick=1, rule="best", split="dev", output=tmp_path / "a")
+    assert len(picked["members"]) == 1 and set(picked["scores"]) == {"dev"}
+    own = package.ensemble(runs, file=ROWS, task={"text": "text", "label": "label"}, output=tmp_path / "a")
+    assert set(own["scores"]) == {"test"} and 0 <= own["scores"]["test"]["accuracy"] <= 1
+    for wrong, message in (
+        ({"runs": runs[:1]}, "two members or more"),
+        ({"runs": runs[0]}, "two members or more"),
+        ({"runs": runs, "pick": 0}, "pick is a whole number from 1"),
+        ({"runs": runs, "split": "train"}, "split is dev or test"),
+    ):
+        with pytest.raises(SettingsError, match=message):
+            package.ensemble(**wrong)
+
+
+def test_report(told: Any, runs: list[Path], tmp_path: Path) -> None:
+    found = package.report(runs, tmp_path / "a")
+    assert as_json(found) == {
+        **told("report", *runs, "--output", tmp_path / "b"),
+        "report": str(tmp_path / "a" / "report.md"),
+    }
+    assert list(found["tasks"]) == ["toy"] and Path(found["report"]).is_file()
+    with pytest.raises(RunError, match="no finished run"):
+        package.report(tmp_path, tmp_path / "c")
+    with pytest.raises(SettingsError, match="no run to report on"):
+        package.report([], tmp_path / "c")
+
+
+def test_card_and_analyze(told: Any, model: Path, runs: list[Path], tmp_path: Path) -> None:
+    run = shutil.copytree(runs[0], tmp_path / "run")
+    page = package.card(run, licence="apache-2.0", language="en")
+    assert page == run / "best" / "README.md" and "license: apache-2.0" in page.read_text()
+    study = package.analyze(model, "the old man", depths=4)
+    assert study.residual == told("analyze", "depth", model, "the old man", "--depths", 4)["residual"]
+    with pytest.raises(DataError, match="no text"):
+        package.analyze(model, [])
+    assert encoder().plan.depth == 2  # and not 4, which it was applied
+
+
+def test_suite(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is no folder"):
+        package.suite("blimp", model, tmp_path / "nothing")
+    with pytest.raises(AlbertineError, match="blimp"):
+        package.suite("glue", model, tmp_path)
+    with pytest.raises(ModelError, match="neither a folder nor"):
+        package.suite("blimp", tmp_path / "no model", tmp_path)
