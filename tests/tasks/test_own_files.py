@@ -21,12 +21,18 @@ from albertine.tasks.classify import Classify
 from albertine.tasks.data import read_data
 from albertine.tasks.datasets.classes import label_names
 from albertine.tasks.examples import Example
+from albertine.tasks.finetune import finetune
+from albertine.tasks.judge import judge, open_run
 from albertine.tasks.keeping import KeptRows
+from albertine.tasks.predict import predict_file
+from albertine.tasks.predictor import Predictor
+from albertine.tasks.questions import rows_to_ask
 from albertine.tasks.registry import Dataset
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.sources import Data
 from albertine.text.load import load_tokenizer
 from albertine.text.tokenizer import Tokenizer
+from albertine.training.progress import Reporter
 
 
 @pytest.fixture(scope="module")
@@ -720,6 +726,56 @@ def test_what_cannot_be_read_is_one_message(tokenizer: Tokenizer, tmp_path: Path
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
         read(tokenizer, train=tmp_path / name.partition("/")[0], **settings)
+
+
+TEXT = 'a "good" man, 好'
+WRITTEN: dict[str, list[dict[str, Any]]] = {
+    "multi": [{"text": TEXT, "label": ["x", "y, z"]}, {"text": "he", "label": []}],
+    "choice": [c | {"text": TEXT} for c in CHOICES],
+    "entities": [{"text": TEXT, "label": [["x", 3, 7], ["y", 9, 12]]}, {"text": "he was", "label": []}],
+    "relations": [{"text": "man sold time", "label": [["man", "sold", "time"]]}],
+    "answers": [
+        SQUAD[0] | {"context": 'a "good" man, good', "answers": {"text": ["good"], "answer_start": [14]}}
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_what_predict_writes_is_read_again_in_every_form(tune: Any, tmp_path: Path, kind: str) -> None:
+    """The rows with their own answers, and the predictions as labels."""
+    source = tmp_path / "in.jsonl"
+    source.write_bytes(lines(*WRITTEN[kind]))
+    task = {"kind": kind, "train": source, "dev": None, "max_length": 48}
+    if kind != "answers":
+        task |= {"text": "text", "label": "label"}
+    else:
+        task |= {"text": "context", "pair": "question", "label": "answers"}
+    result = finetune(tune(task=task, training={"steps": 2}), reporter=Reporter(quiet=True))
+    asked = Predictor(result.model)
+    fields = asked.family.fields
+    wanted = open_run(result.folder, file=source).splits["test"]
+    for ending in ("csv", "tsv", "jsonl", "parquet"):
+        output = tmp_path / f"out.{ending}"
+        predict_file(asked, source, output, fields=fields)
+        again = open_run(result.folder, file=output).splits["test"]
+        assert list(map(told, again.asked)) == list(map(told, wanted.asked))
+        rows, _ = rows_to_ask(output, asked.family, fields)
+        assert [row.fields[fields.text] for row in rows] == [row["context" if kind == "answers" else "text"]
+                                                             for row in WRITTEN[kind]]  # fmt: skip
+        if kind == "answers":  # which are words, and not where they stand
+            continue
+        run = open_run(result.folder, ["task.label=prediction"], file=output)
+        (judged,) = judge(run, ["test"])
+        gold = run.family.gold(run.splits["test"])
+        assert [sorted(g) if isinstance(g, list | tuple) else g for g in gold] == [
+            sorted(a) if isinstance(a, list) else a for a in judged.answers
+        ]
+
+
+def test_a_shifted_offset_beside_its_words_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(lines({"text": "a good man", "label": [["x", 3, 7, "good"]]}))
+    with pytest.raises(DataError, match=r"a\.jsonl:1: .*, and the text has `ood ` there"):
+        read(tokenizer, train=tmp_path / "a.jsonl", kind="entities")
 
 
 HOT = [[0, 1, 0], [1, 0, 1], [0, 0, 0]]

@@ -998,3 +998,19 @@ def test_a_stream_is_refused_before_it_is_read(tuned: Path, tables: dict[str, Pa
 def test_true_is_told_as_the_class_of_that_name(form: str, told: object) -> None:
     """As in JSON. Kills: a label `True` beside the prediction `true`, which no comparison finds equal."""
     assert parts._cell(True, form) == told
+
+
+def test_a_call_in_python_is_told_its_arguments(tuned: Path, tmp_path: Path) -> None:
+    """And takes those by which a file is read: of the command they are options."""
+    asked, path = Predictor(tuned), tmp_path / "a.csv"
+    path.write_bytes("1,caf\u00e9\n2,the man\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"is not utf-8 text.*or pass encoding=latin-1$"):
+        list(asked.predict(path))
+    with pytest.raises(DataError, match=r"has no column `review`.*Name it: text=COLUMN; or header=False, if"):
+        list(asked.predict(path, encoding="latin-1", text="review"))
+    found = list(asked.predict(path, encoding="latin-1", header=False, text=2))
+    assert [row["2"] for row in found] == ["caf\u00e9", "the man"]
+    named = asked.predict(path, encoding="latin-1", header=["n", "review"], text="review")
+    assert [row["prediction"] for row in named] == [row["prediction"] for row in found]
+    with pytest.raises(DataError, match=r"has no column `said`.*Name it: pair=COLUMN$"):
+        list(asked.predict([{"text": "a"}], pair="said"))

@@ -55,6 +55,8 @@ class Fields:
     text: str = "text"
     pair: str | None = None
     options: str = "options"
+    named_by: ClassVar[str] = "--{} COLUMN"
+    """How messages say that a column is named."""
 
     def first(self, row: Row) -> str:
         """The text of a row.
@@ -63,11 +65,11 @@ class Fields:
             DataError: the column is missing, or holds no text.
         """
         value = row.fields.get(self.text)
-        return value if isinstance(value, str) else _named(row, self.text, "--text").text(self.text)
+        return value if isinstance(value, str) else self._named(row, self.text, "text").text(self.text)
 
     def second(self, row: Row) -> str | None:
         """The second text of a row, if there is a column for it. Raises as `first`."""
-        return None if self.pair is None else _named(row, self.pair, "--pair").text(self.pair)
+        return None if self.pair is None else self._named(row, self.pair, "pair").text(self.pair)
 
     def choices(self, row: Row) -> Any:
         """What stands in the column of the options of a row.
@@ -75,24 +77,30 @@ class Fields:
         Raises:
             DataError: there is no such column.
         """
-        return _named(row, self.options, "--options").get(self.options)
+        return self._named(row, self.options, "options").get(self.options)
 
     def needed(self, row: Row) -> str:
         """The same; it is an error where there is no such column."""
         if (found := self.second(row)) is None:
-            remedy = "Name it: --pair COLUMN"
+            remedy = f"Name it: {self.named_by.format('pair')}"
             raise DataError(
                 "needs a column for the second text or the question", where=row.where, remedy=remedy
             )
         return found
 
+    def _named(self, row: Row, column: str, name: str) -> Row:
+        """A row that says how a column is named, where it lacks it."""
+        if column in row.fields:
+            return row
+        no_header = "--no-header" if self.named_by == Fields.named_by else "header=False"
+        headless = f"; or {no_header}, if its first line is a row" if "header" in (row.advice or "") else ""
+        return row._replace(advice=f"Name it: {self.named_by.format(name)}{headless}")
 
-def _named(row: Row, column: str, option: str) -> Row:
-    """A row that says which option names a column, where it lacks it."""
-    if column in row.fields:
-        return row
-    headless = "; or --no-header, if its first line is a row" if "header" in (row.advice or "") else ""
-    return row._replace(advice=f"Name it: {option} COLUMN{headless}")
+
+class ArgumentFields(Fields):
+    """`Fields` of a call in Python, whose messages name its arguments."""
+
+    named_by = "{}=COLUMN"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -42,12 +42,12 @@ from albertine.tasks.classify import Classify
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.families import asked_for, family_of, recall, tuned_model
-from albertine.tasks.family import Family, Fields
+from albertine.tasks.family import ArgumentFields, Family, Fields
 from albertine.tasks.generate import Read, Write
 from albertine.tasks.given import text_of, texts_of
 from albertine.tasks.joint import AnswerOrNot
 from albertine.tasks.questions import rows_to_ask
-from albertine.tasks.readers.table import Row
+from albertine.tasks.readers.table import Header, Row
 from albertine.tasks.readers.values import plain
 from albertine.text.load import check_tokenizer, load_tokenizer
 
@@ -186,6 +186,8 @@ class Predictor:
         pair: str | int | None = None,
         options: str | int | None = None,
         top: int = 0,
+        header: Header = True,
+        encoding: str = "utf-8",
     ) -> Iterator[dict[str, Any]]:
         """Every row of a table with what the model answers to it beside its own columns: `prediction`, and
         how sure it is.
@@ -195,6 +197,8 @@ class Predictor:
                 `rows_of` reads; or a list of texts.
             text, pair, options: columns by name or number, by default the usual ones of the task (`Fields`).
             top: also the likeliest classes, options or spans, so many.
+            header: of a CSV or TSV file, whether it begins with a line of names; or the names, where not.
+            encoding: of a text file.
 
         Raises:
             ModelError: the folder holds no head of a task. DataError: a row is not what the task asks about,
@@ -202,13 +206,14 @@ class Predictor:
         """
         usual = self.family.fields
         named = {"text": text, "pair": pair, "options": options}  # of a table without names by number
-        fields = replace(usual, **{name: str(given) for name, given in named.items() if given is not None})
+        told = {name: str(given) for name, given in named.items() if given is not None}
+        fields = ArgumentFields(**{**asdict(usual), **told})
         if isinstance(source, str | Path):
             source = from_home(source, instead="A text stands in a list: predict([text])")
         elif isinstance(source, list | tuple) and source and isinstance(source[0], str):
             source = [{fields.text: one} for one in source]
-        rows, fields = rows_to_ask(source, self.family, fields)
-        yield from (with_answers(row, told) for row, told in self.columns(rows, fields, top=top))
+        rows, asked = rows_to_ask(source, self.family, fields, header=header, encoding=encoding)
+        yield from (with_answers(row, told) for row, told in self.columns(rows, asked, top=top))
 
     def columns(
         self, rows: Iterable[Row], fields: Fields | None = None, *, top: int = 0

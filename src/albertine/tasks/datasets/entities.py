@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -19,7 +20,7 @@ from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family, Fields
 from albertine.tasks.readers.conll import checked_tag, sentences, spaced
-from albertine.tasks.readers.files import File
+from albertine.tasks.readers.files import File, text_lines
 from albertine.tasks.readers.table import Row, form_of
 from albertine.tasks.readers.values import nested, whole_number
 from albertine.tasks.registry import Columns, Dataset, Split
@@ -32,9 +33,23 @@ def in_own_form(
     path: File, columns: Columns | Fields, encoding: str, prefix: str
 ) -> Iterator[Example] | None:
     """The texts of a file in CoNLL's format, with their entities if it has tags; None: it is a table."""
-    if form_of(path) != "tsv":
+    if form_of(path) != "tsv" or _is_table(path, columns, encoding, prefix):
         return None
     return (_joined(str(number), *found) for number, found in enumerate(sentences(path, encoding, prefix)))
+
+
+def _is_table(path: File, columns: Columns | Fields, encoding: str, prefix: str) -> bool:
+    """Whether a file begins with a line of names, and a row whose entities are a list as `predict` writes it,
+    and is not in CoNLL's format."""
+    if isinstance(path, Path) and not path.is_file():  # a pipe can be read once
+        return False
+    label = getattr(columns, "label", None)
+    first, second = (
+        [line.split("\t") for _, line in islice(text_lines(path, encoding, prefix), 2)] + [[]] * 2
+    )[:2]
+    if label not in first or columns.text not in first or len(first) != len(second):
+        return False
+    return second[first.index(label)].lstrip('" ').startswith("[")
 
 
 def _joined(name: str, words: list[str], tags: Sequence[str] | None, where: str) -> Example:

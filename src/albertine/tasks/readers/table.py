@@ -377,7 +377,8 @@ def _headed(
     if header is True:
         names = _told_apart(check_names(first[1], f"{where}:{first[0]}"))
         if any(_NUMBER.fullmatch(name) or columns(name) > _LONGEST_NAME for name in names):
-            how = "pass --no-header" if prefix == "--" else f"set {prefix}header=false"
+            ways = {"--": "pass --no-header", "": "pass header=False"}
+            how = ways.get(prefix, f"set {prefix}header=false")
             advice += f", or {how} if its first line is a row; they are then 1, 2, …"
         return names, table, advice
     names = list(header) if header else list(map(str, range(1, len(first[1]) + 1)))
