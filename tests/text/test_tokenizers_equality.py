@@ -7,16 +7,19 @@ import itertools
 import json
 import lzma
 import os
+import random
 import re
 import shutil
 import sys
+import time
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
+from tokenizers import BertWordPieceTokenizer
 
 from albertine.text.cleaning import Cleaning, combining_class
 from albertine.text.load import load_tokenizer
@@ -97,8 +100,6 @@ def test_wordpiece_on_random_strings(shared_data: Path, strings: list[str]) -> N
 def test_wordpiece_settings_on_random_strings(
     shared_data: Path, strings: list[str], settings: dict[str, bool]
 ) -> None:
-    from tokenizers import BertWordPieceTokenizer
-
     file = shared_data / "tokenizers" / "bert-zh-21128" / "vocab.txt"
     pieces = file.read_text(encoding="utf-8").split("\n")[:-1]
     theirs = BertWordPieceTokenizer(
@@ -423,3 +424,72 @@ def test_added_pieces_are_found_as_in_transformers(
         for i, token in enumerate(ids):
             if token in added:
                 assert spans.starts[i] == offsets[i][0] and spans.ends[i] >= offsets[i][1]
+
+
+# Long texts without a blank
+
+
+def cost(encode: Callable[[str], object], text: str) -> float:
+    """Seconds of this thread, the least of two calls."""
+    found = []
+    for _ in range(2):
+        began = time.thread_time()
+        encode(text)
+        found.append(time.thread_time() - began)
+    return min(found)
+
+
+LONG: dict[str, str] = {
+    "letters": "qzjxkvw",
+    "marks of several classes": "\u0301\u0323\u0316\u0f73",
+    "punctuation": "!-,.'",
+    "characters without width": "\u200b\u200d",
+    "Chinese characters": "北京是中国的首都",
+}
+
+
+@pytest.mark.parametrize("name", ["albert-en-30k", "xlnet-en-32k", "bert-zh-21128"])
+@pytest.mark.parametrize("kind", LONG)
+def test_time_is_linear_in_the_length_of_a_word(shared_data: Path, name: str, kind: str) -> None:
+    tokenizer = loaded(shared_data, name)
+    short = "a" + "".join(random.Random(3).choices(LONG[kind], k=8_000))
+    for encode in (tokenizer.encode, tokenizer.encode_spans):
+        encode(short)  # what is made at the first call
+        assert cost(encode, 8 * short) < 24 * cost(encode, short) + 0.05
+
+
+@pytest.mark.parametrize("kind", [*LONG, "words"])
+@pytest.mark.parametrize("name", ["albert-en-30k", "xlnet-en-32k", "bert-zh-21128"])
+def test_long_words_are_encoded_as_by_the_libraries(shared_data: Path, name: str, kind: str) -> None:
+    tokenizer = loaded(shared_data, name)
+    letters = LONG.get(kind, "the quick brown fox")
+    random_ = random.Random(4)
+    for size in (45, 49, 99, 100, 101, 102, 300, 1500):
+        text = "a" + "".join(random_.choices(letters, k=size)) + "x.y" * (size % 3)
+        if name == "bert-zh-21128":
+            file = str(shared_data / "tokenizers" / name / "vocab.txt")
+            expected = BertWordPieceTokenizer(file).encode(text, add_special_tokens=False).ids
+        else:
+            xlnet = {"lower": False, "replace_quotes": True} if name.startswith("xlnet") else {}
+            library = SentencePieceProcessor(model_proto=tokenizer.model)
+            expected = sentencepiece_ids(library, text, **xlnet)
+        assert tokenizer.encode(text) == tokenizer.encode_spans(text).ids == expected
+        assert tokenizer.encode_flat([text, "b"])[0].tolist()[: len(expected)] == expected
+
+
+@pytest.mark.parametrize("name", ["albert-en-30k", "xlnet-en-32k", "bert-zh-21128"])
+def test_ends_of_a_text_have_its_ids(shared_data: Path, strings: list[str], name: str) -> None:
+    tokenizer = loaded(shared_data, name)
+    wiki = lines(shared_data / "zh_wiki/wiki_00-07.txt.xz", 60) + lines(
+        shared_data / "en_wiki_2018/wiki_00-07.txt.xz", 60
+    )
+    texts = [*wiki, *(" ".join(strings[i : i + 30]) for i in range(0, 3000, 30)), "x" * 5000, "\u200b " * 500]
+    shorter = 0
+    for text in texts:
+        ids = tokenizer.encode(text)
+        for count in (1, 7, 30):
+            head, tail = tokenizer.head(text, count), tokenizer.tail(text, count)
+            assert text.startswith(head) and tokenizer.encode(head)[:count] == ids[:count]
+            assert text.endswith(tail) and tokenizer.encode(tail)[-count:] == ids[-count:]
+            shorter += len(head) < len(text) and len(tail) < len(text)
+    assert shorter > len(texts)

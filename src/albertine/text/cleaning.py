@@ -13,12 +13,18 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+
+import numpy as np
 
 from albertine.errors import DataError
 
 SURROGATE = re.compile("[\ud800-\udfff]")
+_QUOTES_OR_ONE = re.compile("``|''|.", re.DOTALL)
+LONG = 256
+"""Characters above which quadratic time would be noticed."""
 
 
 @lru_cache(maxsize=1)
@@ -41,6 +47,26 @@ def combining_class() -> str:
 @lru_cache(maxsize=1)
 def _combining() -> re.Pattern[str]:
     return re.compile(f"[{combining_class()}]+")
+
+
+@lru_cache(maxsize=1)
+def _all_dropped() -> re.Pattern[str]:
+    """Runs of characters of which NFKD leaves nothing but what is dropped: marks, and the few characters that
+    decompose into marks alone, such as U+0F73."""
+    codes = (c for c in range(0x300, sys.maxunicode + 1) if unicodedata.decomposition(chr(c)))
+    apart = (chr(c) for c in codes if all(map(unicodedata.combining, unicodedata.normalize("NFKD", chr(c)))))
+    return re.compile(f"[{combining_class()}{''.join(apart)}]+")
+
+
+def _without_marks(text: str) -> str:
+    """The text in NFKD without characters of non-zero combining class.
+
+    From long texts runs of marks go first: NFKD sorts every run by combining class, in quadratic time, and
+    the order of what is dropped has no influence on what stays.
+    """
+    if len(text) > LONG:
+        text = _all_dropped().sub("", text)
+    return _combining().sub("", unicodedata.normalize("NFKD", text))
 
 
 def well_formed(text: str) -> str:
@@ -88,7 +114,7 @@ class Cleaning:
         if self.replace_quotes:
             text = text.replace("``", '"').replace("''", '"')
         if not self.keep_accents and not text.isascii():
-            text = _combining().sub("", unicodedata.normalize("NFKD", text))
+            text = _without_marks(text)
         return text.lower() if self.lower else text
 
     def with_origins(self, text: str) -> tuple[str, list[int]]:
@@ -104,16 +130,17 @@ class Cleaning:
             if word.isascii() and not self.replace_quotes:
                 origins.extend(range(start, end))
             else:
-                origins.extend(start + at for at, stop in self._units(word) for _ in self(word[at:stop]))
+                units = self._units(word)
+                sizes = {unit: len(self(unit)) for unit in set(units)}
+                wide = np.fromiter(map(len, units), np.int64, len(units))
+                kept = np.fromiter(map(sizes.__getitem__, units), np.int64, len(units))
+                origins.extend(np.repeat(start + np.cumsum(wide) - wide, kept).tolist())
         if len(origins) != len(clean):  # no known text does this; offsets then stay in range but are coarse
             origins = [min(at, len(text) - 1) for at in range(len(clean))]
         return clean, origins
 
-    def _units(self, word: str) -> list[tuple[int, int]]:
+    def _units(self, word: str) -> Sequence[str]:
         """What is cleaned together: single characters, and the two halves of a quotation mark."""
-        units, at = [], 0
-        while at < len(word):
-            stop = at + (2 if self.replace_quotes and word[at : at + 2] in ("``", "''") else 1)
-            units.append((at, stop))
-            at = stop
-        return units
+        if not self.replace_quotes or ("``" not in word and "''" not in word):
+            return word
+        return _QUOTES_OR_ONE.findall(word)

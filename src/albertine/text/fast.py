@@ -20,11 +20,8 @@ from albertine.files import replace_durably
 from albertine.text.added import AddedPiece
 from albertine.text.cleaning import Cleaning, combining_class, well_formed
 from albertine.text.modelproto import SPACE, ModelProto, ends_in_digit_comma
-from albertine.text.tokenizer import MODEL_FILE, VOCABULARY_FILE, Tokenizer
+from albertine.text.tokenizer import LONGEST_WORD, MODEL_FILE, VOCABULARY_FILE, Tokenizer
 
-LONGEST_WORD = (
-    100  # characters; longer words are unknown. transformers' value; Google's 200 differs for no real word
-)
 DIGIT_COMMA_PENALTY = 100.0
 
 
@@ -45,16 +42,21 @@ def wordpiece_backend(
     backend = tokenizers.Tokenizer(
         models.WordPiece(vocabulary, unk_token=unknown, max_input_chars_per_word=LONGEST_WORD)
     )
-    backend.normalizer = normalizers.BertNormalizer(
+    backend.normalizer = bert_normalizer(rules)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(prefix="##")
+    _keep_whole(backend, whole)
+    return backend
+
+
+def bert_normalizer(rules: TextRules) -> Any:
+    """What BERT does to a text before it is cut into words."""
+    return normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=rules.chinese,
         strip_accents=rules.strip_accents,
         lowercase=rules.lower,
     )
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    backend.decoder = decoders.WordPiece(prefix="##")
-    _keep_whole(backend, whole)
-    return backend
 
 
 def _keep_whole(backend: tokenizers.Tokenizer, whole: Sequence[AddedPiece]) -> None:
@@ -95,7 +97,7 @@ def sentencepiece_backend(proto: ModelProto, unk_id: int, cleaning: Cleaning) ->
     backend = tokenizers.Tokenizer(
         models.Unigram(vocabulary, unk_id=unk_id, byte_fallback=proto.byte_fallback)
     )
-    backend.normalizer = _normalizer(cleaning, proto.charsmap)
+    backend.normalizer = sentencepiece_normalizer(cleaning, proto.charsmap)
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.WhitespaceSplit(),
@@ -106,7 +108,8 @@ def sentencepiece_backend(proto: ModelProto, unk_id: int, cleaning: Cleaning) ->
     return backend
 
 
-def _normalizer(cleaning: Cleaning, charsmap: bytes) -> Any:
+def sentencepiece_normalizer(cleaning: Cleaning, charsmap: bytes) -> Any:
+    """What is done to a text before SentencePiece sees it, and what SentencePiece does first."""
     # Python's split() parts words at these control characters, the normalisation rule deletes them
     steps: list[Any] = [normalizers.Replace(Regex("[\\x0b\\x1c-\\x1f]"), " ")]
     if cleaning.replace_quotes:
@@ -123,17 +126,20 @@ def _normalizer(cleaning: Cleaning, charsmap: bytes) -> Any:
     return normalizers.Sequence(steps)
 
 
-def piece_finder(
-    whole: Sequence[AddedPiece], cleaning: Cleaning, charsmap: bytes
-) -> Callable[[str], list[tuple[int, int, str]]]:
-    """What finds pieces that are kept whole in a text: (start, end, piece) of each, in their order."""
+def piece_finder(whole: Sequence[AddedPiece], normalizer: Any) -> Callable[[str], list[tuple[int, int, str]]]:
+    """What finds pieces that are kept whole in a text: (start, end, piece) of each, in their order.
+
+    Args:
+        normalizer: what is done to a text before it is cut, of the `tokenizers` library.
+    """
     names = [piece.content for piece in whole]
     backend = tokenizers.Tokenizer(models.WordLevel({"": 0, **{n: i for i, n in enumerate(names, 1)}}, ""))
-    backend.normalizer = _normalizer(cleaning, charsmap)
+    backend.normalizer = normalizer
     _keep_whole(backend, whole)
 
     def found(text: str) -> list[tuple[int, int, str]]:
-        encoding = backend.encode(well_formed(text), add_special_tokens=False)
+        # As a batch, since the library then lets other threads work.
+        [encoding] = backend.encode_batch([well_formed(text)], add_special_tokens=False)
         places = zip(encoding.ids, encoding.offsets, strict=True)
         return [(start, end, names[i - 1]) for i, (start, end) in places if i]
 

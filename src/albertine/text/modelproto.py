@@ -132,24 +132,54 @@ def parse(data: bytes) -> ModelProto:
     )
 
 
-class Cut(NamedTuple):
-    """A piece as the library cut it, with the bytes of the (UTF-8) input that it stands for."""
+def parse_cuts(data: bytes) -> list[tuple[int, int, int, int, int]]:
+    """The pieces in a serialised SentencePieceText, the form with offsets that all releases give.
 
-    text: str
-    token: int
-    begin: int
-    end: int
-
-
-def parse_cuts(data: bytes) -> list[Cut]:
-    """The pieces in a serialised SentencePieceText, the form with offsets that all releases give."""
+    Returns:
+        Of each piece its id, the bytes of the (UTF-8) input at which it begins and ends, and those of `data`
+        between which its spelling stands.
+    """
     cuts = []
-    for number, value in fields(data):
-        if number == 2:
-            piece = dict(fields(_message(value)))
-            token, begin, end = (_number(piece.get(n, 0)) for n in (2, 4, 5))
-            cuts.append(Cut(_message(piece.get(1, b"")).decode("utf-8"), token, begin, end))
+    at, size = 0, len(data)
+    while at < size:
+        key = data[at]
+        if key != 0x12:  # another field than a piece
+            key, at = varint(data, at)
+            at = _behind(data, at, key & 7)
+            continue
+        length, at = varint(data, at + 1)
+        stop = at + length
+        token = begin = end = spelled = spelled_end = 0
+        # A loop over millions of fields: numbers of one byte are read here.
+        while at < stop:
+            key = data[at]
+            value = data[at + 1]
+            at += 2
+            if value > 0x7F:
+                value, at = varint(data, at - 1)
+            if key == 0x0A:
+                spelled, spelled_end = at, at + value
+                at = spelled_end
+            elif key == 0x1A:
+                at += value
+            elif key == 0x10:
+                token = value
+            elif key == 0x20:
+                begin = value
+            elif key == 0x28:
+                end = value
+            else:
+                raise ValueError("is no piece of a text")
+        cuts.append((token, begin, end, spelled, spelled_end))
     return cuts
+
+
+def _behind(data: bytes, at: int, kind: int) -> int:
+    """The place behind the value of a field."""
+    if kind in (1, 5):
+        return at + (8 if kind == 1 else 4)
+    value, at = varint(data, at)
+    return at + value if kind == 2 else at
 
 
 def serialize(pieces: Sequence[Piece], charsmap: bytes, *, byte_fallback: bool = False) -> bytes:

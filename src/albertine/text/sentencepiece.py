@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -23,6 +24,7 @@ XLNET_CLEANING = Cleaning(lower=False, replace_quotes=True)
 
 # The reference's idea of punctuation when it looks for word starts: ASCII without ' < = >
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
+_SPACE = re.compile(r"\s")  # what str.split() cuts at
 _KNOWN = _PUNCTUATION | frozenset("abcdefghijklmnopqrstuvwxyz")
 
 
@@ -68,6 +70,7 @@ class SentencePieceTokenizer(Tokenizer):
         )
         self._digit_comma = frozenset(i for i, piece in enumerate(self._pieces) if ends_in_digit_comma(piece))
         self._comma = self.piece_to_id(",")
+        self._losing_comma = self._digit_comma | ({self.unk_id} if self._comma == self.unk_id else set())
         self._starts[[self._ids[piece.content] for piece in self.whole]] = True
         try:
             self._open()
@@ -86,11 +89,13 @@ class SentencePieceTokenizer(Tokenizer):
         self._located = lru_cache(maxsize=1 << 15)(self._spans_of)
         self._by_words = self.proto.cuts_at_spaces  # a look at every piece: once, not for every text
         cut = self._by_words and not self.whole
+        self._borders = _SPACE if cut else None
         self._bulk = BulkEncoder(str.split if cut else None, self._encode_parts)
         if self.whole:
-            from albertine.text.fast import piece_finder
+            from albertine.text.fast import piece_finder, sentencepiece_normalizer
 
-            self._found = piece_finder(self.whole, self.cleaning, self.proto.charsmap)
+            normalizer = sentencepiece_normalizer(self.cleaning, self.proto.charsmap)
+            self._found = piece_finder(self.whole, normalizer)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, without special pieces. A lone surrogate in it counts as U+FFFD."""
@@ -98,15 +103,6 @@ class SentencePieceTokenizer(Tokenizer):
             return self._encode(text)
         parts = ([piece] if piece >= 0 else self._encode(part) for part, piece in self._parted(text))
         return list(chain.from_iterable(parts))
-
-    def _parted(self, text: str) -> Iterator[tuple[str, int]]:
-        """The text in parts, each with the id of the piece that it is; -1: none."""
-        end = 0
-        for start, stop, name in self._found(text):
-            yield text[end:start], -1
-            yield text[start:stop], self._ids[name]
-            end = stop
-        yield text[end:], -1
 
     def _encode(self, text: str) -> list[int]:
         if self._by_words:
@@ -146,14 +142,7 @@ class SentencePieceTokenizer(Tokenizer):
         """The ids of `encode` with the characters of the given text that each token came from."""
         if not self.whole:
             return self._encode_spans(text)
-        spans, begin = Spans([], [], []), 0
-        for part, piece in self._parted(text):
-            ids, starts, ends = self._encode_spans(part) if piece < 0 else ([piece], [0], [len(part)])
-            spans.ids.extend(ids)
-            spans.starts.extend([begin + place for place in starts])
-            spans.ends.extend([begin + place for place in ends])
-            begin += len(part)
-        return spans
+        return self._joined_spans(text)
 
     def _encode_spans(self, text: str) -> Spans:
         if not self._by_words:
@@ -169,26 +158,43 @@ class SentencePieceTokenizer(Tokenizer):
         return spans.with_marks(text)
 
     def _spans_of(self, part: str) -> Spans:
-        spans = Spans([], [], [])
         clean, origins = self.cleaning.with_origins(part)
         data = clean.encode("utf-8")
         # from a byte of the clean text to the character of `part` that it came from
-        sizes = (1 if c < "\x80" else len(c.encode("utf-8")) for c in clean)
-        where = [origin for origin, size in zip(origins, sizes, strict=True) for _ in range(size)]
+        if len(data) == len(clean):
+            where = origins
+        else:
+            where = [origin for c, origin in zip(clean, origins, strict=True) for _ in range(_bytes(c))]
         where.append(len(part))
-        for cut in parse_cuts(self._library.encode(clean, out_type="serialized_proto")):
-            begin = cut.begin
-            while begin < cut.end and data[begin] == 0x20:  # the space before a word is not part of it
+        record = self._library.encode(clean, out_type="serialized_proto")
+        ids, starts, ends = spans = Spans([], [], [])
+        for token, begin, end, text_begin, text_end in parse_cuts(record):
+            while begin < end and data[begin] == 0x20:  # the space before a word is not part of it
                 begin += 1
-            parts = self._without_comma(cut.text)
-            for place, sub in enumerate(parts):
-                last = place == len(parts) - 1
-                stop = cut.end if last else min(begin + len(sub.replace(SPACE, "").encode("utf-8")), cut.end)
-                spans.ids.append(cut.token if len(parts) == 1 else self.piece_to_id(sub))
-                spans.starts.append(where[begin])
-                spans.ends.append(where[stop - 1] + 1 if stop > begin else where[begin])
-                begin = stop
+            if token in self._losing_comma:
+                self._add_parts(spans, record[text_begin:text_end].decode("utf-8"), token, where, begin, end)
+                continue
+            ids.append(token)
+            starts.append(where[begin])
+            ends.append(where[end - 1] + 1 if end > begin else where[begin])
         return spans
+
+    def _add_parts(
+        self, spans: Spans, piece: str, token: int, where: Sequence[int], begin: int, end: int
+    ) -> None:
+        """Add a piece to spans, in parts if it falls under the digit-comma rule.
+
+        Args:
+            where: the character of each byte. begin, end: the bytes that the piece stands for.
+        """
+        parts = self._without_comma(piece)
+        for place, sub in enumerate(parts):
+            last = place == len(parts) - 1
+            stop = end if last else min(begin + len(sub.replace(SPACE, "").encode("utf-8")), end)
+            spans.ids.append(token if len(parts) == 1 else self.piece_to_id(sub))
+            spans.starts.append(where[begin])
+            spans.ends.append(where[stop - 1] + 1 if stop > begin else where[begin])
+            begin = stop
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """Readable text for token ids; special pieces are left out, or written between spaces."""
@@ -223,6 +229,12 @@ class SentencePieceTokenizer(Tokenizer):
         if piece.startswith((SPACE, "<")) or piece in _PUNCTUATION:
             return True
         return not all(c.lower() in _KNOWN for c in piece)
+
+
+def _bytes(character: str) -> int:
+    """Of a character in UTF-8."""
+    code = ord(character)
+    return 1 if code < 0x80 else 2 if code < 0x800 else 3 if code < 0x10000 else 4
 
 
 def _read(model: bytes, where: object) -> ModelProto:

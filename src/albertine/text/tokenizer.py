@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -24,6 +24,11 @@ CLS_SEGMENT, PAD_SEGMENT = 2, 3
 """Where [CLS] is last. A separator has the segment of the text before it, as in XLNet's reference, whose
 SEG_ID_SEP is never used (classifier_utils.py, run_squad.py)."""
 MODEL_FILE, VOCABULARY_FILE = "spiece.model", "vocab.txt"
+LONGEST_WORD = 100
+"""Characters of a word of WordPiece; longer ones are unknown. The value of transformers; Google's 200 differs
+for no real word."""
+CHARACTERS_A_TOKEN = 8
+"""More than most texts have; only the time of `head` and `tail` depends on it."""
 _HANDLES = ("_library", "_words", "_located", "_bulk", "_found")  # made anew in another process
 
 
@@ -82,7 +87,10 @@ class Tokenizer(ABC):
     """
 
     kind: str
+    _borders: re.Pattern[str] | None
+    """Where a text can be cut so that both parts have the ids that they have together; None: nowhere."""
     _bulk: BulkEncoder
+    _found: Callable[[str], list[tuple[int, int, str]]]
 
     def __init__(
         self,
@@ -128,6 +136,30 @@ class Tokenizer(ABC):
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, without special pieces. A lone surrogate in it counts as U+FFFD."""
 
+    def head(self, text: str, tokens: int) -> str:
+        """A beginning of a text whose first ids, so many of them, are those of the whole text: what is enough
+        of a text that will be cut on the right. The whole text, where it is short or cannot be cut."""
+        return self._end(text, tokens, left=False)
+
+    def tail(self, text: str, tokens: int) -> str:
+        """As `head`, an end of a text with its last ids."""
+        return self._end(text, tokens, left=True)
+
+    def _end(self, text: str, tokens: int, *, left: bool) -> str:
+        size = CHARACTERS_A_TOKEN * (tokens + 1)
+        while self._borders is not None and size < len(text):
+            found = self._borders.search(text, len(text) - size if left else size)
+            if found is None:  # no border up to the end
+                if not left:
+                    break
+                part = ""
+            else:
+                part = text[found.start() :] if left else text[: found.start()]
+            if len(self.encode(part)) >= tokens:
+                return part
+            size *= 4
+        return text
+
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """`encode` for many texts."""
         encode = self.encode
@@ -143,6 +175,30 @@ class Tokenizer(ABC):
 
         A token that stands for nothing visible (a lone space marker) has an empty span.
         """
+
+    def _parted(self, text: str) -> Iterator[tuple[str, int]]:
+        """The text in parts, each with the id of the added piece that it is; -1: none."""
+        end = 0
+        for start, stop, name in self._found(text):
+            yield text[end:start], -1
+            yield text[start:stop], self._ids[name]
+            end = stop
+        yield text[end:], -1
+
+    def _joined_spans(self, text: str) -> Spans:
+        """`encode_spans` where pieces are kept whole."""
+        spans, begin = Spans([], [], []), 0
+        for part, piece in self._parted(text):
+            ids, starts, ends = self._encode_spans(part) if piece < 0 else ([piece], [0], [len(part)])
+            spans.ids.extend(ids)
+            spans.starts.extend([begin + place for place in starts])
+            spans.ends.extend([begin + place for place in ends])
+            begin += len(part)
+        return spans
+
+    @abstractmethod
+    def _encode_spans(self, text: str) -> Spans:
+        """`encode_spans` of a text without added pieces."""
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[int]]:
         """The ids of `encode` and, for each, the character of the given text at which it begins."""

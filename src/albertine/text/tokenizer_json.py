@@ -12,10 +12,10 @@ from typing import Any
 from albertine.errors import TokenizerError
 from albertine.text.added import Added, AddedPiece, added_pieces, appended, outside_error
 from albertine.text.cleaning import Cleaning
-from albertine.text.fast import DIGIT_COMMA_PENALTY, LONGEST_WORD, template
+from albertine.text.fast import DIGIT_COMMA_PENALTY, template
 from albertine.text.modelproto import SPACE, Piece, PieceType, ends_in_digit_comma, serialize
 from albertine.text.sentencepiece import ALBERT, XLNET, SentencePieceTokenizer
-from albertine.text.tokenizer import Tokenizer
+from albertine.text.tokenizer import LONGEST_WORD, Tokenizer
 from albertine.text.wordpiece import BERT, WordPieceTokenizer
 
 _CONTROL = frozenset(

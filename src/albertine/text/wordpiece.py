@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import string
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from albertine.errors import TokenizerError
 from albertine.text.added import AddedPiece
 from albertine.text.bulk import BulkEncoder
 from albertine.text.cleaning import well_formed
-from albertine.text.tokenizer import Spans, SpecialPieces, Tokenizer
-from albertine.text.wordcache import WordCache
+from albertine.text.tokenizer import LONGEST_WORD, Spans, SpecialPieces, Tokenizer
+from albertine.text.wordcache import LONGEST, WordCache
 
 BERT = SpecialPieces("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -27,6 +30,12 @@ HAN = (
 )
 _HAN_OR_REST = re.compile(f"[{HAN}]|[^ \\t\\n\\r\\u3000{HAN}]+")
 _REST = re.compile("[^ \\t\\n\\r\\u3000]+")
+_SPACE = re.compile("[ \\t\\n\\r\\u3000]")
+_SPACE_OR_HAN = re.compile(f"[ \\t\\n\\r\\u3000{HAN}]")
+# BERT parts words at each of these, whatever stands beside them
+_MARKS = re.escape(string.punctuation)
+_MARK_OR_REST = re.compile(f"[{_MARKS}]|[^{_MARKS}]+")
+_LONG_WORD = re.compile(f"[A-Za-z0-9]{{{LONGEST_WORD + 1},}}")
 
 
 class WordPieceTokenizer(Tokenizer):
@@ -69,26 +78,38 @@ class WordPieceTokenizer(Tokenizer):
         self._open()
 
     def _open(self) -> None:
-        from albertine.text.fast import TextRules, wordpiece_backend
+        from albertine.text.fast import TextRules, bert_normalizer, piece_finder, wordpiece_backend
 
         rules = TextRules(self.lower, self.strip_accents, self.chinese)
-        self._library = wordpiece_backend(self.pieces, self.special.unk, rules, self.whole)
+        self._library = wordpiece_backend(self.pieces, self.special.unk, rules)
         self._words = WordCache(self._encode_part)
+        self._borders = None if self.whole else _SPACE_OR_HAN if self.chinese else _SPACE
+        self._located = lru_cache(maxsize=1 << 15)(self._spans_of)
         self._bulk = BulkEncoder(None if self.whole else self.parts, self._encode_parts)
+        if self.whole:
+            self._found = piece_finder(self.whole, bert_normalizer(rules))
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, without special pieces. A lone surrogate in it counts as U+FFFD."""
+        if not self.whole:
+            return self._encode(text)
+        parts = ([piece] if piece >= 0 else self._encode(part) for part, piece in self._parted(text))
+        return list(chain.from_iterable(parts))
+
+    def _encode(self, text: str) -> list[int]:
         return list(chain.from_iterable(map(self._words.__getitem__, self.parts(text))))
 
     def _encode_parts(self, parts: list[str]) -> list[Sequence[int]]:
-        texts = [well_formed(part) for part in parts]
-        return [found.ids for found in self._library.encode_batch(texts, add_special_tokens=False)]
+        if self.whole:
+            return [self.encode(part) for part in parts]
+        short = [part for part in parts if len(part) <= LONGEST]
+        # in one call, which other threads do not wait for
+        texts = [well_formed(part) for part in short]
+        found = iter(self._library.encode_batch(texts, add_special_tokens=False))
+        return [next(found).ids if len(part) <= LONGEST else self._encode_part(part) for part in parts]
 
     def parts(self, text: str) -> list[str]:
-        """The text cut at spaces and around Chinese characters, so that each part can be encoded alone; uncut
-        where pieces are kept whole, which may have either."""
-        if self.whole:
-            return [text]
+        """The text cut at spaces and around Chinese characters, so that each part can be encoded alone."""
         # str.split also cuts at \x0b, \x0c and \x1c-\x1f, which BERT deletes instead: no cut there
         plain = text.isascii() and text.isprintable()
         return text.split() if plain else self._parts.findall(text)
@@ -99,13 +120,47 @@ class WordPieceTokenizer(Tokenizer):
         return [word for word, _ in self._library.pre_tokenizer.pre_tokenize_str(clean)]
 
     def _encode_part(self, part: str) -> tuple[int, ...]:
-        return tuple(self._library.encode(well_formed(part), add_special_tokens=False).ids)
+        if len(part) <= LONGEST:
+            return tuple(self._library.encode(well_formed(part), add_special_tokens=False).ids)
+        cuts = _MARK_OR_REST.findall(part)
+        if len(cuts) > 1:
+            return tuple(chain.from_iterable(map(self._words.__getitem__, cuts)))
+        return tuple(self._encode_long(part).ids)
+
+    def _encode_long(self, part: str) -> Spans:
+        """A part, with places in it, that has no more marks at which it could be cut."""
+        if _LONG_WORD.fullmatch(part):
+            return Spans([self.unk_id], [0], [len(part)])
+        # As a batch, since the library then lets other threads work.
+        [found] = self._library.encode_batch([well_formed(part)], add_special_tokens=False)
+        return _spans(found)
 
     def encode_spans(self, text: str) -> Spans:
         """The ids of `encode` with the characters of the given text that each token came from."""
-        encoding = self._library.encode(well_formed(text), add_special_tokens=False)
-        starts, ends = zip(*encoding.offsets, strict=True) if encoding.offsets else ((), ())
-        return Spans(encoding.ids, list(starts), list(ends)).with_marks(text)
+        if not self.whole:
+            return self._encode_spans(text)
+        return self._joined_spans(text)
+
+    def _encode_spans(self, text: str) -> Spans:
+        ids, starts, ends = spans = Spans([], [], [])
+        for match in self._parts.finditer(text):
+            part, begin = match[0], match.start()
+            if len(part) <= LONGEST:
+                found = self._located(part)
+                ids += found.ids
+                starts += [begin + place for place in found.starts]
+                ends += [begin + place for place in found.ends]
+                continue
+            for cut in _MARK_OR_REST.finditer(part):
+                at = begin + cut.start()
+                found = self._located(cut[0]) if len(cut[0]) <= LONGEST else self._encode_long(cut[0])
+                ids += found.ids
+                starts += [at + place for place in found.starts]
+                ends += [at + place for place in found.ends]
+        return spans.with_marks(text)
+
+    def _spans_of(self, part: str) -> Spans:
+        return _spans(self._library.encode(well_formed(part), add_special_tokens=False))
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """Readable text for token ids: no space beside Chinese characters and marks, before closing
@@ -141,6 +196,12 @@ class WordPieceTokenizer(Tokenizer):
     @staticmethod
     def _is_start(piece: str) -> bool:
         return not piece.startswith("##")
+
+
+def _spans(found: Any) -> Spans:
+    """Of what the library encoded."""
+    starts, ends = zip(*found.offsets, strict=True) if found.offsets else ((), ())
+    return Spans(found.ids, list(starts), list(ends))
 
 
 _WIDE = re.compile(f"[{HAN}\u3000-\u303f\uff00-\uffef]")
