@@ -29,7 +29,9 @@ def client_of(
     """A client of a running service, whose `service` it has as an attribute."""
     service = service_of(folder, limits, **more)
     service.start()
-    with TestClient(application(service, token)) as client:  # one event loop for all requests
+    with TestClient(
+        application(service, token), "http://localhost"
+    ) as client:  # one event loop for all requests
         client.service = service  # type: ignore[attr-defined]
         yield client
     assert service.stop(10.0)

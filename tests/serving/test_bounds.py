@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -54,7 +55,7 @@ def test_a_text_that_is_laid_out_many_times_is_counted_as_often(
     service = asked.service  # type: ignore[attr-defined]
     monkeypatch.setattr(service.answerer, "extents", lambda *given: seen.append(given))
     assert refused(asked, path, {**body, "truncate": truncate}) == ServingLimits().body_bytes
-    assert not seen and service._characters == 0
+    assert not seen and not service.tokenizing
 
 
 def test_what_a_body_holds_may_be_laid_out_once(folder: Folders) -> None:
@@ -167,3 +168,55 @@ def test_the_bound_of_a_question_is_that_of_its_rows_also_in_long_ones(
     assert extent.cut is cut
     if cut:
         assert (extent.length, extent.limit) == (tokens, 128)
+
+
+def test_a_long_text_holds_nobody_up(folder: Folders) -> None:
+    """Kills: one request that takes all the room and all the threads in which texts are tokenised."""
+    release, begun = threading.Event(), threading.Event()
+    with client_of(folder("embed")) as client:
+        answerer = client.service.answerer  # type: ignore[attr-defined]
+        count = answerer.tokens
+
+        def blocked(text: str) -> int:
+            if len(text) > 1_000_000:
+                begun.set()
+                assert release.wait(20)
+            return int(count(text))
+
+        answerer.tokens = blocked
+        found: list[Any] = []
+        long = threading.Thread(
+            target=lambda: found.append(client.post("/tokenize", json={"inputs": "!" * 2_000_000}))
+        )
+        long.start()
+        try:
+            assert begun.wait(10)
+            for size in (10, 3000, 60_000):
+                assert len(post(client, "/tokenize", {"inputs": "who " * (size // 4)})[0]) == size // 4 + 2
+        finally:
+            release.set()
+            long.join(20)
+        [told] = found
+        assert (told.status_code, told.json()["code"]) == (422, "batch_too_large")
+
+
+@pytest.mark.parametrize("direction", ["left", "right"])
+@pytest.mark.parametrize(("name", "path"), [("embed", "/embed"), ("single", "/predict")])
+def test_what_is_cut_off_is_not_computed_with(folder: Folders, name: str, path: str, direction: str) -> None:
+    """Kills: a text of a megabyte that the engine tokenises while everybody waits."""
+    with client_of(folder(name)) as client:
+        answerer, ask, seen = client.service.answerer, client.service.engine._ask, list[str]()  # type: ignore[attr-defined]
+        limit = answerer.limit(answerer.tasks[0])
+
+        def noted(kind: Kind, questions: Sequence[Any]) -> Any:
+            seen.extend(one if isinstance(one, str) else one[0] for one in questions)
+            return ask(kind, questions)
+
+        client.service.engine._ask = noted  # type: ignore[attr-defined]
+        words = [("who", "man", "old")[i * i % 3] for i in range(250_000)]
+        part = words[-(limit - 2) :] if direction == "left" else words[: limit - 2]
+        cut = {"truncate": True, "truncation_direction": direction}
+        whole = post(client, path, {"inputs": " ".join(words), **cut})
+        assert max(map(len, seen)) < 50_000
+        expected = post(client, path, {"inputs": " ".join(part), **cut})
+        assert str(whole) == str(expected)

@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,20 @@ TextEmbedder.__call__ = waiting
 """
 
 
+BUSY = """
+import numpy, torch
+from albertine.inference.embedding import TextEmbedder
+plain = TextEmbedder.__call__
+def computing(self, texts, **how):
+    a = torch.ones(600, 600)
+    while "never" in texts:
+        a = a @ a
+    return plain(self, texts, **how)
+TextEmbedder.__call__ = computing
+"""
+"""Code after which a step with the text "never" computes for ever, as a hanging runtime does."""
+
+
 def test_sigterm_finishes_what_is_in_flight(folder: Folders) -> None:
     """Kills: uvicorn's second signal, after which the process ends with 143; sockets closed under an
     answer; new work taken in; a log of texts."""
@@ -137,7 +151,9 @@ def unread(url: str, server: Any) -> Iterator[socket.socket]:
         asked.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         asked.settimeout(20)
         asked.connect((host, int(port)))
-        asked.sendall(b"POST /tokenize HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        asked.sendall(
+            b"POST /tokenize HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+        )
         while "POST /tokenize 200" not in (line := server.stderr.readline()):
             assert line
         yield asked
@@ -190,20 +206,162 @@ def test_who_closes_the_connection_is_told_that_the_body_was_too_large(folder: F
             assert old.recv(100).startswith(b"HTTP/1.1 413 ")
 
 
-def test_more_clients_than_files_may_be_open_are_told_of_once(folder: Folders) -> None:
-    """Kills: thousands of tracebacks a second; a server that answers nobody any more."""
-    few = "\nimport resource; resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))"
-    with process(folder("embed"), more=few) as (server, url):
-        port = int(url.rpartition(":")[2])
-        clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(80)]
-        time.sleep(2.5)  # asyncio tries again each second
-        for one in clients:
-            one.close()
-        time.sleep(1.5)
-        assert ask(url, "/health")[0] == 200
+FEW = "\nimport resource; resource.setrlimit(resource.RLIMIT_NOFILE, (90, 90))"
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\nHost: local", b"\r\n"])
+def test_clients_that_send_no_request_do_not_keep_others_out(folder: Folders, sent: bytes) -> None:
+    """Kills: connections up to the limit of open files; a traceback for each that cannot be accepted."""
+    with process(folder("embed"), more=FEW) as (server, url), ExitStack() as stack:
+        for _ in range(130):
+            stack.enter_context(connected(url)).sendall(sent)
+        for _ in range(3):
+            began = time.monotonic()
+            assert ask(url, "/embed", {"inputs": "who"})[0] == 200
+            assert time.monotonic() - began < 2
         server.terminate()
+        assert server.wait(10) == 0
+        assert "Traceback" not in server.stderr.read()
+
+
+def connected(url: str) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=10)
+
+
+def received(client: socket.socket) -> bytes:
+    """Everything until the server closes."""
+    parts = []
+    with suppress(ConnectionResetError):
+        while part := client.recv(1 << 16):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def posted(body: bytes, *lines: str, path: str = "/embed") -> bytes:
+    head = [f"POST {path} HTTP/1.1", "Host: localhost", *lines, f"Content-Length: {len(body)}"]
+    return "\r\n".join([*head, "", ""]).encode() + body
+
+
+WHO = b'{"inputs": "who"}'
+
+
+@pytest.fixture(scope="module")
+def bounded(folder: Folders) -> Iterator[str]:
+    """The address of a server with little patience, whose answer to "never" takes half a second."""
+    bounds = ["--header-seconds", "0.5", "--body-seconds", "1", "--idle-seconds", "1.5"]
+    with process(folder("embed"), *bounds, more=slow(0.5)) as (_, url):
+        yield url
+
+
+@pytest.mark.parametrize(
+    ("sent", "then", "seconds", "answer"),
+    [
+        (b"", b"", 0.5, b""),
+        (b"GET /health HTTP/1.1\r\nX: ", b"", 0.5, b" 408 "),
+        (b"GET /health HTTP/1.1\r\nX: ", b"a", 0.5, b""),
+        (posted(WHO)[:-3], b"", 1.0, b" 408 "),
+        (posted(b"a" * 99, path="/nowhere")[:-9], b"a", 1.0, b" 404 "),
+        (posted(WHO), b"", 1.5, b" 200 "),
+        (posted(WHO) + b"GET /health HT", b"", 0.5, b" 408 "),
+    ],
+    ids=[
+        "nothing",
+        "half a head",
+        "a head of single bytes",
+        "half a body",
+        "half a body that is not read",
+        "idle",
+        "a half second head",
+    ],
+)
+def test_a_connection_ends_whose_client_is_slow(
+    bounded: str, sent: bytes, then: bytes, seconds: float, answer: bytes
+) -> None:
+    """Kills: no bound on the time of a head, of a body that no route reads, of a connection without
+    requests; a bound that each byte prolongs."""
+    with connected(bounded) as client:
+        began = time.monotonic()
+        client.sendall(sent)
+        client.settimeout(0.1)
+        found, ended = b"", False
+        while not ended and time.monotonic() - began < 8:
+            try:
+                part = client.recv(1 << 16)
+                found, ended = found + part, not part
+                client.sendall(then)
+            except TimeoutError:
+                client.sendall(then)
+            except OSError:  # reset, since the last byte came too late
+                ended = True
+        assert ended and seconds - 0.1 < time.monotonic() - began < seconds + 2
+        assert answer in found
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.0"])
+def test_who_ends_its_side_gets_the_answer(bounded: str, version: str) -> None:
+    for body in (WHO, b'{"inputs": ["never"]}'):
+        with connected(bounded) as client:
+            client.sendall(posted(body).replace(b"HTTP/1.1", f"HTTP/{version}".encode()))
+            client.shutdown(socket.SHUT_WR)
+            found = received(client)
+            while found.startswith(b"HTTP/1.1 100 "):  # interim, which clients skip
+                found = found.partition(b"\r\n\r\n")[2]
+            assert found.startswith(b"HTTP/1.1 200 ") and b"[[" in found
+    with connected(bounded) as client:  # two requests at once
+        client.sendall(posted(WHO) * 2)
+        client.shutdown(socket.SHUT_WR)
+        assert received(client).count(b" 200 OK") == 2
+
+
+def test_who_leaves_is_not_answered(folder: Folders) -> None:
+    """Kills: a client that closed taken for one that only ended its side."""
+    with process(folder("embed"), more=slow(0.6)) as (server, url):
+        first = threading.Thread(target=lambda: ask(url, "/embed", {"inputs": ["never"]}))
+        first.start()
+        time.sleep(0.2)
+        with connected(url) as client:
+            client.sendall(posted(WHO))
+            time.sleep(0.05)
+        first.join()
+        time.sleep(0.3)
+        server.terminate()
+        server.wait(10)
         log = server.stderr.read()
-        assert log.count("no other can be: too many open files") == 1 and "Traceback" not in log
+    assert log.count("POST /embed 499") == 1 and log.count("POST /embed 200") == 1
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.0"])
+def test_a_request_of_two_lengths_is_refused_and_the_connection_closed(bounded: str, version: str) -> None:
+    hidden = b"GET /info HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    head = f"POST /embed HTTP/{version}\r\nHost: localhost\r\nContent-Length: 5\r\n".encode()
+    with connected(bounded) as client:
+        client.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + hidden)
+        found = received(client)
+    assert found.startswith(b"HTTP/1.1 400 ") and found.count(b"HTTP/1.1 ") == 1
+    assert b"unclear_length" in found
+    assert ask(bounded, "/embed", {"inputs": "who"})[0] == 200
+
+
+@pytest.mark.parametrize("end", ["late", "second signal"])
+def test_an_end_in_the_middle_of_computing_is_exit_code_1(folder: Folders, end: str) -> None:
+    """Kills: SIGABRT of a thread whose interpreter is gone."""
+    with process(folder("embed"), "--drain-seconds", "0.1" if end == "late" else "30", more=BUSY) as (
+        server,
+        url,
+    ):
+        body = {"inputs": ["never", "who"]}
+        threads = [threading.Thread(target=lambda: ask(url, "/embed", body)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.4)
+        server.send_signal(signal.SIGTERM)
+        if end == "second signal":
+            time.sleep(0.2)
+            server.send_signal(signal.SIGTERM)
+        assert server.wait(15) == 1
+        assert "unanswered" in server.stderr.read()
+        for thread in threads:
+            thread.join()
 
 
 def test_help_needs_nothing() -> None:
@@ -267,10 +425,20 @@ def test_every_flag_reaches_the_server(folder: Folders, monkeypatch: pytest.Monk
     monkeypatch.setattr("albertine.serving.server.serve", noted)
     flags = ["--name", "mine", "--precision", "bfloat16", "--batch-tokens", "9", "--auto-truncate"]
     flags += ["--body-bytes", "1000", "--queue-tokens", "200", "--deadline-seconds", "7.5"]
+    flags += ["--header-seconds", "1.5", "--body-seconds", "2.5", "--idle-seconds", "3.5"]
+    flags += ["--allowed-hosts", "Albert.example, *.local", "--allowed-origins", "http://localhost:3000"]
     assert run(["serve", str(folder("embed")), "--port", "0", "--drain-seconds", "3", *flags]) == 0
     [(service, token, drain)] = seen
     assert service.limits == ServingLimits(
-        body_bytes=1000, queue_tokens=200, deadline_seconds=7.5, auto_truncate=True
+        body_bytes=1000,
+        header_seconds=1.5,
+        body_seconds=2.5,
+        idle_seconds=3.5,
+        queue_tokens=200,
+        deadline_seconds=7.5,
+        auto_truncate=True,
+        hosts=("albert.example", "*.local"),
+        origins=("http://localhost:3000",),
     )
     assert (service.answerer.name, service.answerer.number_format) == ("mine", "bfloat16")
     assert (service.engine.budget, token, drain) == (9, None, 3.0)

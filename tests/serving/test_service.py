@@ -229,11 +229,11 @@ def test_measuring_ends_with_its_client_and_its_deadline(folder: Folders) -> Non
 
     with running(folder("embed"), ServingLimits(queue_tokens=1402, deadline_seconds=0.4)) as (service, _):
         service.answerer.extents = blocked  # type: ignore[method-assign]
-        service.answerer.predictor.tokenizer.encode_spans = blocked  # type: ignore[method-assign]
+        service.answerer.tokens = blocked  # type: ignore[method-assign]
         asyncio.run(ask(service))
         release.set()
-        service._tokenizing.shutdown()
-    assert len(measured) == services.TOKENIZING and service._characters == 0
+        asyncio.run(until(lambda: not service.tokenizing))
+    assert len(measured) == services.TOKENIZING
 
 
 def test_one_poisoned_item_among_many(folder: Folders, caplog: pytest.LogCaptureFixture) -> None:

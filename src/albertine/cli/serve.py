@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -41,6 +42,24 @@ def serve(
         bool,
         typer.Option("--insecure", help="Listen to other machines without asking for a token."),
     ] = False,
+    allowed_hosts: Annotated[
+        str,
+        typer.Option(
+            "--allowed-hosts",
+            metavar="NAME,…",
+            help="Without a token: names by which clients may call the server, besides addresses and "
+            "localhost; *.NAME for all below one, * for any.",
+        ),
+    ] = "",
+    allowed_origins: Annotated[
+        str,
+        typer.Option(
+            "--allowed-origins",
+            metavar="ORIGIN,…",
+            help="Sites whose pages may ask the server from a browser (CORS), such as http://localhost:3000; "
+            "* for any.",
+        ),
+    ] = "",
     precision: PrecisionOption = "auto",
     device: DeviceOption = "cpu",
     batch_tokens: BatchTokensOption = None,
@@ -62,6 +81,24 @@ def serve(
     deadline_seconds: Annotated[
         float, typer.Option("--deadline-seconds", min=0.001, help="What takes longer is answered with 504.")
     ] = 30.0,
+    header_seconds: Annotated[
+        float,
+        typer.Option(
+            "--header-seconds", min=0.001, help="Time in which the head of a request must have arrived."
+        ),
+    ] = 10.0,
+    body_seconds: Annotated[
+        float,
+        typer.Option(
+            "--body-seconds", min=0.001, help="Time in which the body of a request must have arrived."
+        ),
+    ] = 30.0,
+    idle_seconds: Annotated[
+        float,
+        typer.Option(
+            "--idle-seconds", min=0.001, help="Time for which a connection without a request is kept."
+        ),
+    ] = 75.0,
     drain_seconds: Annotated[
         float,
         typer.Option("--drain-seconds", min=0.0, help="Time to finish what is in flight before ending."),
@@ -84,6 +121,7 @@ def serve(
     from albertine.serving.answerer import Answerer
     from albertine.serving.app import PATHS
     from albertine.serving.limits import ServingLimits
+    from albertine.serving.origins import read_hosts, read_origins
     from albertine.serving.server import bound
     from albertine.serving.server import serve as run
     from albertine.serving.service import Service
@@ -91,6 +129,7 @@ def serve(
 
     _log_to_stderr()
     token = _token(token_file)
+    hosts, origins = read_hosts(_listed(allowed_hosts)), read_origins(_listed(allowed_origins))
     # The address first: to read a model and then find the port in use would be a waste.
     listening = bound(host, port, token=token, insecure=insecure)
     limits = ServingLimits(
@@ -98,6 +137,11 @@ def serve(
         queue_tokens=queue_tokens,
         deadline_seconds=deadline_seconds,
         auto_truncate=auto_truncate,
+        header_seconds=header_seconds,
+        body_seconds=body_seconds,
+        idle_seconds=idle_seconds,
+        hosts=hosts,
+        origins=origins,
     )
     predictor = Predictor(model, device=device, precision=precision, batch_tokens=batch_tokens)
     answerer = Answerer(predictor, name or Path(model.rstrip("/")).name or model)
@@ -106,9 +150,31 @@ def serve(
     where = f"http://{f'[{shown}]' if ':' in shown else shown}:{taken}"
     tasks = ", ".join(service.answerer.tasks)
     told = f"{service.answerer.name} ({tasks}) answers at {where}; Ctrl-C ends"
-    if unfinished := run(service, listening, token, drain_seconds, lambda: typer.echo(told, err=True)):
+    unfinished = run(service, listening, token, drain_seconds, lambda: typer.echo(told, err=True))
+    if unfinished:
         typer.echo(f"ended with {unfinished} request{'s' * (unfinished > 1)} unanswered", err=True)
+    if service.computing:
+        _end_now(1 if unfinished else 0)
+    if unfinished:
         raise typer.Exit(1)
+
+
+def _end_now(code: int) -> NoReturn:
+    """End without Python's own end: it would wait for a thread that tokenises, and take the interpreter from
+    under one that computes, which ends the process by SIGABRT."""
+    import logging
+    import sys
+
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
+def _listed(given: str) -> list[str]:
+    """What stands between commas."""
+    return [one.strip() for one in given.split(",") if one.strip()]
 
 
 def _token(file: Path | None) -> bytes | None:

@@ -76,7 +76,8 @@ class TextEmbedder:
             raise SettingsError(
                 f"there is no pooling `{pooling}`", remedy=f"Known: {', '.join(get_args(Pooling))}"
             )
-        ids = self.tokenizer.encode_batch([text.lower() if self.how.lower else text for text in texts])
+        given = [text.lower() if self.how.lower else text for text in texts]
+        ids = self.tokenizer.encode_batch([self.tokenizer.head(text, self.limit) for text in given])
         cut = sum(len(row) + 2 > self.limit for row in ids)
         rows = [self.tokenizer.layout(row, max_length=self.limit) for row in ids]
         lengths = [len(row) for row, _ in rows]

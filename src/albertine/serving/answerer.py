@@ -204,14 +204,33 @@ class Answerer:
         """The tokens of a text and their places, as the model reads it alone. Where masks are filled, a
         mask and the special pieces beside it are those pieces, as in `Tokenizer.encode_marked`."""
         tokenizer = self.predictor.tokenizer
-        marked = self.tasks[0] == "fill-mask" and self.mask in text
-        return tokenizer.encode_marked_spans(text) if marked else tokenizer.encode_spans(text)
+        return tokenizer.encode_marked_spans(text) if self._marked(text) else tokenizer.encode_spans(text)
+
+    def tokens(self, text: str) -> int:
+        """How many tokens `spans` gives, in a small part of its time."""
+        tokenizer = self.predictor.tokenizer
+        return len(tokenizer.encode_marked(text) if self._marked(text) else tokenizer.encode(text))
+
+    def _marked(self, text: str) -> bool:
+        return self.tasks[0] == "fill-mask" and self.mask in text
+
+    def beginning(self, kind: Kind, question: Any) -> Any:
+        """A question with enough of its texts that the model reads what it would read of the whole: what is
+        lost is lost on the right."""
+        head, limit = self.predictor.tokenizer.head, self.limit(kind.task)
+        if kind.task == "embed":
+            return head(self._as_embedded(question), limit)
+        if kind.task == "classify":
+            text, pair = question
+            return head(text, limit), None if pair is None else head(pair, limit)
+        return question
 
     def ends_at_left(self, kind: Kind, text: str) -> str:
         """The end of a text that has room in a row alone: what is lost is lost on the left."""
         room = self.limit(kind.task) - 2
         if kind.task == "embed":
             text = self._as_embedded(text)  # whose places those of its tokens are
+        text = self.predictor.tokenizer.tail(text, room)
         for keep in range(room, 0, -1):  # again, since a piece that is cut out of its word may become two
             starts = self.predictor.tokenizer.encode_spans(text).starts
             if len(starts) <= room:

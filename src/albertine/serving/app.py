@@ -16,6 +16,7 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -24,6 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from albertine.serving import native, openai
 from albertine.serving.engine import told_without_text
 from albertine.serving.limits import ServingLimits, authorized, read_body, read_json
+from albertine.serving.origins import check_browser
 from albertine.serving.refusal import NEVER, Refusal
 from albertine.serving.root import root
 from albertine.serving.service import Service
@@ -50,17 +52,40 @@ HEALTH = ("/health", "/health/ready", LIVE)
 MODELS = "/v1/models"
 MODEL = MODELS + "/{name:path}"
 PATHS = (*ASKED, MODELS, "/info", *HEALTH, "/metrics")
+SENT_ACROSS = [
+    *("authorization", "content-type", "x-request-id"),
+    *(f"x-stainless-{name}" for name in ("arch", "lang", "os", "package-version", "retry-count")),
+    *(f"x-stainless-{name}" for name in ("runtime", "runtime-version", "timeout")),
+]
+"""Headers that a page of an allowed site may send; those of OpenAI's client among them."""
+READ_ACROSS = [
+    *("x-request-id", "x-model-sha", "x-truncated-inputs", "x-warning", "retry-after", "x-should-retry"),
+    *(f"x-compute-{name}" for name in ("type", "time", "characters", "tokens")),
+    *(f"x-{name}-time" for name in ("total", "tokenization", "queue", "inference")),
+]
+"""Headers of an answer that it may read."""
 ID = re.compile(r"[\w.-]{1,64}", re.ASCII)  # other letters would go back in other bytes
 FEW, SHORT, GROUP = 16, 4096, 16
 """Texts, and bytes of a request, whose answer is written at once; others, so many things at a time."""
 
 
-def application(service: Service, token: bytes | None = None) -> Starlette:
+def application(service: Service, token: bytes | None = None, bound: str = "localhost") -> Starlette:
     """The application that answers for a service.
 
     Args:
-        token: that every request but to `/health/live` must bring; None: anyone may ask.
+        token: that every request but to `/health/live` must bring; None: anyone may ask, but for pages of
+            other sites (`albertine.serving.origins`). bound: the address that the server listens on.
     """
+    middleware = [Middleware(Guard, service=service, token=token, bound=bound)]
+    if service.limits.origins:
+        crossing = Middleware(
+            CORSMiddleware,
+            allow_origins=service.limits.origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=SENT_ACROSS,
+            expose_headers=READ_ACROSS,
+        )
+        middleware.insert(0, crossing)
     app = Starlette(
         routes=[
             *(Route(path, _posted(service, answer), methods=["POST"]) for path, answer in ASKED.items()),
@@ -72,7 +97,7 @@ def application(service: Service, token: bytes | None = None) -> Starlette:
             Route(LIVE, lambda request: PlainTextResponse("alive\n")),
             Route("/metrics", lambda request: Response(*_metrics(service))),
         ],
-        middleware=[Middleware(Guard, service=service, token=token)],
+        middleware=middleware,
         exception_handlers={HTTPException: _unknown, Refusal: _refused},
     )
     # A path with a slash too many is not there: a redirect would name the address before a proxy wrongly.
@@ -84,11 +109,11 @@ class Guard:
     """What stands before every route.
 
     Args:
-        token: as in `application`.
+        token, bound: as in `application`.
     """
 
-    def __init__(self, app: ASGIApp, service: Service, token: bytes | None) -> None:
-        self._app, self._service, self._token = app, service, token
+    def __init__(self, app: ASGIApp, service: Service, token: bytes | None, bound: str) -> None:
+        self._app, self._service, self._token, self._bound = app, service, token, bound
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -111,7 +136,7 @@ class Guard:
         path, service = scope["path"], self._service
         if path.startswith(MODELS + "/"):  # any name may stand behind it
             path = MODELS
-        refusal = self._refusal(path, request.headers.get("authorization"))
+        refusal = self._refusal(path, request)
         # Not what is refused: or clients that keep asking would keep a draining server from ending.
         counted = refusal is None and path in ASKED
         service.running += counted
@@ -132,8 +157,19 @@ class Guard:
             service.gauges.request(path, status, seconds)
             _log(request, path if path in PATHS else "(unknown)", status, seconds)
 
-    def _refusal(self, path: str, authorization: str | None) -> Refusal | None:
-        if path != LIVE and not authorized(authorization, self._token):
+    def _refusal(self, path: str, request: Request) -> Refusal | None:
+        headers = request.headers
+        if "transfer-encoding" in headers and ("content-length" in headers or _is_old(request)):
+            # What is before or behind this server may take the rest of the body for a request of its own.
+            why = "the end of the body is not clear: send Content-Length, or Transfer-Encoding by HTTP/1.1"
+            return Refusal(400, "unclear_length", why, headers={"connection": "close"})
+        if self._token is None and path not in HEALTH:  # which is asked by names that nobody knows before
+            limits = self._service.limits
+            try:
+                check_browser(request.method, headers, self._bound, limits.hosts, limits.origins)
+            except Refusal as refusal:
+                return refusal
+        if path != LIVE and not authorized(headers.get("authorization"), self._token):
             return Refusal(
                 401,
                 "unauthorized",
@@ -148,6 +184,10 @@ class Guard:
         self._service.gauges.failed("draining")
         headers = {"retry-after": "1", "connection": "close"}
         return Refusal(503, "draining", "the server is about to end", headers=headers)
+
+
+def _is_old(request: Request) -> bool:
+    return bool(request.scope.get("http_version") == "1.0")
 
 
 def _log(request: Request, path: str, status: int, seconds: float) -> None:

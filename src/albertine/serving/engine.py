@@ -76,6 +76,11 @@ class Engine:
         self._thread.join(patience)
         return not self._thread.is_alive()
 
+    @property
+    def running(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread.is_alive()
+
     def _run(self) -> None:
         while not (self._queue.closed and not len(self._queue)):
             items = self._queue.take(self.budget, PATIENCE)

@@ -23,18 +23,25 @@ class ServingLimits:
     """What a server takes in.
 
     Attributes:
-        body_bytes: of a request. body_seconds: in which its body must have arrived.
+        body_bytes: of a request. header_seconds, body_seconds: in which its head, and then its body, must
+            have arrived. idle_seconds: for which a connection stays open without a request.
         queue_tokens, queue_items: that wait, of all requests together; also the most of one request.
         deadline_seconds: from a request's arrival to its answer.
         auto_truncate: whether too long inputs are cut where a request says nothing.
+        hosts, origins: what browsers may call the server, and the sites whose pages may ask it (see
+            `albertine.serving.origins`).
     """
 
     body_bytes: int = 2 * 1024 * 1024
+    header_seconds: float = 10.0
     body_seconds: float = 30.0
+    idle_seconds: float = 75.0
     queue_tokens: int = 262_144
     queue_items: int = 4096
     deadline_seconds: float = 30.0
     auto_truncate: bool = False
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
 
 
 def is_loopback(host: str) -> bool:

@@ -3,7 +3,7 @@ and `/relate`. Shapes: huggingface/text-embeddings-inference, `router/src/http/t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -193,11 +193,18 @@ async def tokenize(visit: Visit) -> Any:
     visit.inputs, size = len(texts), sum(map(len, texts))
     service.takes(inputs=len(texts), characters=size)
 
-    def cut() -> list[Scored]:
-        found = [service.answerer.spans(text) for text in texts]
-        service.takes(tokens=sum(len(spans.ids) for spans in found))
-        tokenizer = service.answerer.predictor.tokenizer
-        return [_tokens(tokenizer, spans, asked.add_special_tokens) for spans in found]
+    def cut(check: Callable[[], None]) -> list[Scored]:
+        answerer, tokens = service.answerer, 0
+        for text in texts:
+            tokens += answerer.tokens(text)
+            service.takes(tokens=tokens)  # before the places, which take most of the time
+            check()
+        found: list[Scored] = []
+        for text in texts:
+            spans = answerer.spans(text)
+            found.append(_tokens(answerer.predictor.tokenizer, spans, asked.add_special_tokens))
+            check()
+        return found
 
     return await service.run(cut, size + ROW * len(texts), visit.gone, service.deadline)
 

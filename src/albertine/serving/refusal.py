@@ -14,10 +14,12 @@ from albertine.serving.queue import Overload, TooLate
 TYPES: dict[int, tuple[str, str]] = {
     400: ("Syntax", "invalid_request_error"),
     401: ("Unauthorized", "authentication_error"),
+    403: ("Forbidden", "permission_error"),
     404: ("NotFound", "not_found_error"),
     405: ("NotFound", "invalid_request_error"),
     408: ("Timeout", "timeout_error"),
     413: ("TooLarge", "invalid_request_error"),
+    415: ("Syntax", "invalid_request_error"),
     422: ("Validation", "invalid_request_error"),
     429: ("Overloaded", "rate_limit_error"),
     499: ("Cancelled", "invalid_request_error"),

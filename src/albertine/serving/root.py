@@ -114,7 +114,7 @@ async def _fill(visit: Visit) -> Any:
     targets, among, service = asked.parameters.targets, None, visit.service
     if targets is not None:
         tokenizer, size = answerer.predictor.tokenizer, sum(map(len, targets))
-        among = await service.run(lambda: _ids(tokenizer, targets), size, visit.gone, service.deadline)
+        among = await service.run(lambda _: _ids(tokenizer, targets), size, visit.gone, service.deadline)
     top = asked.parameters.top_k or (CANDIDATES if targets is None else len(targets))
     size = _size(answerer, texts, top if among is None else min(top, len(among)))
     said = await visit.ask(Kind("fill-mask"), [(text, top, among) for text in texts], asked.parameters)

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import fcntl
 import logging
+import math
 import socket
 import sys
 import termios
@@ -19,6 +20,7 @@ import uvicorn
 
 from albertine.errors import SettingsError
 from albertine.serving.app import application
+from albertine.serving.connection import QUEUE, Room, connections
 from albertine.serving.limits import is_loopback
 from albertine.serving.service import Service
 
@@ -52,6 +54,8 @@ class DrainingServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for one in sockets or ():
+            one.listen(QUEUE)  # asyncio took the number that it accepts at once for the length of the queue
         asyncio.get_running_loop().set_exception_handler(self._failed)
         self._listening()
 
@@ -165,9 +169,11 @@ def serve(
     Returns:
         How many requests were not finished within `drain_seconds`.
     """
+    room = Room()
     config = uvicorn.Config(
-        application(service, token),
-        http="h11",
+        application(service, token, listening.getsockname()[0]),
+        http=connections(service.limits, room),
+        backlog=room.at_once,
         ws="none",
         lifespan="off",
         loop="asyncio",
@@ -175,7 +181,7 @@ def serve(
         access_log=False,  # it would tell paths with their queries; ours tells routes
         server_header=False,
         timeout_graceful_shutdown=1,
-        timeout_keep_alive=75,
+        timeout_keep_alive=math.ceil(service.limits.idle_seconds) + 1,  # `Connection` is there before
     )
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     service.start()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from threading import Lock
+from threading import Event, Lock
 from typing import Any, Protocol, TypeVar
 
 from albertine.errors import AlbertineError
@@ -20,7 +20,11 @@ from albertine.serving.refusal import Refusal, invalid, refusal_of
 
 T = TypeVar("T")
 TOKENIZING = 2
-"""Threads that measure lengths."""
+"""Threads that tokenise texts of usual length. Long ones have a thread of their own, and room of their own to
+wait in, so that they hold no others up."""
+LONG = 65_536
+"""Characters of a request that is long, and of what is tokenised before it is checked whether its client is
+still there."""
 CHARACTERS = 8
 """That may wait to be measured, for each token that may wait. One request alone may have as many, or all that
 a body holds: more it has only where a text is laid out several times."""
@@ -94,6 +98,10 @@ async def in_time(futures: Sequence[Future[Any]], gone: Callable[[], Any], secon
             future.cancel()
 
 
+class Abandoned(Exception):
+    """Nobody waits any more for what a thread was tokenising."""
+
+
 class Service:
     """One model that is served.
 
@@ -129,8 +137,12 @@ class Service:
             self.gauges,
             clock,  # type: ignore[arg-type]
         )
-        self._tokenizing = ThreadPoolExecutor(TOKENIZING, "albertine lengths")
-        self._characters, self._changing = 0, Lock()
+        self._pools = {
+            False: ThreadPoolExecutor(TOKENIZING, "albertine lengths"),
+            True: ThreadPoolExecutor(1, "albertine long lengths"),
+        }
+        """By whether a request is long, as the next."""
+        self._characters, self._changing = {False: 0, True: 0}, Lock()
         self.draining, self.running = False, 0
 
     def start(self) -> None:
@@ -138,8 +150,20 @@ class Service:
 
     def stop(self, patience: float) -> bool:
         """Finish what waits; whether that was done within so many seconds."""
-        self._tokenizing.shutdown(wait=False, cancel_futures=True)
+        for pool in self._pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
         return self.engine.stop(patience)
+
+    @property
+    def computing(self) -> bool:
+        """Whether a thread of it still computes, as it may after `stop`."""
+        return self.tokenizing or self.engine.running
+
+    @property
+    def tokenizing(self) -> bool:
+        """Whether texts are tokenised by threads, or wait for that."""
+        with self._changing:
+            return any(self._characters.values())
 
     def needs(self, task: str) -> None:
         """That the model can be asked this.
@@ -190,33 +214,53 @@ class Service:
         return self.clock() + self.limits.deadline_seconds
 
     async def run(
-        self, task: Callable[[], T], characters: int, gone: Callable[[], Any], deadline: float
+        self,
+        task: Callable[[Callable[[], None]], T],
+        characters: int,
+        gone: Callable[[], Any],
+        deadline: float,
     ) -> T:
         """Something that takes the tokenizer: if it is large by other threads, since it must not hold up the
         loop. It is not begun for a client that has left.
+
+        Args:
+            task: is given a function to call from time to time, which ends the task by an exception when
+                nobody waits for it any more.
 
         Raises:
             Refusal: no room to wait, or too late.
         """
         if characters < INLINE:
-            return task()
+            return task(lambda: None)
+        left = Event()
+
+        def check() -> None:
+            if left.is_set():
+                raise Abandoned
+
         try:
-            work = self._begin(task, characters)
+            work = self._begin(lambda: task(check), characters)
         except Overload as error:
             raise self._overloaded(error, 1) from None
-        await in_time([work], gone, deadline - self.clock())
+        try:
+            await in_time([work], gone, deadline - self.clock())
+        finally:
+            left.set()
         return work.result()
 
     def _begin(self, task: Callable[[], T], characters: int) -> Future[T]:
+        long = characters > LONG
+
         def end(_: Future[T]) -> None:
             with self._changing:
-                self._characters -= characters
+                self._characters[long] -= characters
 
         with self._changing:
-            if self._characters and self._characters + characters > CHARACTERS * self.limits.queue_tokens:
+            waiting = self._characters[long]
+            if waiting and waiting + characters > CHARACTERS * self.limits.queue_tokens:
                 raise Overload("queue_full", 1)
-            self._characters += characters
-        work = self._tokenizing.submit(task)
+            self._characters[long] += characters
+        work = self._pools[long].submit(task)
         work.add_done_callback(end)
         return work
 
@@ -249,7 +293,7 @@ class Service:
             raise self._overloaded(error, len(questions)) from None
         began = self.clock()
         extents: list[Extent] = await self.run(
-            lambda: self._extents(kind, questions), characters, gone, deadline
+            lambda check: self._extents(kind, questions, check), characters, gone, deadline
         )
         too_long = [i for i, one in enumerate(extents) if one.cut]
         if too_long and not (self.limits.auto_truncate if truncate is None else truncate):
@@ -262,10 +306,10 @@ class Service:
                 tokens=one.length,
                 limit=one.limit,
             )
-        if too_long and left:
-            uncut = questions
+        if too_long:
+            uncut, cut = questions, self._cut_left if left else self._cut_right
             questions = await self.run(
-                lambda: self._cut_left(kind, uncut, too_long), characters, gone, deadline
+                lambda check: cut(kind, uncut, too_long, check), characters, gone, deadline
             )
         usage.tokenizing += self.clock() - began
         self.takes(tokens=(tokens := sum(one.tokens for one in extents)))
@@ -298,14 +342,22 @@ class Service:
         usage.computed += max(end for _, end in spans) - min(begin for begin, _ in spans)
         return values
 
-    def _extents(self, kind: Kind, questions: Sequence[Any]) -> list[Extent]:
+    def _extents(self, kind: Kind, questions: Sequence[Any], check: Callable[[], None]) -> list[Extent]:
         """How long questions are.
 
         Raises:
             Refusal: the model cannot be asked one of them; it is named.
         """
+        found: list[Extent] = []
+        size = begin = 0
         try:
-            return self.answerer.extents(kind, questions)
+            for end, question in enumerate(questions, 1):
+                size += self.answerer.laid_out(kind, [question])
+                if size >= LONG or end == len(questions):
+                    found += self.answerer.extents(kind, questions[begin:end])
+                    begin, size = end, 0
+                    check()
+            return found
         except AlbertineError:
             for index, question in enumerate(questions):
                 try:
@@ -314,9 +366,22 @@ class Service:
                     raise refusal_of(error, index) from None
             raise
 
-    def _cut_left(self, kind: Kind, questions: Sequence[Any], which: Sequence[int]) -> list[Any]:
+    def _cut_right(
+        self, kind: Kind, questions: Sequence[Any], which: Sequence[int], check: Callable[[], None]
+    ) -> list[Any]:
+        """Questions without most of what the model will cut off: its thread is not to tokenise that again."""
         found = list(questions)
         for i in which:
+            check()
+            found[i] = self.answerer.beginning(kind, found[i])
+        return found
+
+    def _cut_left(
+        self, kind: Kind, questions: Sequence[Any], which: Sequence[int], check: Callable[[], None]
+    ) -> list[Any]:
+        found = list(questions)
+        for i in which:
+            check()
             question = found[i]
             pair = question[1] if kind.task == "classify" else None
             if kind.task not in ("embed", "classify") or pair is not None:

@@ -104,9 +104,13 @@ class Classify(OneLayer):
                 where=two.where,
                 remedy="Give one text: no tab in a line, no --pair, no task.pair, no tuple",
             )
-        firsts = map(tokenizer.encode, [e.text for e in examples])  # each is cut before the next is encoded
+
+        def ids(text: str) -> list[int]:
+            return tokenizer.encode(tokenizer.head(text, self.max_length))
+
+        firsts = map(ids, [e.text for e in examples])  # each is cut before the next is encoded
         pairs = [e.pair for e in examples]
-        seconds = map(tokenizer.encode, [p for p in pairs if p is not None])
+        seconds = map(ids, [p for p in pairs if p is not None])
         rows = RowBuilder(tokenizer, self.max_length)
         for first, pair in zip(firsts, pairs, strict=True):
             rows.add(first, None if pair is None else next(seconds))
