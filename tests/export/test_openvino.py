@@ -75,13 +75,15 @@ def test_shared_weights_stand_once(folder: Path) -> None:
 
 
 def test_what_the_runtime_computes_is_told(told: dict[str, Any]) -> None:
-    """In 8 bits all that is counted; in bfloat16 where the processor has it."""
+    """Which format it takes, and whether it fuses attention's two products, it decides by the processor."""
     plain, narrow, small = (one["executed"] for one in told.values())
-    assert plain == {"f32": 18}
-    able = "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    assert narrow == ({"bf16": 18} if able else {"f32": 18})
-    # With AVX2 alone the products of activations are not fused, and some of them are in 8 bits too.
-    assert sum(small.get(kind, 0) for kind in ("u8", "i8")) in (18, 21) and small["u8"] == 18
+    assert plain.keys() == {"f32"}  # as the hint says
+    assert narrow.keys() <= {"f32", "bf16"}
+    assert small.keys() & {"u8", "i8"}
+    for one in told.values():
+        assert 18 <= sum(one["executed"].values()) <= 24
+        listed = ", ".join(f"{count} in {kind}" for kind, count in sorted(one["executed"].items()))
+        assert any(note.endswith(listed) for note in one["notes"])
 
 
 def test_the_benchmark_asks_it_in_its_own_format(folder: Path) -> None:
@@ -101,8 +103,8 @@ def test_places_stay_exact_where_the_processor_computes_in_bfloat16(folder: Path
     """Beyond 256 a place is no number of bfloat16: unmarked angles would turn the last words of a long text
     elsewhere."""
     file = folder / "openvino/openvino_model.xml"
-    if "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
-        pytest.skip("this processor has no bfloat16")
+    if "bf16" not in Asked(file, "bf16").products():
+        pytest.skip("OpenVINO does not compute in bfloat16 here")
     length = 590
     ids = np.arange(length)[None] % 40 + 5
     batch = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}

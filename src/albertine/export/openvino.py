@@ -1,12 +1,13 @@
 """OpenVINO: the ONNX graph as an intermediate representation, in float32 and on request in bfloat16 and in
 8-bit integers. Shared weights stand once in the .bin, as in the graph.
 
-A processor with bfloat16 instructions computes any of these files in bfloat16 unless whoever loads it says
-`INFERENCE_PRECISION_HINT: f32`; in that format a place above 256 is no whole number any more. So what an
+The runtime decides by the processor in which format it computes any of these files, unless it is loaded with
+`INFERENCE_PRECISION_HINT: f32`: in bfloat16 where there are such instructions, and on some processors without
+them too (AVX-512 with VNNI only). In that format a place above 256 is no whole number any more. So what an
 angle of rotation is made of is marked to stay float32, and so is what is computed once a text for its vector.
 
 bfloat16 is therefore two things, and the report says which was measured: weights that are stored in it
-(half the bytes), and arithmetic that the runtime does in it where the processor can.
+(half the bytes), and arithmetic that the runtime does in it.
 """
 
 from __future__ import annotations
@@ -162,7 +163,8 @@ class Asked:
     """Asks a file on the processor; it is compiled at the first question.
 
     Attributes:
-        hint: INFERENCE_PRECISION_HINT, "f32" or "bf16". threads: 0: as many as the runtime likes.
+        hint: INFERENCE_PRECISION_HINT, "f32" or "bf16"; "f32" too where the runtime has no kernels for
+            bfloat16 here, after the file was compiled. threads: 0: as many as the runtime likes.
     """
 
     def __init__(self, file: Path, hint: str, threads: int = 0) -> None:
@@ -172,9 +174,17 @@ class Asked:
     def compiled(self) -> Any:
         import openvino
 
-        how: dict[str, Any] = {"INFERENCE_PRECISION_HINT": self.hint}
-        how |= {"INFERENCE_NUM_THREADS": self.threads} if self.threads else {}
-        return openvino.Core().compile_model(self.file, "CPU", how)
+        threads = {"INFERENCE_NUM_THREADS": self.threads} if self.threads else {}
+        try:
+            return openvino.Core().compile_model(
+                self.file, "CPU", {"INFERENCE_PRECISION_HINT": self.hint} | threads
+            )
+        except RuntimeError:
+            # It can take a processor for one with bfloat16 whose kernels are limited (ONEDNN_MAX_CPU_ISA).
+            if self.hint == "f32":
+                raise
+            self.hint = "f32"
+        return self.compiled
 
     def __call__(self, inputs: Arrays) -> Arrays:
         known = {name for one in self.compiled.inputs for name in one.get_names()}
