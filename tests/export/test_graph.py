@@ -12,6 +12,7 @@ from albertine.export.verify import Arrays, Run, batches, framed, packed_inputs,
 from albertine.padding import from_padded
 from tests.export.heads import HEADS, PLANS, head_of
 from tests.model.builders import config, model, packed
+from tests.model.builders import padded as builders_padded
 
 
 def asked(name: str, as_packed: bool, **changes: object) -> tuple[object, Run]:
@@ -178,3 +179,27 @@ def test_the_least_cosine_is_that_of_one_text(name: str) -> None:
     assert verify(head, run).cosine > 0.9999  # type: ignore[arg-type]
     found = verify(head, one_turned)  # type: ignore[arg-type]
     assert all(one.cosine == pytest.approx(-1) for one in found.shapes)
+
+
+@pytest.mark.parametrize("as_packed", [False, True], ids=["padded", "packed"])
+def test_a_sequence_that_overflows_spoils_no_other(as_packed: bool) -> None:
+    """Also where sequences are of different lengths, and one is filled up."""
+    base = model(max_position_embeddings=32)
+    poison = base.config.vocab_size - 1
+    with torch.no_grad():
+        base.encoder.embeddings.word.weight[poison] = 3e38
+    graph, batch = graph_of(head_of("features", base), as_packed), packed([5, 12, 3, 9])
+    found = []
+    for token in (1, poison):
+        batch.input_ids[7] = batch.input_ids[-1] = token
+        ids, mask, types = (x.numpy() for x in builders_padded(batch))
+        arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+        inputs = packed_inputs(arrays) if as_packed else arrays
+        with torch.no_grad():
+            states = graph(*(torch.from_numpy(inputs[name]) for name in graph.inputs))[0]
+        found.append(states if as_packed else states[torch.from_numpy(mask).bool()])
+    for i, (right, states) in enumerate(zip(*(x.split(batch.lengths) for x in found), strict=True)):
+        if i in (1, 3):
+            assert not states.isfinite().any()
+        else:
+            torch.testing.assert_close(states, right)

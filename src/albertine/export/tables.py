@@ -131,9 +131,11 @@ class PackedTable:
         return self._columns < self.lengths[:, None]
 
     def table(self, x_R: Tensor) -> Tensor:
-        """(T, …) as (S, L, …), with any rows where there is no token."""
+        """(T, …) as (S, L, …); where a sequence has no token more stands its last one. One of another
+        sequence has no weight there either, but is no number if that sequence overflows, nor is its
+        product with 0."""
         places = self.offsets[:-1, None] + self._columns
-        return x_R[places.clamp_max(self.input_ids.shape[0] - 1)]
+        return x_R[torch.minimum(places, self.offsets[1:, None] - 1)]
 
     def flat(self, x_SL: Tensor) -> Tensor:
         """(S, L, …) as (T, …)."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertine.model.backend import current
@@ -49,7 +50,7 @@ class Own(Module):
         ops = current()
         if self.down is not None and self.up is not None:
             down, up = ops.cast(self.down, read_RH.dtype), ops.cast(self.up, read_RH.dtype)
-            y_RH = y_RH + read_RH @ down.T @ up.T
+            y_RH = y_RH + F.linear(*ops.apart(F.linear(*ops.apart(read_RH, down)), up))
         return y_RH if self.scale is None else y_RH * ops.cast(self.scale, y_RH.dtype)
 
 

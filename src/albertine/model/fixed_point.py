@@ -9,6 +9,7 @@ y = Jᵀy + g, found by the same solver.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
@@ -59,13 +60,19 @@ class FixedPoint(Depths):
         draws = RepeatedDraws(x_TH.device)
 
         def f(z_TH: Tensor) -> Tensor:
+            # Each time: a sequence that is not finite stops, so that nothing of it is seen in the end.
+            return current().isolated(lambda: once(z_TH), lambda f_TH: f_TH)
+
+        def once(z_TH: Tensor) -> Tensor:
             draws.rewind()
             return step(0, z_TH, z_TH, rows, rows)
 
         sequences, gradients = Sequences.of(rows.cu_seqlens), torch.is_grad_enabled()
         solution = self.solved(detached(f, x_TH.dtype, gradients), start_TH.detach(), sequences, depth)
         equilibrium = Equilibrium(solution.first(None), self.warn)
-        z_TH = solution.f.to(x_TH.dtype)
+        # Where f was never finite the best iterate is the start, which says nothing of the text.
+        known_S = torch.isfinite(solution.residual)
+        z_TH = sequences.chosen(known_S, solution.f, solution.f.new_tensor(math.nan)).to(x_TH.dtype)
         if gradients:
             best_TH = solution.z.to(x_TH.dtype).requires_grad_()
             z_TH = self._implicit(f(best_TH), best_TH, sequences, depth, equilibrium)

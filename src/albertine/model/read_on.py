@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from operator import itemgetter
 
 from torch import Tensor
 
 from albertine.errors import SettingsError
 from albertine.layout import Packed
+from albertine.model.backend.base import Backend
 from albertine.model.encoder import Encoder
 from albertine.model.key_value_cache import Extension, KeyValueCache
 from albertine.model.placing import placed
@@ -44,21 +47,27 @@ def read_on(
             remedy="Write with a model of solver=none",
         )
     with encoder.computing() as ops:
-        dtype, heads = ops.form.dtype, (config.num_attention_heads, config.head_size)
-        empty = encoder.embeddings.word.weight.new_empty(0, *heads, dtype=dtype)
-        extension = Extension.of(packed, cache, config.num_hidden_layers, empty)
-        encoder.embeddings.check_length(max(extension.lengths))
-        x_TH = encoder.embeddings(packed, dtype)
-        longest = extension.keys.longest
-        queries, keys = (
-            placed(rows, config, x_TH, encoder.training, longest)
-            for rows in (extension.queries, extension.keys)
-        )
-        if encoder.injection is not None:
-            queries = replace(queries, injection=encoder.injection(x_TH))
-        step = encoder.stepping(x_TH)
-        for d, past in enumerate(extension.pasts):
-            x_TH = step(d, x_TH, x_TH, queries, keys, past)
-        if encoder.final_norm is not None:
-            x_TH = encoder.final_norm(x_TH)
+        return ops.isolated(partial(_read_on, encoder, ops, packed, cache), itemgetter(0))
+
+
+def _read_on(
+    encoder: Encoder, ops: Backend, packed: Packed, cache: KeyValueCache | None
+) -> tuple[Tensor, KeyValueCache]:
+    config = encoder.config
+    dtype, heads = ops.form.dtype, (config.num_attention_heads, config.head_size)
+    empty = encoder.embeddings.word.weight.new_empty(0, *heads, dtype=dtype)
+    extension = Extension.of(packed, cache, config.num_hidden_layers, empty)
+    encoder.embeddings.check_length(max(extension.lengths))
+    x_TH = encoder.embeddings(packed, dtype)
+    longest = extension.keys.longest
+    queries, keys = (
+        placed(rows, config, x_TH, encoder.training, longest) for rows in (extension.queries, extension.keys)
+    )
+    if encoder.injection is not None:
+        queries = replace(queries, injection=encoder.injection(x_TH))
+    step = encoder.stepping(x_TH)
+    for d, past in enumerate(extension.pasts):
+        x_TH = step(d, x_TH, x_TH, queries, keys, past)
+    if encoder.final_norm is not None:
+        x_TH = encoder.final_norm(x_TH)
     return x_TH, extension.cache()

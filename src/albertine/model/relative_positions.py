@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from albertine.model.backend import current
 from albertine.model.rotation import frequencies
 
 
@@ -213,5 +214,6 @@ def _compared(q_SNLD: Tensor, table_NDP: Tensor) -> Tensor:
     whose gradient for the table is one product as well, and no sum over sequences."""
     sequences, heads, length, _ = q_SNLD.shape
     rows_NRD = q_SNLD.transpose(0, 1).flatten(1, 2)
-    scores_NRP = rows_NRD @ table_NDP
+    rows_NRD, table_NPD = current().apart(rows_NRD, table_NDP.transpose(1, 2))
+    scores_NRP = rows_NRD @ table_NPD.transpose(1, 2)
     return scores_NRP.view(heads, sequences, length, scores_NRP.shape[2]).transpose(0, 1)

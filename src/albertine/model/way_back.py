@@ -3,6 +3,7 @@ do heads that are tied to both factors (ModernBERT's order, brightmart's, XLNet'
 
 from __future__ import annotations
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertine.model.backend import current
@@ -11,7 +12,8 @@ from albertine.model.layers import Linear
 
 def way_back(mapping: nn.Module, x_PH: Tensor) -> Tensor:
     """Rows (P, H) to (P, E) through the transposed mapping, in the format of the rows."""
-    return x_PH @ current().cast(_matrix(mapping), x_PH.dtype)
+    ops = current()
+    return F.linear(*ops.apart(x_PH, ops.cast(_matrix(mapping), x_PH.dtype).T))
 
 
 def _matrix(mapping: nn.Module) -> Tensor:

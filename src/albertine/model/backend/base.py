@@ -6,8 +6,8 @@ twice, transformed and compiled.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,19 @@ if TYPE_CHECKING:
     from albertine.model.key_value_cache import Past
     from albertine.model.relative_positions import KeysSeen
     from albertine.model.rows import Rows
+
+Result = TypeVar("Result")
+
+TILE = 32
+"""Columns of bfloat16 in a register of AMX."""
+
+
+def reads_beyond_rows(x: Tensor) -> bool:
+    """Whether oneDNN's product may read on behind the end of each row (…, in), and multiply what it finds
+    there, the next row, by zero: with AMX in bfloat16, where rows do not fill its registers. With gradients
+    nothing is done about it: a loss with such a row is not finite anyway."""
+    narrow = x.dtype == torch.bfloat16 and x.device.type == "cpu"
+    return narrow and x.shape[-1] % TILE != 0 and not torch.is_grad_enabled()
 
 
 class Backend:
@@ -39,7 +52,15 @@ class Backend:
     def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
         """x·Wᵀ + b, (…, in) to (…, out), in the format of x."""
         bias = None if layer.bias is None else self.cast(layer.bias, x.dtype)
-        return F.linear(x, self.cast(layer.weight, x.dtype), bias)
+        return F.linear(*self.apart(x, self.cast(layer.weight, x.dtype)), bias)
+
+    def apart(self, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows (…, in) and a weight (out, in) for `F.linear`, with columns of zeros where a row that is not
+        finite would otherwise spoil the one before it."""
+        if not reads_beyond_rows(x):
+            return x, weight
+        extra = -x.shape[-1] % TILE
+        return F.pad(x, (0, extra)), F.pad(weight, (0, extra))
 
     def layer_norm(self, layer: nn.LayerNorm, x: Tensor) -> Tensor:
         """Statistics are computed in float32 in any case."""
@@ -68,7 +89,7 @@ class Backend:
 
     def tied(self, x_PE: Tensor, word_VE: Tensor, bias_V: Tensor) -> Tensor:
         """Logits (P, V): rows times the word embeddings, plus a bias, in the format of the rows."""
-        return F.linear(x_PE, self.cast(word_VE, x_PE.dtype), self.cast(bias_V, x_PE.dtype))
+        return F.linear(*self.apart(x_PE, self.cast(word_VE, x_PE.dtype)), self.cast(bias_V, x_PE.dtype))
 
     def attend(
         self, q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows, dropout: float
@@ -141,6 +162,14 @@ class Backend:
     def whole(self, encoder: Any, packed: Packed, depth: int, rows: Tensor | None, all_depths: bool) -> Any:
         """The pass of an encoder; others compute a longer batch, or more rows, where that is faster."""
         return encoder.encoded(self, packed, depth, rows, all_depths)
+
+    def isolated(self, compute: Callable[[], Result], states: Callable[[Result], Tensor]) -> Result:
+        """What `compute` returns, no sequence of which is NaN because another one is.
+
+        Args:
+            compute: computes blocks in this pass; may be called twice. states: all rows of its result.
+        """
+        return compute()
 
 
 PLAIN = Backend(Format(torch.float32))

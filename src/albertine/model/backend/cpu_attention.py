@@ -47,6 +47,7 @@ def attend(
     keys: Rows,
     dropout: float,
     products: bool = False,
+    windows: bool = False,
 ) -> Tensor:
     """`Backend.attend`.
 
@@ -57,6 +58,7 @@ def attend(
         products: whether two plain products are faster than the fused kernel, without gradients
             (`attention_proof.py`). What is taken depends on the size of each sequence alone, so that an
             answer does not depend on its neighbours.
+        windows: whether keys may be filled up with rows of other sequences (`PaddedKeys`).
     """
     heads = q_RND.shape[1]
     visible = queries.visible is not None and keys.visible is not None
@@ -69,7 +71,7 @@ def attend(
         sizes = 0, sys.maxsize
     elif products and not visible and dropout == 0:
         sizes = -(-FEWEST // (heads * q_RND.shape[2])), MOST // heads
-    windows = not visible and not torch.is_grad_enabled()
+    windows = windows and not visible and not torch.is_grad_enabled()
     pieces = _pieces(*lengths, sizes, most, windows, k_TND.shape[0])
     parts, forms, size = [], [ALL] * len(pieces), q_RND.shape[2]
     split: Sequence[Sequence[Tensor]] = ([q_RND], [k_TND], [v_TND])
@@ -187,8 +189,8 @@ def by_products_learning(
 
 class PaddedKeys(NamedTuple):
     """The keys of neighbouring sequences of equal length, each with some rows beyond it, which are masked, so
-    that their number is a multiple of `VECTOR`. A masked row has to be finite all the same: a text of which
-    embeddings are NaN or infinite makes those NaN that borrow rows of it. To look would cost every pass.
+    that their number is a multiple of `VECTOR`. Their weight is 0, and 0 · NaN is NaN: a result that is not
+    finite has to be computed again without them (`onednn.Processor.isolated`).
 
     Attributes:
         first: row where the first sequence's keys begin. before: masked rows before its own.

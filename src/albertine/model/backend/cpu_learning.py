@@ -2,8 +2,8 @@
 
 One call for every sequence is mostly calls: of texts of a hundred tokens a product of one takes some
 microseconds, and what is around it a hundred; and for every new length oneDNN compiles its kernels once more.
-So sequences of about the same length are laid side by side, each filled up to a multiple of `STEP` with rows
-behind it, which nobody sees.
+So sequences of about the same length are laid side by side, each filled up to a multiple of `STEP` with its
+last row, which is masked there. Not with rows of another sequence: were these NaN, so would be the products.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ def _places(sizes: Tensor, members: list[Tensor], filled: list[int], heads: int)
     there, beyond, head_N1 = [], [], torch.arange(heads, device="cpu")[:, None]
     for some, length in zip(members, filled, strict=True):
         inside = torch.arange(length, device="cpu")
-        row_SL = ((ends - sizes)[some][:, None] + inside).clamp(max=int(ends[-1]) - 1)
+        end_S1 = ends[some][:, None]
+        row_SL = torch.minimum(end_S1 - sizes[some][:, None] + inside, (end_S1 - 1).clamp(min=0))
         there.append((row_SL[:, None] * heads + head_N1).flatten())
         beyond.append((inside >= sizes[some][:, None]).repeat_interleave(heads, 0).flatten())
     every, fills = torch.cat(there), torch.cat(beyond)

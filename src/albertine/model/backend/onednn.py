@@ -4,6 +4,7 @@ and numbers of rows for which its kernels are compiled already."""
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, cast
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from albertine.devices import fast_bfloat16
 from albertine.layout import Packed
 from albertine.model.backend.attention_proof import attends_by_products
-from albertine.model.backend.base import Backend
+from albertine.model.backend.base import Backend, Result, reads_beyond_rows
 from albertine.model.backend.cache import cached
 from albertine.model.backend.cpu_attention import attend, learns
 from albertine.model.backend.cpu_learning import least_keys
@@ -60,8 +61,20 @@ def padded_to(packed: Packed, num_tokens: int) -> Packed:
     return Packed(ids, types, positions, cu_seqlens, lengths, prefix)
 
 
+def sum_is_finite(x: Tensor) -> bool:
+    """Whether the sum of all numbers is finite, which is so only if each of them is; True where there is no
+    knowing, within `torch.func`'s transforms and of tensors without values."""
+    if type(x) is not Tensor or x.is_meta or torch._C._functorch.is_functorch_wrapped_tensor(x):
+        return True
+    return math.isfinite(x.sum().item())
+
+
 class Processor(Backend):
     """What inference and training have in common."""
+
+    _shortcuts: bool | None = None
+    """Whether rows may be computed so that one that is not finite spoils others. In `isolated` True at first;
+    False when it computes again; None outside, where nobody looks at the result."""
 
     @property
     def rounds(self) -> bool:
@@ -77,14 +90,33 @@ class Processor(Backend):
     ) -> Tensor:
         narrow = q_RND.dtype == torch.bfloat16
         products = narrow and not learns(q_RND, k_TND, v_TND) and attends_by_products()
-        return attend(q_RND, k_TND, v_TND, queries, keys, dropout, products)
+        return attend(q_RND, k_TND, v_TND, queries, keys, dropout, products, bool(self._shortcuts))
+
+    def isolated(self, compute: Callable[[], Result], states: Callable[[Result], Tensor]) -> Result:
+        """One sum over the result costs less than a thousandth of a pass, where a look at the rows before
+        every product would cost some hundredths. With gradients the loss is not finite in any case."""
+        if torch.is_grad_enabled() or self._shortcuts is False:
+            return compute()
+        before, self._shortcuts = self._shortcuts, True
+        try:
+            found = compute()
+            if not sum_is_finite(states(found)):
+                self._shortcuts = False
+                found = compute()
+        finally:
+            self._shortcuts = before
+        return found
+
+    def apart(self, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        return (x, weight) if self._shortcuts else super().apart(x, weight)
 
     def whole(self, encoder: Any, packed: Packed, depth: int, rows: Tensor | None, all_depths: bool) -> Any:
-        if not self.rounds:
+        if not self.rounds:  # with gradients, so no keys are borrowed
             return super().whole(encoder, packed, depth, rows, all_depths)
         filled = padded_to(packed, round_up(packed.num_tokens))
         more = None if rows is None else self.padded_rows(rows, filled.num_tokens)
-        out = super().whole(encoder, filled, depth, more, all_depths)
+        compute = partial(super().whole, encoder, filled, depth, more, all_depths)
+        out = self.isolated(compute, lambda out: out.last_hidden)
         return out.first(packed.num_tokens if rows is None else len(rows), packed.num_tokens)
 
     def padded_rows(self, index: Tensor, num_rows: int) -> Tensor:
@@ -172,7 +204,8 @@ class Inference(Processor, OncePerPass):
         return kernels[ONE](x, None, residual)
 
     def _fits(self, x: Tensor) -> bool:
-        return x.ndim == 2 and x.dtype == self.form.dtype
+        fits = x.ndim == 2 and x.dtype == self.form.dtype
+        return fits and (self._shortcuts is True or not reads_beyond_rows(x))
 
 
 Layers = tuple[nn.Module, ...]
