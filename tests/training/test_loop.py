@@ -18,10 +18,16 @@ from torch import nn
 
 from albertine.errors import CheckpointError, RunError, SettingsError
 from albertine.training import loop
-from albertine.training.checkpoints import checkpoint_bytes, model_tensors, optimizer_tensors, read
+from albertine.training.checkpoints import (
+    CheckpointStore,
+    checkpoint_bytes,
+    model_tensors,
+    optimizer_tensors,
+    read,
+)
 from albertine.training.distributed import World
 from albertine.training.guards import TrainingAlarms
-from albertine.training.job import Job, Outcome, State
+from albertine.training.job import Branching, Job, Outcome, State
 from albertine.training.loop import MARGIN, train
 from albertine.training.metrics import TIMINGS, read_metrics
 from albertine.training.optimizers import OptimizerKind, build_optimizer
@@ -377,6 +383,30 @@ def test_stop_at_a_loss_that_is_not_finite_and_save_what_is_good(tmp_path: Path)
     straight, _ = run_toy(tmp_path / "straight")
     resumed, outcome = run_toy(tmp_path)
     assert outcome.step == 40 and same(straight, resumed)
+
+
+def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
+    """An update may overflow though its gradient did not: the way out is the last checkpoint before it."""
+    calls = [0]
+
+    def overflowing(model: nn.Module, batch: Any) -> Any:
+        calls[0] += 1
+        if calls[0] > 2 * 12:  # two micro-batches a step
+            with torch.no_grad():
+                next(model.parameters())[0] = float("inf")
+        return toy_loss(model, batch)
+
+    with RunFolder(tmp_path) as folder:
+        job = toy_job(folder)
+        job.loss_fn, job.branching = overflowing, Branching(())
+        with pytest.raises(
+            RunError, match=r"weights are not finite after step 12.*branch-from .*step-10 "
+        ) as said:
+            train(job)
+        store = CheckpointStore(folder.checkpoints)
+    assert store.steps()[-1] == 10 and "step-12" not in str(said.value)
+    for step in store.steps():
+        assert all(bool(x.isfinite().all()) for x in read(store.path(step)).model.values())
 
 
 # The rest of the loop.

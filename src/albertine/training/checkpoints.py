@@ -271,6 +271,14 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach() for tensor, name in seen.items()}
 
 
+def first_not_finite(tensors: Mapping[str, Tensor]) -> str | None:
+    """The name of the first tensor that holds NaN or infinity, or None."""
+    for name, x in tensors.items():
+        if x.is_floating_point() and not bool(torch.isfinite(x.sum())) and not bool(x.isfinite().all()):
+            return name
+    return None
+
+
 def optimizer_tensors(
     model: nn.Module, optimizer: Optimizer, average: Average | None = None
 ) -> dict[str, Tensor]:

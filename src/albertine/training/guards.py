@@ -52,17 +52,35 @@ def not_finite(step: int, cursor: Mapping[str, Any] | None, checkpoint: Path | N
     Args:
         cursor: after the batch before it. checkpoint: where a branch can begin, if there are branches.
     """
-    lower = "a lower training.learning_rate or a longer training.warmup"
-    way = (
-        f"Begin again under another name with {lower}"
-        if checkpoint is None
-        else f"Go on in a new run with {lower}: give another name and --branch-from {checkpoint} (or one "
-        "before it, if the loss had grown by then)"
-    )
     return RunError(
         f"the loss or its gradient is not finite at step {step}; the weights stay as they were",
         where=f"batch after {dict(cursor)}" if cursor else "first batch",
-        remedy=f"{way}; training.precision=float32 tells whether the number format is to blame",
+        remedy=f"{_slower(checkpoint)}; training.precision=float32 tells whether the number format is to "
+        "blame",
+    )
+
+
+def weights_not_finite(step: int, name: str, checkpoint: Path | None) -> RunError:
+    """What to say where weights are NaN or infinite behind an update, so that no checkpoint is made of them.
+
+    Args:
+        name: of such a tensor. checkpoint: the last one, in which all are finite, if a branch can begin
+            there.
+    """
+    return RunError(
+        f"the weights are not finite after step {step}, and were not saved: its update was too large",
+        where=name,
+        remedy=_slower(checkpoint),
+    )
+
+
+def _slower(checkpoint: Path | None) -> str:
+    lower = "a lower training.learning_rate or a longer training.warmup"
+    if checkpoint is None:
+        return f"Begin again under another name with {lower}"
+    return (
+        f"Go on in a new run with {lower}: give another name and --branch-from {checkpoint} (or one before "
+        "it, if the loss had grown by then)"
     )
 
 

@@ -23,11 +23,12 @@ from albertine.files import ensure_space
 from albertine.training.checkpoints import (
     CheckpointStore,
     checkpoint_bytes,
+    first_not_finite,
     model_tensors,
     named_carried,
     optimizer_tensors,
 )
-from albertine.training.guards import not_finite
+from albertine.training.guards import not_finite, weights_not_finite
 from albertine.training.job import Cursor, Drawn, Job, Outcome, State
 from albertine.training.progress import Reporter
 from albertine.training.recorder import Recorder
@@ -202,8 +203,7 @@ class _Run:
         )
         if not report.finite:
             self._save()
-            origin = None if job.branching is None else self.store.path(state.step)
-            raise not_finite(state.step + 1, state.cursor, origin)
+            raise not_finite(state.step + 1, state.cursor, self._origin())
         state.step, state.cursor, state.tokens = state.step + 1, cursor, state.tokens + report.tokens
         if job.average is not None:
             job.average.take(state.step - state.unaveraged)
@@ -249,7 +249,8 @@ class _Run:
             state.since_best += 1
 
     def _save(self) -> None:
-        """Write a checkpoint, unless nothing happened since the last; if the main process cannot, all end."""
+        """Write a checkpoint, unless nothing happened since the last; if the main process cannot, as the disk
+        is full or the weights are not finite, all end."""
         state, error = self.state, None
         if state.saved == state.step and state.lines == self.recorder.lines:
             return
@@ -259,6 +260,8 @@ class _Run:
                 with self.recorder.paused():
                     self.recorder.sync()
                     model, optimizer = self._tensors()
+                    if (name := first_not_finite(model)) is not None:
+                        raise weights_not_finite(state.step, name, self._origin())
                     self.store.save(state.step, model, optimizer | carried, saved)
             except RunError as failure:
                 error = failure
@@ -275,6 +278,11 @@ class _Run:
             if self.world.any(self.world.main and before < 1 <= now):
                 state.saved = State().saved
         self._save()
+
+    def _origin(self) -> Path | None:
+        """The newest checkpoint, if a branch can begin there; all in it are finite."""
+        steps = () if self.job.branching is None else self.store.steps()
+        return self.store.path(steps[-1]) if steps else None
 
     def _tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         job = self.job
