@@ -8,11 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from transformers import XLNetLMHeadModel
 
 import albertine
+from albertine.cli.app import run
 from albertine.cli.source import Source
 from albertine.cli.vocabulary import Kind, train
 from albertine.corpus.prepare import prepare
+from albertine.layout import pack
 from albertine.model.plan import SharingPlan
 from albertine.pretraining.lookup import look_up_model
 from albertine.pretraining.run import PretrainResult, _beginning, _hints, pretrain
@@ -21,7 +25,8 @@ from albertine.pretraining.stages import resolved, untrained
 from albertine.settings import load
 from albertine.tasks.registry import known
 from albertine.tasks.settings import FinetuneSettings
-from tests.toy import RUN, demo_text
+from albertine.training.metrics import curve
+from tests.toy import MODEL, RUN, demo_text
 
 RECIPES = sorted((Path(__file__).resolve().parents[1] / "recipes").glob("*.yaml"))
 
@@ -138,6 +143,32 @@ def test_two_steps(recipe: Path, corpora: dict[str, Path], tmp_path: Path) -> No
     assert albertine.load_tokenizer(result.folder / "final").fingerprint == (
         albertine.load_tokenizer(corpus / "tokenizer").fingerprint
     )
+
+
+def test_the_xlnet_of_its_recipe_loads_in_transformers(
+    corpora: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is written for XLNet's own code; its loss is that of permutation language modelling."""
+    recipe = next(path for path in RECIPES if path.stem == "xlnet-tiny-en")
+    config = look_up_model(str(recipe))
+    assert config.architecture == "xlnet" and not config.has_mapping
+    wide = f"model.change.embedding_size={MODEL['hidden_size']}"  # at toy size too
+    monkeypatch.setattr("tests.test_recipes.RUN", [*RUN, wide])
+    _, result = two_steps(recipe, corpora, tmp_path)
+    final = result.folder / "final"
+    rows = [json.loads(line) for line in (result.folder / "metrics.jsonl").read_text().splitlines()]
+    assert rows and all("plm_loss" in (row.get("evaluation") or row) for row in rows)
+    assert curve(result.folder / "metrics.jsonl", "mlm_loss") == curve(
+        result.folder / "metrics.jsonl", "plm_loss"
+    )
+    for to in ("xlnet", "xlnet-tf"):
+        assert run(["convert", str(final), str(tmp_path / to), "--to", to]) == 0
+    model = XLNetLMHeadModel.from_pretrained(tmp_path / "xlnet").eval()
+    ids = torch.tensor([[5, 9, 7, 30, 8]])
+    with torch.no_grad():
+        states = model.transformer(ids, token_type_ids=torch.zeros_like(ids)).last_hidden_state[0]
+        ours = albertine.load(final).eval().encoder(pack([ids[0].tolist()])).last_hidden
+    torch.testing.assert_close(ours, states, atol=1e-4, rtol=1e-4)
 
 
 BEGUN = re.compile(r"(?:folder=|folder: |start_from: |teacher: )(albertine-[\w-]+)")

@@ -299,7 +299,7 @@ def _batches(
 
 def loop_settings(settings: PretrainingSettings) -> LoopSettings:
     """What the training loop has to know of the settings."""
-    training, watching = settings.training, settings.watching
+    training, watching, kind = settings.training, settings.watching, settings.objective.kind
     return LoopSettings(
         schedule=make_schedule(training.schedule, warmup=training.warmup, decay=training.decay),
         learning_rate=training.rate,
@@ -315,7 +315,8 @@ def loop_settings(settings: PretrainingSettings) -> LoopSettings:
         stop_on_alarm=watching.stop_on_alarm,
         tensorboard=watching.tensorboard,
         # Nothing is masked there, so the second would say the same again.
-        shown={} if settings.objective.kind == "masked" else {"mlm": "lm", "mask": None},
+        shown={} if kind == "masked" else {"mlm": "plm" if kind == "permutation" else "lm", "mask": None},
+        permutation=kind == "permutation",
     )
 
 

@@ -59,6 +59,7 @@ class LoopSettings:
         stop_on_alarm: end the run at an alarm instead of warning; it goes on if it is begun again.
         tensorboard: also write event files, where tensorboard is installed.
         shown: other names of parts of the loss for people to read; None: not shown.
+        permutation: words are predicted in a permuted order, and files have them as `plm_loss`.
     """
 
     schedule: Schedule
@@ -76,6 +77,7 @@ class LoopSettings:
     stop_on_alarm: bool = False
     tensorboard: bool = True
     shown: Mapping[str, str | None] = field(default_factory=dict)
+    permutation: bool = False
 
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.minutes is None):

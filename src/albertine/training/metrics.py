@@ -104,8 +104,34 @@ class MetricsFile:
             self._file.close()
 
 
+PERMUTATION = "plm_"
+"""How names of numbers of permutation language modelling begin in a metrics file; in memory, and in files of
+earlier versions, they begin as those of masked words do."""
+
+
+def as_written(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A line of a run of permutation language modelling, with the names that it has in the file."""
+    return _renamed(row, "mlm_", PERMUTATION)
+
+
+def _renamed(row: Mapping[str, Any], before: str, after: str) -> dict[str, Any]:
+    return {
+        after + key.removeprefix(before) if key.startswith(before) else key: _renamed(value, before, after)
+        if isinstance(value, Mapping)
+        else value
+        for key, value in row.items()
+    }
+
+
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics file; a last line torn by a crash is left out. Empty without the file."""
+    """The lines of a metrics file; a last line torn by a crash is left out. Empty without the file.
+
+    The loss of predicted words is `mlm_loss` whatever the objective (`PERMUTATION`), as is their accuracy.
+    """
+    return [_renamed(row, PERMUTATION, "mlm_") for row in _lines(path)]
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     if not path.is_file():
         return rows
@@ -120,8 +146,9 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def curve(path: Path, key: str, *, evaluated: bool = False) -> list[tuple[float, float]]:
-    """(step, value) of a number of a metrics file, such as `mlm_loss`; of the evaluations, or of the training
-    batches."""
+    """(step, value) of a number of a metrics file, such as `mlm_loss`, by its name in the file or as
+    `read_metrics` has it; of the evaluations, or of the training batches."""
+    key = next(iter(_renamed({key: None}, PERMUTATION, "mlm_")))
     rows = read_metrics(path)
     if evaluated:
         rows = [{"step": row["step"], **row["evaluation"]} for row in rows if "evaluation" in row]
@@ -134,7 +161,7 @@ def cut_metrics(path: Path, lines: int) -> None:
     What comes after them a resumed run will write again.
     """
     if path.is_file():
-        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in read_metrics(path)[:lines])
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in _lines(path)[:lines])
         with explained(path):
             replace_durably(path, text.encode())
 

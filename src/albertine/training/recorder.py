@@ -17,6 +17,7 @@ from albertine.training.metrics import (
     MetricsFile,
     RunningSums,
     TensorBoard,
+    as_written,
     cut_metrics,
     open_tensorboard,
     read_metrics,
@@ -141,6 +142,8 @@ class Recorder:
 
     def _write(self, row: Mapping[str, Any], kind: str, curves: Mapping[str, Any]) -> None:
         self.lines += 1
+        if self.job.settings.permutation:
+            row, curves = as_written(row), as_written(curves)
         if self._metrics is not None:
             self._metrics.write(row)
         if self._tensorboard is not None:
