@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from albertine.arithmetic import InferencePrecision
-from albertine.errors import DataError, SettingsError, check_whole, needs_torch
+from albertine.errors import DataError, NotFinite, SettingsError, check_whole, needs_torch
 from albertine.files import from_home
 from albertine.settings import RunSettings, merged, read_recipe, resolve
 from albertine.tasks.given import texts_of
@@ -293,7 +294,7 @@ def score(
         of a model whose sequences go on "lm".
 
     Raises:
-        AlbertineError: what is missing, damaged or does not fit together.
+        NotFinite: a loss is not. AlbertineError: what is missing, damaged or does not fit together.
     """
     from albertine.pretraining.reading import reading
     from albertine.pretraining.scores import held_out_scores, open_pretrained, token_counts
@@ -317,11 +318,13 @@ def score(
         how["counts"] = token_counts(judged, folder)  # which reads all of the corpus
         how |= {"pairs": pairs, "sentence_task": sentence_task}
         found = held_out_scores(judged, folder, sequences=sequences, **carried, **how)
-    if "lm" in found and not files:
-        return found
-    found.setdefault("mlm", {"task": "mlm"})
-    own = {name: how[name] for name in ("max_length", "counts") if name in how}
-    found["mlm"] |= reading(judged, folder, files, passages=sequences, on_file=on_file, **own)
+    if "lm" not in found or files:
+        found.setdefault("mlm", {"task": "mlm"})
+        own = {name: how[name] for name in ("max_length", "counts") if name in how}
+        found["mlm"] |= reading(judged, folder, files, passages=sequences, on_file=on_file, **own)
+    losses = (x for task in found.values() for name, x in task.items() if name.endswith("loss"))
+    if not all(map(math.isfinite, losses)):
+        raise NotFinite(where=model)
     return found
 
 

@@ -6,7 +6,7 @@ into that message and exit code 2. Anything else that escapes as a traceback is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from numbers import Integral
 from typing import ParamSpec, TypeVar
@@ -72,17 +72,23 @@ class ModelError(AlbertineError):
 
 
 class NotFinite(ModelError):
-    """A model whose numbers are NaN or infinite, and mean nothing."""
+    """Numbers of a model that are NaN or infinite: for one text, or by its weights for all."""
 
     def __init__(
         self,
         what: str = "the model gives numbers that are not finite, which mean nothing",
         *,
         where: object = None,
-        remedy: str | None = "Try --precision float32 (training.precision); if it stays so, its weights are "
-        "damaged",
+        remedy: str | None = "Compute in float32 (--precision float32 or training.precision, in Python "
+        'precision="float32"); if it stays so, the text overflows or the weights are damaged',
     ) -> None:
         super().__init__(what, where=where, remedy=remedy)
+
+    @classmethod
+    def of_items(cls, kind: str, places: Sequence[int]) -> NotFinite:
+        """Of some items of a kind ("text", "row"), by their places, at least one, from 0."""
+        more = f" and {len(places) - 1:,} more" if len(places) > 1 else ""
+        return cls(where=f"{kind} {places[0] + 1:,}{more}")
 
 
 class CheckpointError(AlbertineError):

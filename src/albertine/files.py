@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import json
+import math
 import os
 import shutil
 import stat
@@ -118,9 +119,26 @@ def replace_durably(path: Path, *pieces: bytes | memoryview, writer: str = "new"
     sync_folder(path.parent)
 
 
+def json_text(tree: Any, **how: Any) -> str:
+    """As `json.dumps` in any script, null in place of NaN and infinity, which JSON has no form for."""
+    how = {"ensure_ascii": False} | how
+    try:
+        return json.dumps(tree, allow_nan=False, **how)
+    except ValueError:
+        return json.dumps(_with_null(tree), allow_nan=False, **how)
+
+
+def _with_null(tree: Any) -> Any:
+    if isinstance(tree, Mapping):
+        return {key: _with_null(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [_with_null(value) for value in tree]
+    return None if isinstance(tree, float) and not math.isfinite(tree) else tree
+
+
 def write_json(path: Path, tree: Mapping[str, Any]) -> None:
     """`replace_durably` with a mapping as indented JSON, for people too."""
-    replace_durably(path, (json.dumps(tree, indent=2, ensure_ascii=False) + "\n").encode())
+    replace_durably(path, (json_text(tree, indent=2) + "\n").encode())
 
 
 MAX_JSON = 1 << 28

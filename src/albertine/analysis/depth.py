@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from albertine.analysis.plots import save_curves
-from albertine.errors import DataError, SettingsError
+from albertine.errors import DataError, NotFinite, SettingsError
 from albertine.interop.huggingface import load_model
 from albertine.interop.places import model_folder
 from albertine.layout import Packed, pack
@@ -105,7 +105,8 @@ def study_depth(
         depths: also more than the plan has. limit, tolerance: of the solver.
 
     Raises:
-        SettingsError: depths have blocks or parameters of their own.
+        SettingsError: depths have blocks or parameters of their own. NotFinite: a state is not; names the
+            first text of which one is not.
     """
     plan = model.config.plan
     if plan != SharingPlan.shared(plan.depth):
@@ -113,6 +114,10 @@ def study_depth(
             "a fixed point is that of one block, and the depths of this model differ",
             remedy="Name a model whose depths share everything, such as an ALBERT",
         )
+    with evaluating(model), torch.no_grad():
+        states = model.encoder(packed).last_hidden.split(packed.lengths)
+    if bad := [i for i, x_LH in enumerate(states) if not bool(x_LH.isfinite().all())]:
+        raise NotFinite.of_items("text", bad)
     why = None if model.config.step_signal == "none" else KNOWS_ITS_STEP
     watch = _Watch(depths if why is None else min(depths, plan.depth), solver, limit, tolerance, why)
     watch.from_zero = model.config.solves and model.config.input_injection
@@ -120,6 +125,8 @@ def study_depth(
         seed_torch(0, "power method")
         model.encoder(packed)
     assert watch.study is not None
+    if not all(map(math.isfinite, watch.study.residual)):
+        raise NotFinite
     return watch.study
 
 

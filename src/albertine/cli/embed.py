@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -15,6 +15,8 @@ from albertine.cli.options import ANY_MODEL, Json, Overwrite
 from albertine.cli.tables import asking_any
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from albertine.tasks.predictor import Predictor
 
 Opener = Callable[..., Callable[..., "Predictor"]]
@@ -78,19 +80,25 @@ def embed(
     first = next(parts, ())
     # One model for all, by the first of them: vectors of two models cannot be compared.
     embedder, rows, cut = open_for(model)(*first).embedder, [], 0
-    for chunk in chain([first] if first else [], parts):
+
+    def ask(chunk: Sequence[str]) -> list[NDArray[np.float32]]:
+        nonlocal cut
         found = embedder(chunk, pooling=pooling, normalize=normalize)
         cut += found.cut
-        if output is not None:
-            rows.append(found.vectors)
-        for line, row in () if output is not None else zip(chunk, found.vectors, strict=True):
+        return list(found.vectors)
+
+    for line, row in show.answered(chain([first] if first else [], parts), ask):
+        if output is None:
             show.as_json({"text": line, "vector": decimals(row)}, indent=None)
+        else:
+            rows.append(row)
     if output is not None:
         content = BytesIO()
-        size, width = sum(map(len, rows)), (rows[0] if rows else embedder([]).vectors).shape[1]
+        size, width = len(rows), len(rows[0]) if rows else embedder([]).vectors.shape[1]
         head = {"descr": "<f4", "fortran_order": False, "shape": (size, width)}
         np.lib.format.write_array_header_1_0(content, head)
-        pieces = (np.ascontiguousarray(part, dtype="<f4").data for part in rows)
+        # Of some rows at once: one by one would take longer than to compute them.
+        pieces = (np.ascontiguousarray(np.stack(part), dtype="<f4").data for part in chunks(rows, CHUNK))
         replace_durably(output.resolve(), content.getvalue(), *pieces)  # a link to a file stays a link
         typer.echo(f"{size:,} vectors of {width:,} numbers in {output}")
     if cut:

@@ -73,9 +73,14 @@ def generate(
     scored = predictor.writer.search
     limit = max_tokens or scored.max_tokens
     how = _how(beams, scored.beams, limit, length_penalty, samples, top_k, top_p, temperature, seed)
-    for line in text or lines():
+
+    def ask(line: str) -> list[Written]:
         source, _, pair = line.partition("\t")
-        _tell(line, predictor.generate(source, pair or None, how=how), json, every=samples > 0)
+        return predictor.generate(source, pair or None, how=how)
+
+    each = ([line] for line in text or lines())
+    for line, found in show.answered(each, lambda group: list(map(ask, group))):
+        _tell(line, found, json, every=samples > 0)
 
 
 def continue_(
@@ -130,8 +135,9 @@ def continue_(
     check_texts(text)
     how = _how(beams, 1, max_tokens, length_penalty, samples, top_k, top_p, temperature, seed)
     predictor, going = Predictor(model, device=device), Going(left_to_right, memory, segment)
-    for line in text or lines():
-        _tell(line, predictor.go_on(line, how, going), json, every=samples > 0)
+    each = ([line] for line in text or lines())
+    for line, found in show.answered(each, lambda group: [predictor.go_on(one, how, going) for one in group]):
+        _tell(line, found, json, every=samples > 0)
 
 
 @asking("read", "to read", without=("top",))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -88,12 +88,13 @@ def classify(
     from albertine.tasks.asking import chunks
     from albertine.tasks.predictor import CHUNK
 
-    for asked in chunks(text or lines(), CHUNK):
+    def ask(asked: Sequence[str]) -> list[dict[str, float]]:
         parts = [line.split("\t", 1) for line in asked]
-        answers = predictor.classify([(p[0], p[1]) if len(p) == 2 else p[0] for p in parts])
-        for line, values in zip(asked, answers, strict=True):
-            told = {"text": line, "classes": values}
-            show.as_json(told, indent=None) if json else typer.echo(f"{_classes(values)}  {line}")
+        return predictor.classify([(p[0], p[1]) if len(p) == 2 else p[0] for p in parts])
+
+    for line, values in show.answered(chunks(text or lines(), CHUNK), ask):
+        told = {"text": line, "classes": values}
+        show.as_json(told, indent=None) if json else typer.echo(f"{_classes(values)}  {line}")
 
 
 def _classes(values: Mapping[str, float]) -> str:
@@ -188,8 +189,8 @@ def _each(
     words: Callable[[T, str], Iterable[str]],
 ) -> None:
     """Ask about every text; print an object for each, or the text and what was found below it."""
-    for line in text or lines():
-        found = ask(line)
+    each = ([line] for line in text or lines())
+    for line, found in show.answered(each, lambda group: list(map(ask, group))):
         if json:
             show.as_json({"text": line, **told(found, line)}, indent=None)
         else:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import typer
 
+from albertine.errors import NotFinite
+from albertine.files import json_text
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 LINE_EVERY = 10.0  # seconds, off a terminal
 
 
@@ -32,11 +36,11 @@ def heading(text: str) -> None:
 
 def as_json(data: Any, *, indent: int | None = 2) -> None:
     """`data` as JSON, indented or on one line, Chinese written as it is where the output can hold it."""
-    said = json.dumps(data, indent=indent, ensure_ascii=False)
+    said = json_text(data, indent=indent)
     try:
         said.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
-        said = json.dumps(data, indent=indent)
+        said = json_text(data, indent=indent, ensure_ascii=True)
     typer.echo(said)
 
 
@@ -124,6 +128,42 @@ def stopped(resume: str, at: str = "") -> None:
     again = "the same command" if resume == "auto" else "the same command with --resume auto"
     with suppress(OSError):
         typer.echo(f"Stopped{at} and saved; {again} goes on from there.")
+
+
+def answered(
+    groups: Iterable[Sequence[Item]], ask: Callable[[Sequence[Item]], Sequence[Answer]]
+) -> Iterator[tuple[Item, Answer]]:
+    """Every item with its answer, as `ask` gives them for a group.
+
+    An item whose answer is not finite is named on standard error and passed over; the others are answered.
+
+    Raises:
+        typer.Exit: in the end, with code 1, where there was such an item.
+    """
+    place, failed = 0, False
+    for group in groups:
+        for item, answer in zip(group, _answers(group, ask), strict=True):
+            place += 1
+            if answer:
+                yield item, answer[0]
+            else:
+                failed = True
+                typer.echo(f"albertine: {NotFinite.of_items('text', [place - 1])}", err=True)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _answers(
+    group: Sequence[Item], ask: Callable[[Sequence[Item]], Sequence[Answer]]
+) -> list[tuple[Answer] | None]:
+    """None where an answer is not finite; which these are is found by halves."""
+    try:
+        return [(answer,) for answer in ask(group)]
+    except NotFinite:
+        if len(group) == 1:
+            return [None]
+        middle = len(group) // 2
+        return _answers(group[:middle], ask) + _answers(group[middle:], ask)
 
 
 def cut(texts: int) -> None:

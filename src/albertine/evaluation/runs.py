@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from albertine.errors import RunError
-from albertine.files import MAX_JSON, explained, read_regular, replace_durably, write_json
+from albertine.files import MAX_JSON, explained, json_text, read_regular, replace_durably, write_json
 from albertine.training.metrics import curve
 
 RECORD = "result.json"
@@ -96,7 +96,7 @@ def write_record(folder: Path, record: Mapping[str, Any]) -> None:
 def write_predictions(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     """One JSON object a line, an example each."""
     with explained(path):
-        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        text = "".join(json_text(line) + "\n" for line in lines)
         replace_durably(path, text.encode())
 
 

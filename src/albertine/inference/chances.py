@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from albertine.errors import NotFinite
 
 
 def softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
@@ -14,6 +17,18 @@ def softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
     weights = np.exp(wide - wide.max(-1, keepdims=True))
     shares: NDArray[np.float64] = weights / weights.sum(-1, keepdims=True)
     return shares
+
+
+def check_finite(numbers: Sequence[NDArray[Any]] | NDArray[Any], kind: str) -> None:
+    """Refuse numbers of some items of a kind, an array each, where one is NaN or infinite.
+
+    Raises:
+        NotFinite: names the first of these items by its place from 1.
+    """
+    if isinstance(numbers, np.ndarray) and np.isfinite(numbers).all():
+        return
+    if bad := [place for place, own in enumerate(numbers) if not np.isfinite(own).all()]:
+        raise NotFinite.of_items(kind, bad)
 
 
 def sigmoid(logits: NDArray[Any]) -> NDArray[np.float64]:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from albertine.errors import SettingsError
+from albertine.inference.speaker import log_probabilities
 from albertine.layout import pack
 from albertine.model.memory import Memory
 from albertine.model.model import Model
@@ -80,6 +81,7 @@ class Continuation:
             SettingsError: the encoder has no relative positions, or the model no head that predicts tokens.
         """
         self._model, self._going, self._pieces = model, going, tokenizer.vocab_size
+        self._end = tokenizer.sep_id
         silent = tokenizer.special_ids - {tokenizer.sep_id}
         self._silent = torch.tensor(sorted(silent), device=model.device)
         like = model.encoder.embeddings.word.weight.new_empty(0, model.config.hidden_size)
@@ -101,7 +103,7 @@ class Continuation:
             self._remember(long)
         logits = self._left_to_right() if self._going.left_to_right else self._asked()
         logits = logits.float()[:, : self._pieces]
-        return logits.index_fill(1, self._silent, float("-inf")).log_softmax(-1)
+        return log_probabilities(logits, self._silent, self._end)
 
     def _left_to_right(self) -> Tensor:
         """Logits (texts, V) of what follows the newest tokens, which then are memory, if there is one."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from albertine.errors import SettingsError
 from albertine.grouping import longest_first, padded_runs
+from albertine.inference.chances import check_finite
 from albertine.inference.exported import ExportedModel
 from albertine.inference.mode import without_gradients
 from albertine.inference.whitening import Whitening
@@ -65,7 +66,7 @@ class TextEmbedder:
             pooling, normalize: as in `model.pooling`; None: as the folder says.
 
         Raises:
-            SettingsError: an unknown pooling.
+            SettingsError: an unknown pooling. NotFinite: a vector is not; names the text.
         """
         as_told = pooling is None
         raw = as_told and normalize is False and self.how.normalize
@@ -94,6 +95,7 @@ class TextEmbedder:
         for chosen in runs(lengths, self.model.tokens_per_pass):
             vectors = ask(*([rows[i][part] for i in chosen] for part in (0, 1)))
             found[chosen] = unit(vectors) if normalize else vectors
+        check_finite(found, "text")
         return Embedded(found, cut)
 
 

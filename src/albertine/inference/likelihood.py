@@ -17,8 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from albertine.errors import ModelError, SettingsError
+from albertine.errors import ModelError, NotFinite, SettingsError
 from albertine.grouping import by_tokens, longest_first
+from albertine.inference.chances import check_finite
 from albertine.layout import Packed, pack
 from albertine.model.evaluating import evaluating
 from albertine.model.model import Model
@@ -56,7 +57,7 @@ class Scored(NamedTuple):
 
 def answers(model: Model, questions: Sequence[MaskedInput]) -> list[Answers]:
     """What a model with a masked-LM head says to questions, in their order; segments that it has no vectors
-    for are read as the first."""
+    for are read as the first. Raises NotFinite: a log-probability is not."""
     found: dict[int, Answers] = {}
     most = model.config.type_vocab_size - 1
     with evaluating(model), torch.inference_mode():
@@ -72,6 +73,8 @@ def answers(model: Model, questions: Sequence[MaskedInput]) -> list[Answers]:
             logs = logits_PV.gather(1, labels[:, None])[:, 0] - logits_PV.logsumexp(1)
             right = logits_PV.max(1).indices == labels
             cuts = np.cumsum([len(q.places) for q in own])[:-1]
+            if not bool(logs.isfinite().all()):
+                raise NotFinite
             parts = (np.split(x.cpu().numpy(), cuts) for x in (logs.double(), right))
             found |= {i: Answers(*both) for i, both in zip(chosen, zip(*parts, strict=True), strict=True)}
     return [found[i] for i in range(len(questions))]
@@ -111,7 +114,7 @@ class PseudoLikelihood:
             progress: told how many of how many tokens were scored.
 
         Raises:
-            SettingsError: a text is longer than the model reads.
+            SettingsError: a text is longer than the model reads. NotFinite: a sum is not; names the text.
         """
         place = {text: i for i, text in enumerate(dict.fromkeys(texts))}
         rows = [self.tokenizer.layout(ids) for ids in self.tokenizer.encode_batch(list(place))]
@@ -128,6 +131,7 @@ class PseudoLikelihood:
                 done += len(copies.sentence)
                 progress(done, total)
         order = [place[text] for text in texts]
+        check_finite(sums[order], "text")
         return Scored(sums[order], np.array([len(t) for t in targets], dtype=np.int64)[order])
 
     def _check(self, rows: Sequence[tuple[list[int], list[int]]], texts: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from albertine.errors import DataError, SettingsError, check_whole
+from albertine.errors import DataError, NotFinite, SettingsError, check_whole
 from albertine.grouping import by_tokens
 from albertine.inference.chances import softmax
 from albertine.inference.exported import ExportedModel
@@ -54,6 +54,7 @@ def guesses(
     Raises:
         ModelError: the model has no head that guesses words. DataError: a text has no mask where the model
             reads. SettingsError: `top_k` is no number from 1, or it or `among` is not one for every text.
+            NotFinite: a logit is NaN or infinite; names the text.
     """
     say: Callable[[_Rows, _Rows, _Rows], list[NDArray[np.float32]]]
     if isinstance(model, ExportedModel):
@@ -76,11 +77,15 @@ def guesses(
     counts = top_k if isinstance(top_k, Sequence) else [top_k] * len(texts)
     _check(counts, choices, len(texts))
     found: list[list[list[Guess]]] = []
+    spoiled: list[int] = []
     for chosen in by_tokens(range(len(rows)), [len(masks) for masks in places], TOGETHER):
         logits = say(*([part[i] for i in chosen] for part in (rows, types, places)))
+        spoiled += [i for i, own in zip(chosen, logits, strict=True) if not np.isfinite(own).all()]
         found += [
             _likeliest(own, tokenizer, counts[i], choices[i]) for i, own in zip(chosen, logits, strict=True)
         ]
+    if spoiled:
+        raise NotFinite.of_items("text", sorted(spoiled))
     cut = sum(len(row) < len(ids) + 2 for row, ids in zip(rows, encoded, strict=True))  # and [CLS], [SEP]
     return found, cut
 

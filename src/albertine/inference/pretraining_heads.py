@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from albertine.errors import ModelError
 from albertine.grouping import longest_first
+from albertine.inference.chances import check_finite
 from albertine.layout import pack
 from albertine.model.model import Model
 from albertine.precision import own_precision
@@ -64,7 +65,7 @@ def order_chances(
     """The probability of the sentence head's first label for every pair, and how many pairs were cut.
 
     Raises:
-        ModelError: there is no sentence head.
+        ModelError: there is no sentence head. NotFinite: a probability is none; names the pair.
     """
     if model.sentence is None:
         raise ModelError("the model has no sentence head", remedy="Pretrain with objective.pairs sop or nsp")
@@ -78,5 +79,6 @@ def order_chances(
             summary = model.encoder(packed, rows=model.summary_rows(packed)).last_hidden
             logits = model.sentence_logits(summary)
         found[chosen] = logits.float().softmax(-1)[:, 0].cpu()
+    check_finite(found.numpy(), "pair")
     cut = sum(len(ids) < len(a) + len(b) + 3 for (ids, _), (a, b) in zip(rows, encoded, strict=True))
     return list(found.tolist()), cut

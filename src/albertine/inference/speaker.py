@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from albertine.errors import NotFinite
 from albertine.layout import pack
 from albertine.model.model import Model
 from albertine.model.read_on import read_on
@@ -35,6 +36,7 @@ class Speaker:
             unknown: let the model say [UNK], where a reader knows what stands there.
         """
         self._model, self._pieces = model, tokenizer.vocab_size
+        self._end = tokenizer.sep_id
         said = {tokenizer.sep_id} | ({tokenizer.unk_id} if unknown else set())
         self._silent = torch.tensor(sorted(tokenizer.special_ids - said), device=model.device)
         packed = pack(sources).to(model.device)
@@ -57,4 +59,19 @@ class Speaker:
 
     def _said(self, hidden_RH: Tensor) -> Tensor:
         logits = self._model.mlm_logits(hidden_RH).float()[:, : self._pieces]
-        return logits.index_fill(1, self._silent, float("-inf")).log_softmax(-1)
+        return log_probabilities(logits, self._silent, self._end)
+
+
+def log_probabilities(logits: Tensor, silent: Tensor, end: int) -> Tensor:
+    """Those of tokens by their logits (rows, V), in which some have none.
+
+    Args:
+        silent: these tokens, int64. end: another token.
+
+    Raises:
+        NotFinite: a logit is NaN or infinite.
+    """
+    found = logits.index_fill(1, silent, float("-inf")).log_softmax(-1)
+    if not bool(torch.isfinite(found[:, end]).all()):  # of one such logit a row of NaN
+        raise NotFinite
+    return found

@@ -330,7 +330,7 @@ def over_rows(
         rows: which rows, in this order; default all.
 
     Raises:
-        NotFinite: a number is NaN or infinite.
+        NotFinite: a number is NaN or infinite; names the row of tokens.
     """
     wanted = range(len(data.ids)) if rows is None else rows
     lengths = [len(data.ids[i]) for i in wanted]
@@ -348,7 +348,9 @@ def over_rows(
                 found[i] = part
     whole = np.concatenate(found)
     if not (whole < np.inf).all():  # nor NaN; minus infinity is the score of a place where nothing can be
-        raise NotFinite
+        raise NotFinite.of_items(
+            "row", [i for i, own in zip(wanted, found, strict=True) if not (own < np.inf).all()]
+        )
     return whole
 
 

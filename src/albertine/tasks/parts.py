@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from albertine.errors import DataError, SettingsError
-from albertine.files import sync_folder
+from albertine.files import json_text, sync_folder
 from albertine.tasks.asking import decimals
 from albertine.tasks.readers.files import unpacked
 from albertine.tasks.readers.table import Row
@@ -124,7 +123,7 @@ def check_lines(fields: Mapping[str, Any], where: str) -> None:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=_plain)
+    return json_text(value, default=_plain)
 
 
 def _plain(value: Any) -> Any:

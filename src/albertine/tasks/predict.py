@@ -23,7 +23,7 @@ from typing import Any
 
 from albertine.corpus.lock import locked
 from albertine.corpus.workers import WorkerPool
-from albertine.errors import DataError, RunError, SettingsError, check_whole
+from albertine.errors import DataError, NotFinite, RunError, SettingsError, check_whole
 from albertine.files import explained, make_folder, replace_durably, sync_folder
 from albertine.inference.exported import ExportedModel
 from albertine.tasks.asking import chunks, taken, with_answers
@@ -161,7 +161,7 @@ def predict_file(
 
         def answer(block: tuple[int, Sequence[Row]]) -> _Part:
             (number, asked), so_far = block, predictor.cut
-            chunk = list(ask(predictor, asked, fields, **how))
+            chunk = _each_named(asked, lambda rows: list(ask(predictor, rows, fields, **how)))
             table = [with_answers(row, told) for row, told in chunk]
             names = store.names or list(dict.fromkeys(name for row in table for name in row))
             content = content_of(table, names, form, chunk, escape_formulas)
@@ -184,6 +184,23 @@ def predict_file(
         assemble(folder, output, contents, header, form, mark=mark)
         _clear(folder)
     return Answered(kept.rows, before, kept.cut, sum(map(store.rows, changed)))
+
+
+def _each_named(
+    rows: Sequence[Row], ask: Callable[[Sequence[Row]], list[tuple[Row, Columns]]]
+) -> list[tuple[Row, Columns]]:
+    """What `ask` gives for some rows.
+
+    Raises:
+        NotFinite: an answer is not; names the row by its place in the file.
+    """
+    try:
+        return ask(rows)
+    except NotFinite as error:
+        if len(rows) == 1:
+            raise NotFinite(where=rows[0].where) from error
+        middle = len(rows) // 2
+        return _each_named(rows[:middle], ask) + _each_named(rows[middle:], ask)
 
 
 def _ahead(rows: Iterable[Row]) -> Iterator[Row]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from albertine.arithmetic import InferencePrecision
-from albertine.errors import DataError, ModelError, SettingsError, check_whole, without_torch
+from albertine.errors import DataError, ModelError, NotFinite, SettingsError, check_whole, without_torch
 from albertine.files import from_home
 from albertine.inference.chances import softmax
 from albertine.inference.embedding import TextEmbedder, cosines, how_of
@@ -172,11 +172,35 @@ class Predictor:
         )
 
     def said(self, examples: Sequence[Any]) -> tuple[Any, Encoded]:
-        """What the model says of examples of its family, at least one, and how it saw them."""
+        """What the model says of examples of its family, at least one, and how it saw them.
+
+        Raises:
+            NotFinite: a number is NaN or infinite; names the first such example.
+        """
         data = self.family.encode(examples, self.tokenizer)
         self.cut += data.truncated + data.cut_questions
+        try:
+            return self._predicted(data), data
+        except NotFinite as error:
+            place = self._first_spoiled(examples)
+            where = getattr(examples[place], "where", "") or f"text {place + 1:,}"
+            raise NotFinite(where=where) from error
+
+    def _predicted(self, data: Encoded) -> Any:
         with self._computing():
-            return self.family.predict(self.tuned, data), data
+            return self.family.predict(self.tuned, data)
+
+    def _first_spoiled(self, examples: Sequence[Any]) -> int:
+        """The place of the first of some examples of which a number is not finite, found by halves."""
+        first, end = 0, len(examples)
+        while end - first > 1:
+            middle = (first + end) // 2
+            try:
+                self._predicted(self.family.encode(examples[first:middle], self.tokenizer))
+                first = middle
+            except NotFinite:
+                end = middle
+        return first
 
     def predict(
         self,
