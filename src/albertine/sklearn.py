@@ -56,7 +56,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Args:
         encoder: a model or run folder, a released model, or `owner/name[@revision]` of the hub.
         epochs, steps, batch_size, learning_rate, precision: as in the settings `training`.
-        max_length: tokens of a text or a pair. random_state: the seed, a number.
+        max_length: tokens of a text or a pair; None: 128, or the encoder's positions if fewer.
+        random_state: the seed, a number.
         device: where to answer; it learns on a GPU where there is one.
         output: folder for the runs, one for every other X, y and parameters: a fit that was done is not done
             again, and one that was interrupted goes on. Default: nothing is left behind, and what was fitted
@@ -77,7 +78,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         steps: int | None = None,
         batch_size: int = 32,
         learning_rate: float | None = None,
-        max_length: int = 128,
+        max_length: int | None = None,
         precision: Precision = "auto",
         device: str = "cpu",
         random_state: int = 1,
@@ -108,7 +109,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len({*names} - {""}) < max(2, len(classes)):
             raise InputError(f"y must have two classes or more of different names, not one class: {names}")
         rows = [{**text, "label": names[n]} for text, n in zip(texts, numbers, strict=True)]
-        task = {"kind": "single", "max_length": self.max_length}
+        task: dict[str, Any] = {"kind": "single"}
+        task |= {} if self.max_length is None else {"max_length": self.max_length}
         task |= {"pair": "pair"} if "pair" in rows[0] else {}
         training = {name: getattr(self, name) for name in TRAINING}
         parameters = {"task": task, "training": training, "seed": self.random_state}

@@ -32,7 +32,7 @@ from albertine.pretraining.no_skill import NoSkill, Orders
 from albertine.pretraining.run import PretrainResult, _beginning, _hints, _missing, _watch, pretrain
 from albertine.pretraining.scores import held_out_scores, open_pretrained
 from albertine.pretraining.settings import PretrainingSettings
-from albertine.settings import dump, load
+from albertine.settings import dump, load, read_yaml, resolve
 from albertine.text.documents import read_documents
 from albertine.text.load import load_tokenizer
 from albertine.text.sentences import document_sentences
@@ -46,7 +46,7 @@ from albertine.training.launch import free_port
 from albertine.training.metrics import read_metrics
 from albertine.training.progress import Reporter
 from tests.pretraining.conftest import Build
-from tests.toy import demo_text
+from tests.toy import MODEL, demo_text
 
 
 def run(settings: PretrainingSettings, resume: str = "auto", branch_from: Path | None = None) -> Path:
@@ -711,6 +711,20 @@ def test_going_on_from_a_model_folder(build: Build) -> None:
                 update={"name": "third", "objective": build(objective={"pairs": "nsp"}).objective}
             )
         )
+
+
+def test_a_sample_is_by_default_no_longer_than_the_encoder_reads(build: Build) -> None:
+    def begun(name: str, **changes: Any) -> tuple[Path, int]:
+        tree = build(name=name, **changes).model_dump(exclude_unset=True)
+        del tree["objective"]["max_length"]
+        folder = run(resolve(PretrainingSettings, tree))
+        return folder, read_yaml(folder / "settings.yaml")["objective"]["max_length"]
+
+    short, length = begun("short", model={"change": {**MODEL, "max_position_embeddings": 48}})
+    assert length == 48
+    model = {"preset": None, "change": {}, "start_from": short / "final"}
+    assert begun("more", model=model)[1] == 48
+    assert begun("taught", objective={"distillation": {"teacher": short / "final"}})[1] == 48
 
 
 @pytest.mark.parametrize("rate", [None, 0.005])

@@ -22,12 +22,16 @@ from albertine.interop.weights import read_json
 from albertine.layout import Packed, pack
 from albertine.model.model import Model
 from albertine.model.plan import SharingPlan
+from albertine.pretraining.first_model import encoder_config
+from albertine.pretraining.settings import ModelChoice
+from albertine.settings import resolve
 from albertine.tasks.advice import advice
 from albertine.tasks.batches import TaskBatches
 from albertine.tasks.classify import Classify
 from albertine.tasks.data import balanced, read_data
 from albertine.tasks.family import loss
 from albertine.tasks.finetune import FinetuneResult, finetune
+from albertine.tasks.judge import judge, open_run
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.settings import FinetuneSettings, TuningChoice
 from albertine.tasks.start import first_encoder, open_encoder, rates, tuned_config
@@ -36,6 +40,7 @@ from albertine.text.tokenizer import Tokenizer
 from albertine.training.progress import Reporter
 from tests.model import builders
 from tests.tasks.conftest import Tune
+from tests.toy import MODEL
 
 TEXTS = ["the old man said good time", "he was never of the house"]
 
@@ -363,6 +368,64 @@ def test_what_does_not_fit_is_refused(tune: Tune, tables: dict[str, Path], tmp_p
     for task in ({"dataset": "tnews"}, {"folder": tmp_path}, {"train": None}, {"train": None, "dev": None}):
         with pytest.raises(AlbertineError, match=r"task"):
             run(tune(task=task))
+
+
+LONG = " ".join(["the old man said"] * 40)
+KINDS: dict[str, list[dict[str, object]]] = {
+    "single": [{"text": LONG, "label": "x"}, {"text": "he was", "label": "y"}],
+    "multi": [{"text": LONG, "label": ["x"]}, {"text": "he was", "label": ["x", "y"]}],
+    "score": [{"text": LONG, "label": 1}, {"text": "he was", "label": 2}],
+    "choice": [{"text": LONG, "options": ["the man", "he"], "label": 0}],
+    "entities": [{"text": LONG, "label": [["x", 4, 7]]}],
+    "relations": [{"text": LONG, "label": [["old", "is", "man"]]}],
+    "similarity": [{"text": LONG, "pair": "old", "label": 1}, {"text": "he", "pair": "was", "label": 0}],
+    "answers": [
+        {"context": LONG, "question": LONG, "answers": {"text": ["old man"], "answer_start": [4]}},
+        {"context": LONG, "question": "he", "answers": {"text": ["man"], "answer_start": [8]}},
+    ],
+    "reading": [{"context": LONG, "question": LONG, "answers": {"text": ["old man"], "answer_start": [4]}}],
+    "generation": [{"text": LONG, "label": "the old man"}],
+}
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory, pretrained: Path) -> Path:
+    """An encoder of 64 positions."""
+    folder, tokenizer = tmp_path_factory.mktemp("short") / "model", load_tokenizer(pretrained)
+    choice = ModelChoice(preset="albert-tiny-zh", change={**MODEL, "max_position_embeddings": 64})
+    model = Model(encoder_config(choice, tokenizer.vocab_size, 64), {"mlm", "sop"}, seed=3)
+    save_model(model, tokenizer, folder)
+    return folder
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_default_lengths_are_those_that_the_encoder_reads(short: Path, tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text("\n".join(map(json.dumps, KINDS[kind])))
+    task = {"kind": kind, "train": file, "dev": file}
+    task |= {"pair": "pair"} if kind == "similarity" else {}
+    tree = {"name": "toy", "output": tmp_path, "task": task, "encoder": {"folder": short}}
+    tree |= {"training": {"steps": 1}, "watching": {"report": False, "tensorboard": False}}
+    done = run(resolve(FinetuneSettings, tree))
+    assert "max_length: 64" in (done.folder / "settings.yaml").read_text()
+    family = Predictor(done.model).family
+    assert {"max_length": 64}.items() <= family.settings.items()
+    assert judge(open_run(done.folder, []))[0].scores == {k: v for k, v in done.scores.items() if k != "step"}
+
+
+def test_lengths_within_a_row_fit_a_short_one(tmp_path: Path) -> None:
+    def lengths(kind: str, positions: int, **more: object) -> dict[str, object]:
+        task = {"kind": kind, "train": tmp_path / "a.json", **more}
+        tree = {"name": "a", "encoder": {"folder": "a"}, "task": task}
+        return resolve(FinetuneSettings, tree).task.fitting(positions).model_dump()
+
+    assert lengths("answers", 512)["max_length"] == 128
+    assert lengths("answers", 512)["answer"]["question"] == 64  # type: ignore[index]
+    assert lengths("answers", 64)["answer"]["question"] == 32  # type: ignore[index]
+    given = lengths("answers", 64, answer={"question": 61}, max_length=80)
+    assert (given["max_length"], given["answer"]["question"]) == (80, 61)  # type: ignore[index]
+    assert [lengths("generation", n)["target_length"] for n in (64, 40, 32)] == [32, 32, 16]
+    assert lengths("reading", 32, target_length=30)["target_length"] == 30
 
 
 def test_encoding_lays_pairs_out_as_the_tokenizer_does(tune: Tune) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from albertine.grouping import longest_first
 from albertine.inference.mode import without_gradients
 from albertine.inference.search import Hypothesis, Search, beam_search
-from albertine.inference.windows import Reading, Window, windows_of
+from albertine.inference.windows import Reading, Window, question_room, windows_of
 from albertine.inference.writing import TOGETHER, Written
 from albertine.text.tokenizer import Spans, Tokenizer
 
@@ -57,7 +57,7 @@ class ReadPassage:
             SettingsError: the question leaves no room for the passage.
         """
         reading = Reading(max_length=max_length)
-        asked = question[: reading.question]
+        asked = question[: question_room(max_length, min(len(question), reading.question))]
         windows = windows_of(len(asked), len(spans.ids), reading)
         parts = (spans.ids[w.first : w.first + w.size] for w in windows)
         sources = tuple(tokenizer.layout(part, asked)[0] for part in parts)

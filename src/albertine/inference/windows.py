@@ -21,6 +21,10 @@ from albertine.text.tokenizer import Tokenizer
 Ids = NDArray[np.int32]
 Row = tuple[Ids, NDArray[np.int8]]
 """Token and segment ids."""
+QUESTION = 64
+"""Tokens of a question, as in BERT's and ALBERT's code."""
+LEAST_PASSAGE = 4
+"""Tokens of a passage that a row must have room for."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +39,15 @@ class Reading:
 
     max_length: int = 384
     stride: int = 128
-    question: int = 64
+    question: int = QUESTION
     longest: int = 30
     best: int = 20
+
+
+def question_room(max_length: int, wanted: int = QUESTION) -> int:
+    """Tokens of a question in rows of `max_length`: `wanted`, or half of the row where a question of that
+    length would leave the passage no room."""
+    return wanted if max_length - wanted - 3 >= LEAST_PASSAGE else min(wanted, max_length // 2)
 
 
 class PassageTokens(NamedTuple):
@@ -73,7 +83,7 @@ def windows_of(asked: int, total: int, reading: Reading, *, cls_last: bool = Fal
         SettingsError: the question leaves no room for the passage.
     """
     room = reading.max_length - asked - 3
-    if room < 4:
+    if room < LEAST_PASSAGE:
         raise SettingsError(
             f"a question of {asked} tokens leaves no room for its passage in {reading.max_length}",
             remedy="Raise task.max_length, or lower task.answer.question or task.target_length",

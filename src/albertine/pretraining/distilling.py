@@ -14,7 +14,7 @@ from albertine.pretraining.settings import PretrainingSettings
 from albertine.settings import load_given, merged, resolve
 
 USUAL: Mapping[str, Any] = {
-    "objective": {"max_length": 128, "masking": {"ngram": 1, "whole_word": False}},
+    "objective": {"masking": {"ngram": 1, "whole_word": False}},
     "training": {"batch_size": 24, "optimizer": "muon", "warmup": 0.02},
 }
 """Where neither a recipe nor the person says otherwise. One masked token is as good a question as another;

@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from albertine.errors import ModelError, SettingsError
-from albertine.interop.huggingface import load_model
+from albertine.interop.huggingface import folder_config, load_model
+from albertine.interop.huggingface_config import encoder_in
 from albertine.interop.places import model_folder
 from albertine.model.config import EncoderConfig
 from albertine.model.init import widen_embeddings
@@ -18,8 +19,9 @@ from albertine.model.plan import SharingPlan
 from albertine.model.presets import SHARING, preset
 from albertine.model.two_streams import check_segments
 from albertine.objectives.baseline import Unigram
-from albertine.pretraining.settings import ModelChoice, ObjectiveChoice, PretrainingSettings
+from albertine.pretraining.settings import SHORTEST, ModelChoice, ObjectiveChoice, PretrainingSettings
 from albertine.pretraining.student import student_of
+from albertine.settings import merged, resolve
 from albertine.text.load import check_tokenizer
 from albertine.text.pruning import other_pieces
 from albertine.text.tokenizer import CLS_SEGMENT, Tokenizer
@@ -70,6 +72,29 @@ def _plan(sharing: str | int, preset: SharingPlan, depth: int) -> SharingPlan:
             )
         return SharingPlan.grouped(depth, sharing)
     return preset.resized(depth) if sharing == "preset" else SHARING[sharing](depth)
+
+
+def fitting(settings: PretrainingSettings) -> PretrainingSettings:
+    """The same settings; where `objective.max_length` was not given, it is shortened to the fewest positions
+    of the encoder, the model to start from and the teacher.
+
+    Raises:
+        ModelError: one of these models is missing or damaged. SettingsError: a stage is longer than that.
+    """
+    choice, objective = settings.model, settings.objective
+    if "max_length" in objective.model_fields_set:
+        return settings
+    folders = [choice.start_from, objective.distillation and objective.distillation.teacher]
+    models = [model_folder(folder) for folder in folders if folder is not None]
+    found = [encoder_in(folder_config(folder), folder / "config.json")[1] for folder in models]
+    positions = [config.max_position_embeddings for config in found]
+    if choice.start_from is None and choice.change.max_position_embeddings is not None:
+        positions.append(choice.change.max_position_embeddings)
+    least = min([objective.max_length, *positions])
+    if least == objective.max_length or least < SHORTEST:
+        return settings
+    tree = settings.model_dump(exclude_unset=True)
+    return resolve(PretrainingSettings, merged(tree, {"objective": {"max_length": least}}))
 
 
 def heads_of(objective: ObjectiveChoice) -> frozenset[str]:

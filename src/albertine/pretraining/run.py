@@ -30,7 +30,7 @@ from albertine.objectives.stream_losses import StreamLoss
 from albertine.pretraining.branches import branching
 from albertine.pretraining.curves import draw
 from albertine.pretraining.data import PretrainingBatches, held_out_batches, predicted_counts
-from albertine.pretraining.first_model import first_model, new_config
+from albertine.pretraining.first_model import first_model, fitting, new_config
 from albertine.pretraining.held_out import judge, judge_streams
 from albertine.pretraining.losses import check_losses, losses_of, parts_of_run
 from albertine.pretraining.no_skill import NoSkill
@@ -103,6 +103,7 @@ def pretrain(
     """
     world = start()
     with own_process(world, settings.training.threads):
+        settings = fitting(settings)
         check_processes(settings, world.size)
         corpus = Corpus(settings.corpus)
         tokenizer = corpus.tokenizer()
@@ -128,6 +129,7 @@ def check_new_encoder(settings: PretrainingSettings) -> EncoderConfig:
             reads one.
     """
     assert settings.model.preset is not None
+    settings = fitting(settings)
     config = new_config(settings, preset(settings.model.preset).vocab_size)
     check_depths(settings, config.num_hidden_layers)
     check_read(settings, config)

@@ -20,6 +20,8 @@ from albertine.settings import Computing, RunSettings, Settings
 from albertine.training.optimizers import ADAMW_SHARE, OptimizerKind
 from albertine.training.schedules import published_rate
 
+SHORTEST = 8
+"""The least `max_length`."""
 SHORTEST_PAIRS = 32
 """Most chunks of 29 tokens (32 without the special ones) are parts of two sentences; in less room there is
 one, which has no order, or two of which only some words are left."""
@@ -166,7 +168,12 @@ class ObjectiveChoice(Settings):
         description="what of two segments is told: sop, which comes first; nsp, whether they belong "
         "together; none: samples are one passage",
     )
-    max_length: int = Field(128, ge=8, description="tokens of a sample, special pieces included")
+    max_length: int = Field(
+        128,
+        ge=SHORTEST,
+        description="tokens of a sample, special pieces included; default: 128, or the positions of the "
+        "encoder, or of a teacher, if fewer",
+    )
     short_probability: float = Field(
         0.1,
         ge=0,
@@ -283,7 +290,7 @@ class Stage(Settings):
     """A part of a run, and what differs in it from the run's own settings; None: as they are."""
 
     begin: float = Field(ge=0, lt=1, description="share of the run at which it begins; of the first 0")
-    max_length: int | None = Field(None, ge=8, description="tokens of a sample, at most the run's")
+    max_length: int | None = Field(None, ge=SHORTEST, description="tokens of a sample, at most the run's")
     batch_size: int | None = Field(
         None, ge=1, description="default: as many tokens as training.batch_size of objective.max_length"
     )

@@ -31,6 +31,8 @@ Examples = list[Any]
 Splits = dict[str, Examples]
 OwnForm = Callable[[File, Columns | Fields, str, str], Iterator[Any] | None]
 """`TaskChoice.in_own_form`."""
+SHORTEST = 8
+"""The least `task.max_length`."""
 OWN = "own files"
 """Descriptions of settings that a named data set has no use for begin with it."""
 
@@ -98,7 +100,11 @@ class TaskChoice(Settings):
         None, ge=1, description="learn from so many of the training examples, drawn at random; default all"
     )
     encoding: str = Field("utf-8", description="of the files, such as gb18030")
-    max_length: int = Field(128, ge=8, description="tokens, special pieces included")
+    max_length: int = Field(
+        128,
+        ge=SHORTEST,
+        description="tokens, special pieces included; default: 128, or the encoder's positions if fewer",
+    )
 
     @property
     def source(self) -> str:
@@ -213,6 +219,13 @@ class TaskChoice(Settings):
                 "it out, and such rows out of the files"
             )
         return self
+
+    def fitting(self, positions: int) -> Self:
+        """The same task with its default lengths shortened to what an encoder of so many positions reads;
+        lengths that were given stay."""
+        if "max_length" in self.model_fields_set or not SHORTEST <= positions < self.max_length:
+            return self
+        return self.model_copy(update={"max_length": positions})
 
     def load(self, tokenizer: Tokenizer, known: Family | None = None) -> Data:
         """Read, check and encode the files.

@@ -135,6 +135,8 @@ def finetune(
     world = start()
     with own_process(world, settings.training.threads):
         pretrained, tokenizer = open_encoder(settings)
+        task = settings.task.fitting(pretrained.config.max_position_embeddings)
+        settings = settings.model_copy(update={"task": task})
         data = read(settings.task, tokenizer)
         data = replace(data, notes=(*data.notes, *start_notes(settings, pretrained, data.family)))
         if isinstance(data.family, OneLayer):

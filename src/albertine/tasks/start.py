@@ -34,15 +34,19 @@ FASTEST = 8.0
 def open_encoder(settings: FinetuneSettings) -> tuple[Model, Tokenizer]:
     """The pretrained model as it stands, and its tokenizer.
 
+    Lengths that were left at their defaults may exceed the positions of the model: `TaskChoice.fitting`
+    shortens them.
+
     Raises:
         ModelError: the two do not fit. SettingsError: the task's texts are longer than the model reads, or
             it is to write some, and halts or runs to a fixed point.
     """
-    folder, length = model_folder(settings.encoder.folder), settings.task.max_length
+    folder = model_folder(settings.encoder.folder)
     pretrained, tokenizer = load_model(folder), load_tokenizer(folder)
     check_tokenizer(pretrained.config, tokenizer, folder)
     tokenizer.check_saving()
-    if length > (positions := pretrained.config.max_position_embeddings):
+    positions = pretrained.config.max_position_embeddings
+    if (length := settings.task.fitting(positions).max_length) > positions:
         raise SettingsError(
             f"task.max_length {length} is more than the model's {positions} positions",
             remedy=f"Set task.max_length={positions} or less",

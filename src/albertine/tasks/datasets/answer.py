@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
 from albertine.errors import DataError
-from albertine.inference.windows import Reading
+from albertine.inference.windows import QUESTION, Reading, question_room
 from albertine.settings import Settings
 from albertine.tasks.answer import Answer, Question, windows_to_learn
 from albertine.tasks.choice import Examples, Known, OwnForm, TaskChoice
@@ -201,7 +201,12 @@ class AnswerChoice(Settings):
     """How questions about passages are read, in tokens, and how own files of them are scored."""
 
     stride: int = Field(128, ge=1, description="from one window of task.max_length to the next")
-    question: int = Field(64, ge=1, description="of the question, the rest is cut")
+    question: int = Field(
+        QUESTION,
+        ge=1,
+        description="of the question, the rest is cut; default: 64, or half of the encoder's positions where "
+        "64 would leave the passage no room",
+    )
     longest: int = Field(30, ge=1, description="of an answer")
     blank: float = Field(
         1.0,
@@ -231,6 +236,13 @@ class AnswersTask(TaskChoice):
     def _told(self) -> dict[str, Any]:
         told = {name: value for name, value in self.answer if name in Dataset.model_fields}
         return super()._told() | told
+
+    def fitting(self, positions: int) -> Self:
+        found = super().fitting(positions)
+        if found is self or "question" in self.answer.model_fields_set:
+            return found
+        room = question_room(found.max_length, self.answer.question)
+        return found.model_copy(update={"answer": self.answer.model_copy(update={"question": room})})
 
     def family(self, splits: dict[str, list[Any]], tokenizer: Tokenizer, known: Family | None) -> Family:
         dataset, own = self.data, self.answer

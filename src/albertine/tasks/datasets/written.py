@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -21,7 +21,7 @@ from albertine.tasks.datasets.answer import flat_columns, in_squads_form, questi
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family, Fields
-from albertine.tasks.generate import Read, Room, Write, asked_once, of_folder
+from albertine.tasks.generate import LEAST_SOURCE, Read, Room, Write, asked_once, of_folder
 from albertine.tasks.readers.files import File
 from albertine.tasks.readers.table import Row, first_fields, rows_of
 from albertine.tasks.registry import SPLITS, Columns, Dataset, Split
@@ -101,9 +101,19 @@ class WritingTask(TaskChoice):
     labelled = False
 
     target_length: int = Field(
-        32, ge=2, description="of max_length the most tokens of the target, [SEP] included"
+        32,
+        ge=2,
+        description="of max_length the most tokens of the target, [SEP] included; default: 32, or half of "
+        "task.max_length where 32 would leave the source no room",
     )
     beams: int = Field(2, ge=1, description="texts followed at once when judged")
+
+    def fitting(self, positions: int) -> Self:
+        found = super().fitting(positions)
+        fits = found.max_length - found.target_length >= LEAST_SOURCE
+        if fits or "target_length" in self.model_fields_set:
+            return found
+        return found.model_copy(update={"target_length": found.max_length // 2})
 
     @property
     def lengths(self) -> tuple[Room, Search]:
