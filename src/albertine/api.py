@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from albertine.pretraining.run import PretrainResult
     from albertine.pretraining.scores import SentenceTask
     from albertine.tasks.finetune import FinetuneResult
-    from albertine.tasks.judge import Judged, Split
+    from albertine.tasks.judge import Judged, Split, TunedRun
     from albertine.text.documents import FileReport
     from albertine.training.progress import Reporter
 
@@ -45,6 +46,7 @@ Part = Mapping[str, Any]
 IN_MEMORY = "Give files and folders; a corpus of texts in memory is made by albertine.prepare(texts=[…])"
 ROWS = 'Give the path of a file, or rows: [{"text": …, "label": …}, …]'
 """What to give where a text stands for a file."""
+log = logging.getLogger("albertine.tasks")
 
 
 @needs_torch
@@ -347,7 +349,8 @@ def evaluate(
         precision: default: as in training.
 
     Returns:
-        Scores by split: "dev", "test".
+        Scores by split: "dev", "test". Labels that no model can predict count as missed; a warning of the
+        logger `albertine.tasks` counts them.
 
     Raises:
         AlbertineError: what is missing, damaged or does not fit together.
@@ -357,13 +360,15 @@ def evaluate(
 
     how: dict[str, Any] = {"task": _part("task", task), "precision": precision}
     if file is None:
-        return _scores(judge(open_run(from_home(model), **how), device=device))
+        run = open_run(from_home(model), **how)
+        return _scores(run, judge(run, device=device))
     with TemporaryDirectory() as name:
         folder = Path(name) / "rows"
         kept = [] if isinstance(file, str | Path) else [KeptRows.of(file, folder, "test")]
         own = kept[0].path if kept else from_home(file, instead=ROWS)
         with keeping(kept, folder):
-            return _scores(judge(open_run(from_home(model), file=own, **how), ("test",), device))
+            run = open_run(from_home(model), file=own, **how)
+            return _scores(run, judge(run, ("test",), device))
 
 
 @needs_torch
@@ -622,7 +627,9 @@ def _whole(result: R) -> R:
     return replace(result, folder=result.folder.absolute())  # a notebook may change its folder
 
 
-def _scores(found: Sequence[Judged]) -> dict[str, dict[str, float]]:
+def _scores(run: TunedRun, found: Sequence[Judged]) -> dict[str, dict[str, float]]:
+    for note in run.notes([one.split for one in found if one.data.lost]):
+        log.warning("%s, %s", run.name, note)
     return {one.split: dict(one.scores) for one in found}
 
 

@@ -452,7 +452,6 @@ def test_a_question_that_is_too_long_beside_its_options_is_refused(client: Clien
         ("embed", "/v1/embeddings", {"input": ["who", LONG]}, 16),
         ("single", "/", {"inputs": ["who", LONG]}, 16),
         ("single", "/predict", {"inputs": [["who"], ["who", LONG]]}, 16),
-        ("tag", "/", {"inputs": ["who", LONG]}, 20),
         ("relate", "/relate", {"inputs": ["who", LONG]}, 24),
         ("fill-mask", "/", {"inputs": ["[MASK]", "[MASK] " + LONG]}, 40),
         ("choose", "/choose", {"passage": LONG, "options": ["who", "man"]}, 24),
@@ -483,6 +482,16 @@ def test_a_long_passage_is_not_too_long(client: Clients) -> None:
     assert found.status_code == 200 and int(found.headers["x-compute-tokens"]) > 60
 
 
+def test_a_long_text_of_entities_is_not_too_long(client: Clients, folder: Folders) -> None:
+    """Kills: a refusal of what is read in windows; entities of its beginning alone."""
+    found = client("tag").post("/", json={"inputs": [LONG, "who"]})
+    assert found.status_code == 200 and int(found.headers["x-compute-tokens"]) > 60
+    assert found.headers["x-truncated-inputs"] == "0"
+    entities = predictor(folder("tag")).tag(LONG)
+    assert [(one["entity_group"], one["start"], one["end"]) for one in found.json()[0]] == entities
+    assert entities[-1][2] > len(LONG) / 2
+
+
 def test_which_end_is_cut(client: Clients, folder: Folders) -> None:
     """Kills: the side that is ignored."""
     model = predictor(folder("embed"))
@@ -491,8 +500,8 @@ def test_which_end_is_cut(client: Clients, folder: Folders) -> None:
         body = {"inputs": [LONG], "truncate": True, "truncation_direction": side}
         wanted = model.embed(" ".join(kept), normalize=True)
         np.testing.assert_allclose(post(client("embed"), "/embed", body), wanted, atol=1e-6)
-    tagged = {"inputs": LONG, "parameters": {"truncate": True, "truncation_direction": "left"}}
-    assert post(client("tag"), "/", tagged, 422)["code"] == "no_left_cut"
+    related = {"inputs": [LONG], "truncate": True, "truncation_direction": "left"}
+    assert post(client("relate"), "/relate", related, 422)["code"] == "no_left_cut"
 
 
 def test_the_guide_tells_which_routes_cut_and_where_that_is_said() -> None:

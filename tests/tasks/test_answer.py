@@ -297,7 +297,100 @@ def test_answers_that_are_not_in_the_passage(tune: Tune, tmp_path: Path) -> None
     assert first.passage[start : start + len(text)] == text
     settings = tune(task={"train": path, "dev": squad(tmp_path / "a.json", 3, 1), "kind": "answers"})
     data = read_data(settings.task, load_tokenizer(settings.encoder.folder))
-    assert data.notes[0] == "train: 2 examples, 1 left out, their answer is not in the passage"
+    first = f"(the first: question 1-1 in {path})"
+    assert data.notes[0] == f"train: 2 examples, 1 left out, their answer is not in the passage {first}"
+    data = read_data(settings.task.model_copy(update={"dev": path}), load_tokenizer(settings.encoder.folder))
+    missed = "1 with an answer that is not in the passage, always missed"
+    assert data.notes[1] == f"dev: 3 examples, {missed} {first}"
+
+
+LONG = "the house and the old man and his time"
+LONG_ANSWERS = [
+    ("a", f"he was {LONG}", ["was"]),
+    ("b", f"he was {LONG}", [LONG]),
+    ("c", f"he was {LONG}", [LONG, "was"]),
+    ("d", "he was good", ["never"]),
+]
+"""Names, passages and answers; `LONG` has nine words."""
+
+
+@pytest.mark.parametrize("form", ["flat", "nested"])
+@pytest.mark.parametrize("no_answer", [False, True])
+@pytest.mark.parametrize(
+    ("sizes", "what", "fate"),
+    [
+        (
+            {"max_length": 12, "question": 4},
+            "that no window of task.max_length=12 tokens shows as a whole",
+            1,
+        ),
+        ({"max_length": 32, "longest": 5}, "of more than task.answer.longest=5 tokens", 0),
+    ],
+)
+def test_answers_that_cannot_be_predicted_are_counted_and_named(
+    tune: Tune, tmp_path: Path, sizes: dict[str, Any], what: str, fate: int, no_answer: bool, form: str
+) -> None:
+    """Kills: a long answer that teaches "not here"; a second answer that fits and is not learned."""
+    rows = [
+        {
+            "id": name,
+            "context": passage,
+            "question": "what",
+            "answers": {"text": texts, "answer_start": [passage.find(text) for text in texts]},
+        }
+        for name, passage, texts in LONG_ANSWERS
+    ]
+    if no_answer:
+        rows.append({**rows[3], "id": "e", "answers": {"text": [], "answer_start": []}})
+    path = tmp_path / "long.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    if form == "nested":
+        asked = [
+            {
+                "context": row["context"],
+                "qas": [
+                    {
+                        "id": row["id"],
+                        "question": "what",
+                        "is_impossible": row["id"] == "e",
+                        "answers": [
+                            {"text": text, "answer_start": begin}
+                            for text, begin in zip(*row["answers"].values(), strict=True)
+                        ],
+                    }
+                ],
+            }
+            for row in rows
+        ]
+        path = tmp_path / "long.json"
+        path.write_text(json.dumps({"data": [{"paragraphs": asked}]}))
+    answer = {k: v for k, v in sizes.items() if k != "max_length"} | {"no_answer": no_answer}
+    own = {"kind": "answers", "train": path, "dev": path, "test": path, "answer": answer}
+    settings = tune(task={**own, "text": "text", "label": "label", "max_length": sizes["max_length"]})
+    data = read_data(settings.task, load_tokenizer(settings.encoder.folder))
+    where = f"{path}:{{}}" if form == "flat" else f"{path}"
+    long = f"1 with an answer {what}, {{}} (the first: question b in {where.format(2)})"
+    absent = f"(the first: question d in {where.format(4)})"
+    kept = len(rows) - 1 - fate
+    assert data.notes[
+        0
+    ] == f"train: {kept} examples, 1 left out, their answer is not in the passage {absent}, " + (
+        long.format("left out" if fate else "learned all the same")
+    )
+    missed = f"1 with an answer that is not in the passage, always missed {absent}"
+    for split, note in zip(("dev", "test"), data.notes[1:], strict=True):
+        assert note == f"{split}: {len(rows)} examples, {long.format('always missed')}, {missed}"
+    shown = {
+        asked.example.name: asked.example.passage[
+            asked.passage.starts[target[0, 0] - asked.windows[0].offset] :
+        ].split()[0]
+        for asked, target in zip(data.train.examples, data.train.targets or (), strict=True)
+        if len(asked.windows) == 1 and target[0, 0]
+    }
+    assert fate or shown == {"a": "was", "b": "the", "c": "was"}
+    path.write_text(path.read_text().replace('"was"', '"absent"'))
+    with pytest.raises(DataError, match=r"has no question whose answer can be predicted: 2 with"):
+        read_data(settings.task, load_tokenizer(settings.encoder.folder))
 
 
 def test_of_several_places_the_nearest_is_taken(tmp_path: Path) -> None:

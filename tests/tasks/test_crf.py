@@ -17,6 +17,7 @@ from albertine.model.crf import Crf
 from albertine.model.plan import SharingPlan
 from albertine.tasks.datasets.entities import read
 from albertine.tasks.finetune import finetune
+from albertine.tasks.judge import judge, open_run
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.registry import named
 from albertine.tasks.start import rates
@@ -148,6 +149,33 @@ def test_the_crf_decides_where_the_logits_would_not() -> None:
     crf = Crf(allowed(tags))
     crf.load_state_dict({"transitions": torch.zeros(5, 5), "start": torch.zeros(5), "end": torch.zeros(5)})
     assert [tags[i] for i in crf.best(logits, [3]).tolist()] == ["B-x", "I-x", "E-x"]
+
+
+@pytest.mark.parametrize("crf", [True, False])
+def test_texts_longer_than_a_row_are_learned_and_tagged_whole(
+    tune: Tune, task: dict[str, Any], tmp_path: Path, crf: bool
+) -> None:
+    """Kills: entities behind the first row that are never learned, never predicted, or left out of the
+    score."""
+    rows = [json.loads(x) for x in (tmp_path / "b.jsonl").read_text().splitlines()]
+    (tmp_path / "b.jsonl").write_text("")
+    with (tmp_path / "b.jsonl").open("a") as file:
+        for i in range(0, 60, 6):
+            text, found = "", []
+            for row in rows[i : i + 6]:
+                found += [[kind, a + len(text), b + len(text)] for kind, a, b in row["found"]]
+                text += row["text"] + " "
+            file.write(json.dumps({"id": str(i), "text": text, "found": found}) + "\n")
+    settings = tune(task={**task, "crf": crf, "max_length": 8}, training={"epochs": 3, "crf_rate": 10})
+    result = finetune(settings, reporter=Reporter(quiet=True))
+    assert result.scores["entity_f1"] > 0.9
+    assert "10 longer than 8 tokens, read in windows that overlap" in result.notes[1]
+    assert "cut to" not in "".join(result.notes)
+    (best,) = judge(open_run(result.folder), ["dev"])
+    assert best.scores["entity_f1"] == pytest.approx(result.scores["entity_f1"])
+    predictor = Predictor(result.folder / "best", precision="float32")
+    last = predictor.tag(text)[-1]
+    assert last[1] > len(text) / 2 and predictor.cut == 0
 
 
 def test_bioes_without_a_crf(tune: Tune, task: dict[str, Any]) -> None:

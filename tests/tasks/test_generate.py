@@ -428,6 +428,37 @@ def test_whether_every_question_gets_an_answer_is_learned_from_the_file(tune: Tu
         read_data(tune(task=task).task, tokenizer)
 
 
+def test_answers_that_cannot_be_written_are_counted_and_named(tune: Tune, tmp_path: Path) -> None:
+    """Kills: a long answer that teaches to say nothing; a note that does not say where."""
+    tokenizer, many = load_tokenizer(tune().encoder.folder), "good " * 20
+    rows = [("he was good and old", "good"), (f"the {many}man", many.strip()), ("he was", "never")]
+    questions = [
+        Question(str(i), "what", passage, ((answer, passage.find(answer)),), f"f:{i}")
+        for i, (passage, answer) in enumerate(rows)
+    ]
+    missed = "with an answer that is not in a passage, always missed (the first: question 2 in f:2)"
+    for room, what in (
+        (Room(64, 16), "of more than task.target_length=16 tokens, {} (the first: question 1 in f:1)"),
+        (Room(16, 32), "that no window of 16 tokens shows as a whole, {} (the first: question 1 in f:1)"),
+    ):
+        judged = encode_questions(questions, tokenizer, room, together=True)
+        assert judged.lost == ((1, f"with an answer {what.format('always missed')}"), (1, missed))
+        learned = encode_questions(questions, tokenizer, room, together=False)
+        fate = "left out" if room.source == 16 else "learned without its end"
+        assert learned.lost == ((1, f"with an answer {what.format(fate)}"),)
+        assert [one.name for one in learned.examples] == ["0", "1", "2"][:: 2 if fate == "left out" else 1]
+
+
+def test_a_file_of_answers_that_no_window_shows_is_refused(tune: Tune, tmp_path: Path) -> None:
+    many = " ".join(["good"] * 60)
+    row = {"context": f"the {many} man", "question": "what", "answers": {"text": [many], "answer_start": [4]}}
+    (tmp_path / "long.jsonl").write_text(json.dumps(row))
+    task = {**reading(tmp_path), "train": tmp_path / "long.jsonl", "max_length": 48, "target_length": 16}
+    task |= {"text": "text", "label": "label"}
+    with pytest.raises(DataError, match=r"long\.jsonl.*no answer.*1 with an answer that no window of 32"):
+        read_data(tune(task=task).task, load_tokenizer(tune().encoder.folder))
+
+
 def test_the_real_sample_of_webqa(shared_data: Path) -> None:
     found = list(webqa_file(shared_data / "webqa_sample" / "test_file_example.json.xz"))
     assert len(found) == 4000
@@ -449,7 +480,7 @@ def test_cmrc_is_read_by_generation(shared_data: Path) -> None:
     found = list(own(shared_data / "cmrc2018" / "trial.json.xz"))
     assert len(found) == 1002
     data = encode_questions(found[:100], tokenizer, Room(320, 32), together=False)
-    assert data.targets is not None and len(data.examples) == 100
+    assert data.targets is not None and len(data.examples) == 98  # two begin or end inside a token
     said = right = 0
     for example, target in zip(data.examples, data.targets, strict=True):
         parts = np.split(
@@ -485,7 +516,8 @@ def test_a_target_that_just_fits_loses_nothing(tune: Tune) -> None:
     count = len(tokenizer.encode(target))
     for room, cut in ((count + 1, 0), (count, 1)):  # the end needs a place as well
         data = encode_texts([Example("a", "the old man", None, target, "")], tokenizer, Room(16, room))
-        assert data.truncated == cut and data.targets is not None and len(data.targets[0]) == room
+        assert sum(count for count, _ in data.lost) == cut
+        assert data.truncated == 0 and data.targets is not None and len(data.targets[0]) == room
     assert Room.of(LEAST_SOURCE + 4, 4) == Room(LEAST_SOURCE, 4)
     with pytest.raises(SettingsError, match="leaves 7 tokens for the source"):
         Room.of(LEAST_SOURCE + 3, 4)

@@ -328,6 +328,50 @@ def test_evaluate_runs(albertine: Command, members: list[Path], tmp_path: Path) 
     assert (tmp_path / "out" / "toy-seed-2" / "predictions-test.jsonl").is_file()
 
 
+def test_labels_that_no_model_can_predict_are_told_wherever_it_is_scored(
+    train: Train, albertine: Command, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kills: a score that leaves them out; a verb that does not say so; examples in a published card."""
+    row = {"text": "the old man said", "label": [["A", 4, 11], ["B", 8, 11]]}
+    (file := tmp_path / "nested.jsonl").write_text("\n".join([json.dumps(row)] * 3))
+    task = {"kind": "entities", "train": file, "dev": file, "test": None, "text": "text", "label": "label"}
+    folder = train("nested", task=task)
+    first = f"(the first: B `man` in {file}:1)"
+    missed = f"3 examples, 3 entities nested in or overlapping another, always missed {first}"
+    notes = json.loads((folder / "result.json").read_text())["notes"]
+    assert notes[0] == f"train: 3 examples, 3 entities nested in or overlapping another, not learned {first}"
+    assert notes[1] == f"dev: {missed}"
+    (judged,) = judge(open_run(folder), ["dev"])
+    assert sum(len(gold) for gold in open_run(folder).family.gold(judged.data)) == 6
+    outcome = albertine("evaluate", folder, "--dev", "-o", tmp_path / "out")
+    assert outcome.code == 0 and f"nested, dev: {missed}" in outcome.err
+    outcome = albertine("evaluate", folder, "--file", file, "--json", "-o", tmp_path / "out")
+    assert json.loads(outcome.out)[0]["notes"] == [f"test: {missed}"]
+    outcome = albertine("ensemble", folder, folder, "--dev", "-o", tmp_path / "together")
+    assert outcome.code == 0 and f"dev: {missed}" in outcome.err
+    evaluate(folder, file=[row] * 3)
+    assert "nested, test: 3 examples, 3 entities nested in or overlapping another" in caplog.text
+    assert albertine("card", folder).code == 0
+    card = (folder / "best" / "README.md").read_text()
+    assert "train: 3 examples, 3 entities nested in or overlapping another, not learned." in card
+    assert "the first" not in card and "`man`" not in card
+
+
+@pytest.mark.parametrize("name", ["adjacent", "blank"])
+def test_entities_of_which_none_can_be_tagged_are_refused(train: Train, tmp_path: Path, name: str) -> None:
+    texts = {
+        "adjacent": ("the old man", [["A", 4, 5], ["B", 5, 6]]),
+        "blank": ("a \u200b man", [["A", 2, 3]]),
+    }
+    text, label = texts[name]
+    (file := tmp_path / f"{name}.jsonl").write_text(json.dumps({"text": text, "label": label}))
+    task = {"kind": "entities", "train": file, "dev": file, "test": None, "text": "text", "label": "label"}
+    with pytest.raises(
+        DataError, match=rf"{name}\.jsonl:1: has no entity that the tags of tokens can name: 1"
+    ):
+        train(name, task=task)
+
+
 @pytest.mark.parametrize("verb", ["evaluate", "ensemble"])
 def test_where_nothing_can_be_written_nothing_is_asked(
     albertine: Command, members: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str

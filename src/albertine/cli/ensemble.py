@@ -49,6 +49,7 @@ def ensemble(
     with made_folder(folder):
         whole = ensembles.ensemble(found, pick=pick, rule=rule or "greedy", splits=chosen, device=device)
     page, warning = ensembles.write_ensemble(folder, whole), ensembles.warning(whole)
+    show.notes(found[0].notes([one.split for one in whole.found]))
     if json:
         show.as_json(ensembles.told_of(whole, page))
         return

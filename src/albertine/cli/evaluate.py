@@ -84,7 +84,8 @@ def evaluate(
         model, source = str(run.model_folder), run.settings.task.source
         with made_folder(folder):  # that of a run may be somebody else's
             judged = judge(run, chosen, device)
-        write_judged(folder, run.name, run.family, judged, data=source, model_folder=model)
+        notes = run.notes([one.split for one in judged])
+        write_judged(folder, run.name, run.family, judged, data=source, model_folder=model, notes=notes)
         write_report(folder, f"{run.name}, scored again", {run.name: [read_run(folder)]})
         for one in judged:
             count, scores = len(one.data.examples), dict(one.scores)
@@ -92,7 +93,9 @@ def evaluate(
             rows.append((run.name, one.split, show.count(count), words or "no labels"))
             predictions = str(folder / f"predictions-{one.split}.jsonl")
             about = {"run": run.name, "model": model, "split": one.split, "examples": count}
-            told.append({**about, "scores": scores, "predictions": predictions})
+            own = run.notes([one.split])
+            told.append({**about, "scores": scores, "predictions": predictions, "notes": own})
+        show.notes([f"{run.name}, {note}" for note in notes])
     if json:
         show.as_json(told)
         return

@@ -59,7 +59,8 @@ def data(facts: Facts) -> list[str]:
 
 
 def _clean(note: str) -> str:
-    """A note without the paths of a machine."""
+    """A note without examples out of the data and the paths of a machine."""
+    note = re.sub(r" \(the first: .*?\)(?=, \d|\.?$)", "", note)
     return re.sub(r"(?<!\S)(?:/[^\s,:]+)+", lambda path: public(path[0]), note).rstrip(".")
 
 

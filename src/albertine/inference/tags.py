@@ -57,6 +57,19 @@ def _follows(before: str, after: str, closed: bool) -> bool:
     return not (closed and is_open)
 
 
+UNTYPED = "_"
+"""The type of the tags B and I that name none, as seqeval has it."""
+_BARE = frozenset("BIESMLU")
+
+
+def typed(tags: Sequence[str]) -> tuple[str, ...]:
+    """All tags of a model, with the type `UNTYPED` where none of them names one: B, I and O, as those of
+    models that mark one type."""
+    named = {tag for tag in tags if tag != "O"}
+    bare = "O" in tags and bool(named) and named <= _BARE
+    return tuple(tag if tag == "O" or not bare else f"{tag}-{UNTYPED}" for tag in tags)
+
+
 AS_BIOES = {"M": "I", "L": "E", "U": "S"}
 """Marks of BMES and BILOU, and those of BIOES that mean the same."""
 

@@ -1,8 +1,8 @@
-"""A question about a passage of any length: the windows in which a model reads it.
+"""Texts of any length, and questions about passages of any length: the windows in which a model reads them.
 
-[CLS] question [SEP] part of the passage [SEP], or XLNet's part [SEP] question [SEP] [CLS], as its reference
-has them; the parts overlap. A token is answered for by the window that
-shows most of what is around it (google-research/albert, `squad_utils.py`, `_check_is_max_context`).
+Of a question: [CLS] question [SEP] part of the passage [SEP], or XLNet's part [SEP] question [SEP] [CLS], as
+its reference has them; the parts overlap. A token is answered for by the window that shows most of what is
+around it (google-research/albert, `squad_utils.py`, `_check_is_max_context`).
 """
 
 from __future__ import annotations
@@ -89,8 +89,22 @@ def windows_of(asked: int, total: int, reading: Reading, *, cls_last: bool = Fal
             remedy="Raise task.max_length, or lower task.answer.question or task.target_length",
         )
     stride = min(reading.stride, max(1, room // 2))
+    return _overlapping(total, room, stride, 0 if cls_last else asked + 2)
+
+
+def text_windows(total: int, max_length: int, lead: int) -> list[Window]:
+    """The windows of a text of `total` tokens, alone in rows of `max_length`, each half a window after the
+    last; one window where the text fits.
+
+    Args:
+        lead: how many of the two special pieces of a row stand before its text.
+    """
+    room = max_length - 2
+    return _overlapping(total, room, max(1, room // 2), lead)
+
+
+def _overlapping(total: int, room: int, stride: int, offset: int) -> list[Window]:
     last = max(0, -(-(total - room) // stride))
-    offset = 0 if cls_last else asked + 2
     return [Window(number * stride, offset, min(room, total - number * stride)) for number in range(last + 1)]
 
 

@@ -165,6 +165,12 @@ class Answerer:
         examples = [_example(kind.task, i, question) for i, question in enumerate(questions)]
         if kind.task == "answer":
             return self._of_passages(examples, limit)
+        if kind.task == "tag":  # read in windows, so of any length
+            data = cast(Any, self.family).encode(examples, self.predictor.tokenizer)
+            return [
+                Extent(int(tokens), len(text.spans.ids) + 2, limit, False)
+                for tokens, text in zip(data.lengths, data.examples, strict=True)
+            ]
         family = replace(cast(Any, self.family), max_length=ENDLESS)
         data = family.encode(examples, self.predictor.tokenizer)
         lengths = [len(row) for row in data.ids]

@@ -17,7 +17,7 @@ from albertine.inference.spans import LikelySpans, by_two_logits, mean
 from albertine.inference.windows import PassageTokens, Reading, Window, rows_of
 from albertine.interop.heads import Task, head_config
 from albertine.randomness import generator
-from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch
+from albertine.tasks.encoded import Encoded, RowBuilder, Tally, TaskBatch
 from albertine.tasks.family import Family, Fields, OneLayer, Poll, over_rows
 from albertine.tasks.readers.table import Row
 from albertine.text.tokenizer import Tokenizer
@@ -58,6 +58,7 @@ class AskedQuestion:
     Attributes:
         passage: its tokens; questions about one passage share them.
         cut: whether the question lost tokens. cls_last: whether [CLS] is the last token of a row.
+        whole: whether one of its right answers can be predicted as a whole.
     """
 
     example: Question
@@ -65,43 +66,88 @@ class AskedQuestion:
     windows: list[Window]
     cut: bool
     cls_last: bool = False
+    whole: bool = False
 
     def nowhere(self, length: int) -> int:
         """The place in a row of so many tokens that stands for "not here": that of [CLS]."""
         return length - 1 if self.cls_last else 0
 
 
-def encode(examples: Sequence[Question], tokenizer: Tokenizer, reading: Reading) -> Encoded:
-    """A row a window; its target are the places of the right answer's first and last token in it, int64
-    (1, 2), or twice that of [CLS] if the window does not show the answer."""
-    rows, asked, targets = RowBuilder(tokenizer, reading.max_length), [], []
+def encode(
+    examples: Sequence[Question], tokenizer: Tokenizer, reading: Reading, *, learning: bool = False
+) -> Encoded:
+    """A row a window; its target are the places of a right answer's first and last token in it, int64
+    (1, 2), or twice that of [CLS] if the window does not show the answer. Of several right answers it is the
+    first that can be predicted, else the first that a window shows.
+
+    Args:
+        learning: leave out questions whose answers no window shows: they would teach that there are none.
+    """
+    rows, asked, targets, tally = RowBuilder(tokenizer, reading.max_length), [], [], Tally()
     questions = tokenizer.encode_batch([example.question for example in examples])
     seen, passage = "", PassageTokens.of(tokenizer, "")
+    known = all(example.answers is not None for example in examples)
     for example, question in zip(examples, questions, strict=True):
         if example.passage is not seen and example.passage != seen:  # the questions of one stand together
             seen, passage = example.passage, PassageTokens.of(tokenizer, example.passage)
         windows, laid_out = rows_of(tokenizer, question, passage, reading)
-        rows.take(laid_out, 0)
         cut = len(question) > reading.question
-        asked.append(AskedQuestion(example, passage, windows, cut, tokenizer.cls_last))
+        place, why = _place(example, passage, windows, reading)
+        if why is not None:
+            out = learning and place is None
+            fate = ("left out" if out else "learned all the same") if learning else "always missed"
+            tally.add(f"{why}, {fate}", f"question {example.name}", example.where)
+            if out:
+                continue
+        one = AskedQuestion(
+            example, passage, windows, cut, tokenizer.cls_last, bool(example.answers) and why is None
+        )
+        rows.take(laid_out, 0)
+        asked.append(one)
         if example.answers is not None:
-            targets.append(_targets(asked[-1], [len(ids) for ids, _ in laid_out]))
-    data = rows.encoded(asked, targets if len(targets) == len(asked) else None)
-    return replace(data, cut_questions=sum(one.cut for one in asked))
+            targets.append(_targets(one, [len(ids) for ids, _ in laid_out], place))
+    data = rows.encoded(asked, targets if known else None)
+    return replace(data, cut_questions=sum(one.cut for one in asked), lost=tally.lost)
 
 
-def _targets(asked: AskedQuestion, lengths: Sequence[int]) -> NDArray[np.int64]:
-    """The targets of the windows of a question, whose rows have these lengths."""
-    example, passage = asked.example, asked.passage
+def _place(
+    example: Question, passage: PassageTokens, windows: Sequence[Window], reading: Reading
+) -> tuple[tuple[int, int] | None, str | None]:
+    """The first and the last token of the right answer to learn, None where no window shows one; and why none
+    can be predicted, None where one can or there is none."""
+    shown, there = None, False
+    for text, begin in example.answers or ():
+        if begin < 0:
+            continue
+        # The tokens that the answer touches: its ends may stand inside of one.
+        inside = np.flatnonzero((passage.starts < begin + len(text)) & (passage.ends > begin))
+        if not len(inside):
+            continue
+        there, first, last = True, int(inside[0]), int(inside[-1])
+        if any(w.first <= first and last < w.first + w.size for w in windows):
+            if last - first < reading.longest:
+                return (first, last), None
+            shown = shown or (first, last)
+    if not example.answers:
+        return None, None
+    if shown is not None:
+        return shown, f"with an answer of more than task.answer.longest={reading.longest} tokens"
+    fits = f"with an answer that no window of task.max_length={reading.max_length} tokens shows as a whole"
+    return None, fits if there else "with an answer that is not in the passage"
+
+
+def _targets(
+    asked: AskedQuestion, lengths: Sequence[int], place: tuple[int, int] | None
+) -> NDArray[np.int64]:
+    """The targets of the windows of a question, whose rows have these lengths.
+
+    Args:
+        place: of the first and the last token of its answer in the passage.
+    """
     places = np.array([[asked.nowhere(length)] * 2 for length in lengths], dtype=np.int64)
-    if not example.answers or example.answers[0][1] < 0:
+    if place is None:
         return places
-    text, begin = example.answers[0]
-    # The tokens that the answer touches: its ends may stand inside of one.
-    inside = np.flatnonzero((passage.starts < begin + len(text)) & (passage.ends > begin))
-    if not len(inside):
-        return places
-    first, last = int(inside[0]), int(inside[-1])
+    first, last = place
     for row, window in enumerate(asked.windows):
         if window.first <= first and last < window.first + window.size:
             shift = window.offset - window.first
@@ -154,6 +200,9 @@ class FromPassages(Family):
 
     def encode(self, examples: Sequence[Question], tokenizer: Tokenizer) -> Encoded:
         return encode(examples, tokenizer, self.reading)
+
+    def encode_to_learn(self, examples: Sequence[Question], tokenizer: Tokenizer) -> Encoded:
+        return encode(examples, tokenizer, self.reading, learning=True)
 
     def merge(self, said: Sequence[list[LikelySpans]], data: Encoded) -> list[LikelySpans]:
         """The mean of what several models say of every question."""

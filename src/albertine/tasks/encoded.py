@@ -64,6 +64,7 @@ class Encoded:
         together: a batch of them is one micro-batch, however long, because its examples are compared.
         prefix: of every row how many tokens are its source, where the rest is read causally; else None.
         cut_questions: how many questions to passages lost tokens, which no row by itself tells.
+        lost: labels that a model cannot predict, or not learn: how many, and why, with the first one.
     """
 
     examples: tuple[Any, ...]
@@ -75,6 +76,7 @@ class Encoded:
     together: bool = field(default=False, kw_only=True)
     prefix: tuple[int, ...] | None = field(default=None, kw_only=True)
     cut_questions: int = field(default=0, kw_only=True)
+    lost: tuple[tuple[int, str], ...] = field(default=(), kw_only=True)
 
     @property
     def asked(self) -> list[Any]:
@@ -141,6 +143,30 @@ class Encoded:
         ignored = 0 if targets.dtype.kind == "f" else int((targets == IGNORED).sum())
         packed = self.packed(self.rows_of(chosen))
         return TaskBatch(packed, torch.from_numpy(targets), counts, len(targets) - ignored)
+
+
+class Tally:
+    """Counts labels by what happens to them, with the first one of each kind."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._first: dict[str, str] = {}
+
+    def add(self, what: str, label: str, where: str) -> None:
+        """Count a label.
+
+        Args:
+            what: it is one of, and what happens to it, in words behind a number. where: its row.
+        """
+        self._counts[what] = self._counts.get(what, 0) + 1
+        # What ends with "), " and a number is the end of an example, which a published card leaves out.
+        label = label.replace("), ", ") ")
+        self._first.setdefault(what, f"{label} in {where}" if where else label)
+
+    @property
+    def lost(self) -> tuple[tuple[int, str], ...]:
+        """How many there are of each kind, and which with the first."""
+        return tuple((n, f"{what} (the first: {self._first[what]})") for what, n in self._counts.items())
 
 
 @dataclass(frozen=True)

@@ -207,6 +207,7 @@ def write_ensemble(folder: Path, found: Ensemble) -> Path:
         data=task.source,
         rule=found.rule,
         members=members,
+        notes=runs[0].notes([one.split for one in found.found]),
     )
     return write_report(folder, folder.name, {folder.name: [read_run(folder)]}, remarks(found))
 
@@ -219,6 +220,7 @@ def told_of(found: Ensemble, page: Path) -> dict[str, Any]:
         "candidates": [{"run": member.run.name, **member.scores} for member in found.candidates],
         "scores": found.scores,
         "warning": warning(found) or None,
+        "notes": found.candidates[0].run.notes([one.split for one in found.found]),
         "report": str(page),
     }
 

@@ -23,7 +23,7 @@ from albertine.inference.windows import Window
 from albertine.inference.writing import Written, source_row, write
 from albertine.interop.heads import Task, head_config
 from albertine.tasks.answer import QUESTIONS, Question, question_of
-from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch
+from albertine.tasks.encoded import Encoded, RowBuilder, Tally, TaskBatch
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family, Fields, Poll, Tuned
 from albertine.tasks.readers.table import Row
@@ -78,17 +78,21 @@ class ReadQuestion(Inquiry):
 def encode_texts(examples: Sequence[Example], tokenizer: Tokenizer, room: Room) -> Encoded:
     """A row an example: source and, where it is known, target."""
     rows, prefix, targets = RowBuilder(tokenizer, room.source + room.target), [], []
-    firsts = map(tokenizer.encode, [e.text for e in examples])
+    firsts, tally = map(tokenizer.encode, [e.text for e in examples]), Tally()
     known = all(e.label is not None for e in examples)
     for example, first in zip(examples, firsts, strict=True):
         second = None if example.pair is None else tokenizer.encode(example.pair)
         source, cut = source_row(tokenizer, first, second, room.source)
         target = tokenizer.encode(example.label or "") if known else None
+        if len(target or ()) >= room.target:
+            what = f"with a target of more than task.target_length={room.target} tokens, whose end is cut off"
+            tally.add(what, f"`{example.label:.40}`", example.where)
         row, said = _row(source, target, room, tokenizer.sep_id)
-        rows.take([row], cut or len(target or ()) >= room.target)
+        rows.take([row], cut)
         prefix.append(len(source))
         targets.append(said)
-    return replace(rows.encoded(examples, targets if known else None), prefix=tuple(prefix))
+    encoded = rows.encoded(examples, targets if known else None)
+    return replace(encoded, prefix=tuple(prefix), lost=tally.lost)
 
 
 def asked_once(question: Question) -> tuple[str, str, str]:
@@ -104,14 +108,15 @@ def encode_questions(
 
     Args:
         together: the passages of a question, which stand together, are one example, to be voted on; otherwise
-            each is its own, to be learned from.
+            each is its own, to be learned from, and one is left out if no window shows the answer that it
+            has: it would teach that there is none.
     """
-    rows, targets, asked = RowBuilder(tokenizer, room.source + room.target), [], []
+    rows, targets, asked, tally = RowBuilder(tokenizer, room.source + room.target), [], [], Tally()
     prefix: list[int] = []
     known = any(q.answers for q in questions)
     seen: tuple[str, Spans] = ("", Spans([], [], []))
     for _, group in groupby(enumerate(questions), lambda item: asked_once(item[1]) if together else item[0]):
-        passages, said, golds = [], [], list[str]()
+        passages, said, golds, there = [], [], list[str](), False
         for _, question in group:
             if seen[0] != question.passage:
                 seen = (question.passage, tokenizer.encode_spans(question.passage))
@@ -120,27 +125,55 @@ def encode_questions(
             passages.append(passage)
             answers = question.answers or ()
             golds += [text for text, _ in answers]
-            said += [_shown(w, spans, answers) if known else None for w in passage.windows]
+            there = there or any(begin >= 0 for _, begin in answers)
+            said += [_shown(w, spans, answers, room.target) if known else None for w in passage.windows]
+        lengths = [len(target) for target in said if target]
+        if golds and not any(length < room.target for length in lengths):
+            why = _why_never(there, bool(lengths), room, together=together)
+            if why is not None:
+                tally.add(why, f"question {question.name}", question.where)
+            if there and not lengths and not together:
+                continue
         label = (*dict.fromkeys(golds),) or ("",) if known else None
         inquiry = ReadQuestion(tuple(passages), question.name, label)
         made = [_row(s, t, room, tokenizer.sep_id) for s, t in zip(inquiry.sources, said, strict=True)]
-        rows.take([row for row, _ in made], sum(len(t or ()) >= room.target for t in said))
+        rows.take([row for row, _ in made], 0)
         prefix += map(len, inquiry.sources)
         targets.append(np.concatenate([target for _, target in made]))
         asked.append(inquiry)
     data, cut = rows.encoded(asked, targets if known else None), sum(one.cut for one in asked)
-    return replace(data, prefix=tuple(prefix), cut_questions=cut)
+    return replace(data, prefix=tuple(prefix), cut_questions=cut, lost=tally.lost)
 
 
-def _shown(window: Window, spans: Spans, answers: Sequence[tuple[str, int]]) -> list[int]:
-    """The tokens of the first answer that stands in a window as a whole; empty if none does."""
-    shown = range(window.first, window.first + window.size)
+def _why_never(there: bool, shown: bool, room: Room, *, together: bool) -> str | None:
+    """Why no right answer of a question can be written as a whole, and what follows; None where it is not in
+    a passage to learn from, which teaches to say nothing.
+
+    Args:
+        there: one is in a passage. shown: a window shows one as a whole. together: as in `encode_questions`.
+    """
+    if shown:
+        fate = "always missed" if together else "learned without its end"
+        return f"with an answer of more than task.target_length={room.target} tokens, {fate}"
+    if there:
+        fate = "always missed" if together else "left out"
+        return f"with an answer that no window of {room.source} tokens shows as a whole, {fate}"
+    return "with an answer that is not in a passage, always missed" if together else None
+
+
+def _shown(window: Window, spans: Spans, answers: Sequence[tuple[str, int]], room: int) -> list[int]:
+    """The tokens of the first answer that stands in a window as a whole and, with [SEP], has no more than
+    `room`; else of the first that stands there; empty if none does."""
+    shown, longer = range(window.first, window.first + window.size), list[int]()
     for text, begin in answers:
         end = begin + len(text)
         inside = [i for i in shown if spans.starts[i] < end and spans.ends[i] > begin]
         if begin >= 0 and inside and spans.starts[inside[0]] <= begin and spans.ends[inside[-1]] >= end:
-            return spans.ids[inside[0] : inside[-1] + 1]
-    return []
+            found = spans.ids[inside[0] : inside[-1] + 1]
+            if len(found) < room:
+                return found
+            longer = longer or found
+    return longer
 
 
 def _row(

@@ -72,6 +72,12 @@ class TunedRun:
         found: dict[Split, Encoded | None] = {"dev": self.data.dev, "test": self.data.test}
         return {name: data for name, data in found.items() if data is not None}
 
+    def notes(self, splits: Sequence[Split]) -> list[str]:
+        """What is to be known of the files of these splits beside their sizes, such as labels that no model
+        can predict."""
+        of_files = [note for note in self.data.notes if " examples, " in note]
+        return [note for note in of_files if note.partition(": ")[0] in splits]
+
 
 @dataclass(frozen=True)
 class Judged:

@@ -9,14 +9,15 @@ wrong.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from albertine.evaluation.entities import Triple
 from albertine.randomness import uniforms
-from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch, cut_text
+from albertine.tasks.encoded import Encoded, RowBuilder, Tally, TaskBatch, cut_text
 from albertine.tasks.examples import Example
 from albertine.text.han import is_han
 from albertine.text.tokenizer import Spans, Tokenizer
@@ -56,12 +57,10 @@ class Related(Encoded):
     token of the subject, number of the predicate, first and last token of the object.
 
     Attributes:
-        predicates: how many there are. told: what a person should know of the triples: numbers and what they
-            count.
+        predicates: how many there are.
     """
 
     predicates: int
-    told: tuple[tuple[int, str], ...]
 
     def batch(self, chosen: Sequence[int], *, seed: int = 0, epoch: int = 0) -> RelationBatch:
         import torch
@@ -115,33 +114,52 @@ def encode(
     """
     number = {name: i for i, name in enumerate(predicates)}
     rows, cuts, targets = RowBuilder(tokenizer, max_length), [], []
-    absent = broken = left_out = 0
+    fate, tally = ("not learned" if learning else "always missed"), Tally()
     for example in examples:
         cut, ids = cut_text(example, tokenizer, max_length)
-        names, places = Names(example.text, cut.spans, tokenizer.lead), []
-        for subject, predicate, thing in dict.fromkeys(example.label or ()):
+        names, places = Names(example.text, cut.spans, tokenizer.lead), {}
+        for triple in dict.fromkeys(example.label or ()):
+            subject, predicate, thing = triple
             first, second = names.place(subject), names.place(thing)
             if first is not None and second is not None:
-                places.append([*first, number[predicate], *second])
+                places[triple] = (*first, number[predicate], *second)
             elif subject in names and thing in names:
-                broken += 1
+                tally.add(f"triples cut off or inside a token, {fate}", _shown(triple), example.where)
             else:
-                absent += 1
+                tally.add(f"triples not in their text, {fate}", _shown(triple), example.where)
+        for triple in _hidden(places):
+            what = "triples of a name that another one ends in, always missed"
+            tally.add(what, _shown(triple), example.where)
         if learning and example.label and not places:
-            left_out += 1
+            what = "left out, none of their triples can be learned"
+            tally.add(what, f"`{example.text:.40}`", example.where)
             continue
         rows.add(ids, None)
         rows.end()
         cuts.append(cut)
-        targets.append(np.array(places, dtype=np.int64).reshape(-1, 5))
+        targets.append(np.array(list(places.values()), dtype=np.int64).reshape(-1, 5))
     known = all(example.label is not None for example in examples)
-    encoded = rows.encoded(cuts, targets if known else None)
-    told = (
-        (left_out, "left out, none of their triples can be learned"),
-        (absent, "triples not in their text"),
-        (broken, "triples cut off or inside a token"),
-    )
-    return Related(**vars(encoded), predicates=len(predicates), told=told)
+    encoded = replace(rows.encoded(cuts, targets if known else None), lost=tally.lost)
+    return Related(**vars(encoded), predicates=len(predicates))
+
+
+def _shown(triple: Triple) -> str:
+    return f"`{' · '.join(triple):.60}`"
+
+
+def _hidden(places: Mapping[Triple, tuple[int, ...]]) -> list[Triple]:
+    """The triples that cannot be found even if every pointer is right: the first token of a name goes with
+    the nearest last one, which is that of another subject, or of another object of the same question."""
+    lasts: dict[tuple[int, ...], set[int]] = {}
+    for first, last, kind, _, end in places.values():
+        lasts.setdefault((), set()).add(last)
+        lasts.setdefault((first, last, kind), set()).add(end)
+    found = []
+    for triple, (first, last, kind, begin, end) in places.items():
+        nearest = min(place for place in lasts[()] if place >= first)
+        if nearest != last or min(p for p in lasts[first, last, kind] if p >= begin) != end:
+            found.append(triple)
+    return found
 
 
 class Names:

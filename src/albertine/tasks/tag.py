@@ -2,13 +2,14 @@
 and over that, if wanted, a conditional random field.
 
 Entities are spans of characters on both sides, so no score depends on how the text was cut into pieces. A
-token has the tag of the entity that it lies in; the first token of an entity begins it.
+token has the tag of the entity that it lies in; the first token of an entity begins it. A text that is longer
+than a row is read in windows that overlap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -18,9 +19,10 @@ from albertine.errors import ModelError
 from albertine.evaluation.ensembles import mean_softmax
 from albertine.inference.chances import softmax
 from albertine.inference.exported import ExportedModel
-from albertine.inference.tags import Entity, Scheme, allowed, entities_of, marks, scheme_of
+from albertine.inference.tags import Entity, Scheme, allowed, entities_of, marks, scheme_of, typed
+from albertine.inference.windows import Window, owners, text_windows
 from albertine.interop.heads import Task, head_config
-from albertine.tasks.encoded import IGNORED, Encoded, RowBuilder, TaskBatch, cut_text
+from albertine.tasks.encoded import IGNORED, Encoded, RowBuilder, Tally, TaskBatch
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Fields, OneLayer, Poll, Tuned, over_rows
 from albertine.tasks.readers.table import Row
@@ -34,42 +36,151 @@ if TYPE_CHECKING:
     from albertine.objectives.losses import Part
 
 
+@dataclass(frozen=True)
+class TextInWindows:
+    """A text as the model sees it.
+
+    Attributes:
+        spans: its tokens. windows: the parts of them that its rows show, one each.
+        found: how many of its entities the tags of its tokens name.
+    """
+
+    example: Any
+    spans: Spans
+    windows: tuple[Window, ...]
+    found: int = 0
+
+    def joined(self, rows: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        """What was computed for the tokens of its rows, (tokens of the row, …) each, as one array
+        (tokens of the text, …): of every token in the window that shows most of what is around it."""
+        parts = [row[w.offset : w.offset + w.size] for w, row in zip(self.windows, rows, strict=True)]
+        if len(parts) == 1:
+            return parts[0]
+        owner = owners(self.windows, len(self.spans.ids))
+        whole = np.empty((len(owner), *parts[0].shape[1:]), dtype=parts[0].dtype)
+        for number, (window, part) in enumerate(zip(self.windows, parts, strict=True)):
+            mine = owner[window.first : window.first + window.size] == number
+            whole[window.first : window.first + window.size][mine] = part[mine]
+        return whole
+
+
 def encode(
-    examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, labels: Sequence[str]
+    examples: Sequence[Example],
+    tokenizer: Tokenizer,
+    max_length: int,
+    labels: Sequence[str],
+    *,
+    learning: bool = False,
 ) -> Encoded:
-    """A row a text; its target are the tags of its tokens, int64 (tokens,), the special ones ignored.
+    """A row a text, or of a longer one a row for each of its windows; the target of a text are the tags of
+    the tokens of its rows, int64 (tokens,), the special ones ignored.
 
     Args:
         labels: all tags in the order of their numbers; the scheme is theirs.
+        learning: leave out texts that have entities of which no token can be tagged: they would teach that
+            there are none.
     """
-    rows, cuts, targets = RowBuilder(tokenizer, max_length), [], []
+    rows, texts, targets, tally = RowBuilder(tokenizer, max_length), [], [], Tally()
     scheme, number = scheme_of(labels), {tag: i for i, tag in enumerate(labels)}
+    lead = tokenizer.lead
+    edges = [IGNORED] * lead, [IGNORED] * (2 - lead)
     for example in examples:
-        cut, ids = cut_text(example, tokenizer, max_length)
-        rows.add(ids, None)
+        spans = tokenizer.encode_spans(example.text)
+        entities = tuple(dict.fromkeys(example.label or ()))
+        tags, placed = placed_tags(spans, entities, scheme)
+        found = _tally_lost(tally, example, entities, placed, entities_of(spans, tags), learning)
+        if learning and entities and not placed:
+            tally.add("texts left out, as no token of their entities can be tagged", *_first(example))
+            continue
+        windows = text_windows(len(spans.ids), max_length, lead)
+        target: list[int] = []
+        for window in windows:
+            part = Spans(*(x[window.first : window.first + window.size] for x in spans))
+            rows.add(part.ids, None)
+            # What tags others have need not be a scheme: parts of speech have no O, and some have no B.
+            own = tags if len(windows) == 1 else tags_for(part, entities, scheme)
+            target += [*edges[0], *(number.get(tag, IGNORED) for tag in own), *edges[1]]
         rows.end()
-        cuts.append(cut)
-        # What tags others have need not be a scheme: parts of speech have no O, and some have no B.
-        tags = [number.get(tag, IGNORED) for tag in tags_for(cut.spans, example.label or (), scheme)]
-        before = [IGNORED] * tokenizer.lead
-        padded = [*before, *tags, *[IGNORED] * (2 - len(before))]
-        targets.append(np.array(padded, dtype=np.int64))
+        texts.append(TextInWindows(example, spans, tuple(windows), found))
+        targets.append(np.array(target, dtype=np.int64))
     known = all(example.label is not None for example in examples)
-    return rows.encoded(cuts, targets if known else None)
+    return replace(rows.encoded(texts, targets if known else None), lost=tally.lost)
+
+
+def _tally_lost(
+    tally: Tally,
+    example: Example,
+    entities: Sequence[Entity],
+    placed: Sequence[Entity],
+    named: Sequence[Entity],
+    learning: bool,
+) -> int:
+    """Count the entities of a text that no tags of its tokens can name.
+
+    Args:
+        placed: those whose tokens were tagged. named: what these tags name.
+
+    Returns:
+        How many are named.
+    """
+    fate = "not learned" if learning else "always missed"
+    exact = set(named)
+    for entity in entities:
+        if entity in exact:
+            continue
+        kind, begin, end = entity
+        others = [other for other in placed if other is not entity]
+        if entity in placed:
+            moved = "learned as whole tokens, always missed" if learning else fate
+            what = f"entities that begin or end inside a token or at a blank, {moved}"
+        elif any(other[1:] == entity[1:] for other in others):
+            what = f"entities on the same characters as one of another type, {fate}"
+        elif any(a < end and b > begin for _, a, b in others):
+            what = f"entities nested in or overlapping another, {fate}"
+        elif others and any(c.isprintable() and not c.isspace() for c in example.text[begin:end]):
+            what = f"entities in one token with another, {fate}"
+        else:
+            what = f"entities of blank or invisible characters, {fate}"
+        tally.add(what, f"{kind} `{example.text[begin:end]:.40}`", example.where)
+    return sum(entity in exact for entity in entities)
+
+
+def _first(example: Example) -> tuple[str, str]:
+    return f"`{example.text:.40}`", example.where
+
+
+def placed_tags(
+    spans: Spans, entities: Sequence[Entity], scheme: Scheme = "bio"
+) -> tuple[list[str], list[Entity]]:
+    """The tag of every token, and the entities that have them all: of those that share a token the one that
+    begins first, of those the longest."""
+    tags = ["O"] * len(spans.ids)
+    free, placed = [True] * len(tags), []
+    starts, ends = np.array(spans.starts), np.array(spans.ends)
+    for entity in sorted(entities, key=lambda e: (e[1], -e[2])):
+        name, begin, end = entity
+        inside = np.flatnonzero((starts < end) & (ends > begin)).tolist()
+        if inside and all(free[i] for i in inside):
+            placed.append(entity)
+            for mark, i in zip(marks(len(inside), scheme), inside, strict=True):
+                tags[i], free[i] = f"{mark}-{name}", False
+    return tags, placed
 
 
 def tags_for(spans: Spans, entities: Sequence[Entity], scheme: Scheme = "bio") -> list[str]:
-    """The tag of every token; of overlapping entities the one that begins first, of those the longest."""
-    tags = ["O"] * len(spans.ids)
-    free = [True] * len(tags)
-    for name, begin, end in sorted(entities, key=lambda e: (e[1], -e[2])):
-        inside = [
-            i for i, (a, b) in enumerate(zip(spans.starts, spans.ends, strict=True)) if a < end and b > begin
-        ]
-        if inside and all(free[i] for i in inside):
-            for mark, i in zip(marks(len(inside), scheme), inside, strict=True):
-                tags[i], free[i] = f"{mark}-{name}", False
-    return tags
+    """The tag of every token; of entities that share one as `placed_tags`."""
+    return placed_tags(spans, entities, scheme)[0]
+
+
+def windows_to_learn(data: Encoded) -> Encoded:
+    """Every window of a text as an example of its own: a batch is of windows, however long their texts."""
+    if len(data.ids) == len(data.examples):
+        return data
+    examples = tuple(e for e, count in zip(data.examples, data.sizes, strict=True) for _ in range(count))
+    targets = None
+    if data.targets is not None:
+        targets = np.split(np.concatenate(data.targets), np.cumsum([len(ids) for ids in data.ids])[:-1])
+    return replace(data, examples=examples, starts=np.arange(len(data.ids) + 1), targets=targets)
 
 
 @dataclass
@@ -101,6 +212,9 @@ class Tag(OneLayer):
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer) -> Encoded:
         return encode(examples, tokenizer, self.max_length, self.labels)
+
+    def encode_to_learn(self, examples: Sequence[Example], tokenizer: Tokenizer) -> Encoded:
+        return encode(examples, tokenizer, self.max_length, self.labels, learning=True)
 
     def build(self, base: Model, dropout: float, seed: int) -> TaskModel:
         from albertine.model.crf import CrfTagger
@@ -140,8 +254,9 @@ class Tag(OneLayer):
         """The best sequences by the logits of a graph and the transitions beside it; 0 for special tokens."""
         transitions, at = model.transitions(self.labels), 0
         tags = np.zeros(len(logits), dtype=np.int64)
-        for cut, ids in zip(data.examples, data.ids, strict=True):
-            inside = slice(at + cut.lead, at + len(ids) - 2 + cut.lead)
+        lead = data.examples[0].windows[0].offset if data.examples else 0
+        for ids in data.ids:
+            inside = slice(at + lead, at + len(ids) - 2 + lead)
             if len(ids) > 2:
                 tags[inside] = transitions.best(logits[inside])
             at += len(ids)
@@ -166,10 +281,8 @@ class Tag(OneLayer):
         """The entities of every text."""
         labels = self.labels
         tags = said if self.crf else said.argmax(-1)
-        rows = np.split(tags, np.cumsum([len(ids) for ids in data.ids])[:-1])
         return [
-            entities_of(cut.spans, [labels[i] for i in row[cut.lead :][: len(cut.spans.ids)].tolist()])
-            for cut, row in zip(data.examples, rows, strict=True)
+            entities_of(text.spans, [labels[i] for i in own.tolist()]) for text, own in _by_text(tags, data)
         ]
 
     def sureness(
@@ -177,12 +290,9 @@ class Tag(OneLayer):
     ) -> list[list[float]]:
         """How sure the model is of every entity of every text: the mean probability of the tags of its
         tokens. For models without a CRF, whose tags have no probability one by one."""
-        chances = softmax(logits).max(-1)
-        rows = np.split(chances, np.cumsum([len(ids) for ids in data.ids])[:-1])
         found = []
-        for cut, row, entities in zip(data.examples, rows, answers, strict=True):
-            starts, ends = np.array(cut.spans.starts), np.array(cut.spans.ends)
-            own = row[cut.lead :][: len(starts)]
+        for (text, own), entities in zip(_by_text(softmax(logits).max(-1), data), answers, strict=True):
+            starts, ends = np.array(text.spans.starts), np.array(text.spans.ends)
             found.append([float(own[(starts < end) & (ends > begin)].mean()) for _, begin, end in entities])
         return found
 
@@ -197,7 +307,14 @@ class Tag(OneLayer):
         return head_config(model_type, self.task, dropout, names=self.labels, max_length=self.max_length)
 
 
+def _by_text(numbers: NDArray[Any], data: Encoded) -> Iterator[tuple[TextInWindows, NDArray[Any]]]:
+    """Every text with what `numbers`, of the tokens of all rows, has for its tokens."""
+    rows = np.split(numbers, np.cumsum([len(ids) for ids in data.ids])[:-1])
+    for number, text in enumerate(data.examples):
+        yield text, text.joined(rows[int(data.starts[number]) : int(data.starts[number + 1])])
+
+
 def of_folder(found: Tuned) -> Tag:
     """The family that a folder was tuned with."""
     crf = any(name.startswith("crf.") for name in found.folder.shapes)
-    return Tag(found.head.labels, found.length, crf)
+    return Tag(typed(found.head.labels), found.length, crf)

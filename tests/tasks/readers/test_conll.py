@@ -58,3 +58,12 @@ def test_a_blank_between_characters_is_one_of_them(tmp_path: Path, between: str)
 
 def test_no_second_blank_stands_beside_one_that_a_file_has() -> None:
     assert spaced(["New", " ", "York", "的"]) == ("New York的", [0, 3, 4, 8])
+
+
+def test_tags_may_name_no_type(tmp_path: Path) -> None:
+    """As seqeval has it, their type is "_"."""
+    path = tmp_path / "a.conll"
+    path.write_text("# a comment I\nhe B\nwas I\n# B\nold O\n\nman S\ntime L\n", encoding="utf-8")
+    one, two = sentences(path)
+    assert (one.words, one.tags) == (["he", "was", "#", "old"], ["B-_", "I-_", "B-_", "O"])
+    assert two.tags == ["S-_", "E-_"]

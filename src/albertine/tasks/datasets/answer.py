@@ -257,12 +257,20 @@ class AnswersTask(TaskChoice):
         return learnable(examples) if split == "train" else examples
 
     def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
+        answered = any(q.answers for q in kept)
+        if split == "train" and answered and not any(one.whole for one in encoded.examples):
+            why = "; ".join(f"{count:,} {what}" for count, what in encoded.lost)
+            raise DataError(
+                f"has no question whose answer can be predicted: {why}",
+                where=kept[0].where,
+                remedy="Raise task.max_length and task.answer.longest",
+            )
         yield encoded.cut_questions, f"with a question cut to {self.answer.question} tokens"
         if split == "train":
-            yield (
-                len(read) - len(self.kept(split, read)),
-                "left out, their answer is not in the passage",
-            )
+            left_out = [q for q in read if q.answers is None or (q.answers and q.answers[0][1] < 0)]
+            first = f" (the first: question {left_out[0].name} in {left_out[0].where})" if left_out else ""
+            yield len(left_out), f"left out, their answer is not in the passage{first}"
+        yield from encoded.lost
 
     def load(self, tokenizer: Tokenizer, known: Family | None = None) -> Data:
         """As of every task; a batch is of windows, as in Google's code: one of questions would hold several

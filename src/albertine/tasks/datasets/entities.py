@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -24,8 +25,8 @@ from albertine.tasks.readers.files import File, text_lines
 from albertine.tasks.readers.table import Row, form_of
 from albertine.tasks.readers.values import nested, whole_number
 from albertine.tasks.registry import Columns, Dataset, Split
-from albertine.tasks.sources import Lost, alike, check_known, files_of, rows_in
-from albertine.tasks.tag import Tag, of_folder
+from albertine.tasks.sources import Data, Lost, alike, check_known, files_of, rows_in
+from albertine.tasks.tag import Tag, of_folder, windows_to_learn
 from albertine.text.tokenizer import Tokenizer
 
 
@@ -214,8 +215,25 @@ class EntitiesTask(TaskChoice):
         return Tag(tags, self.max_length, self.crf, self.metrics)
 
     def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
+        if split == "train" and encoded.lost and not any(text.found for text in encoded.examples):
+            why = "; ".join(f"{count:,} {what}" for count, what in encoded.lost)
+            raise DataError(
+                f"has no entity that the tags of tokens can name: {why}",
+                where=kept[0].where,
+                remedy="A token has one tag: keep one of entities that overlap, and let entities begin and "
+                "end where tokens do",
+            )
         names = {name for example in kept for name in _types(example)} if split == "train" else ()
-        return [*alike(names, "types"), *super().lost(read, kept, encoded, split)]
+        yield from alike(names, "types")
+        yield from super().lost(read, kept, encoded, split)
+        yield from encoded.lost
+        long = sum(len(text.windows) > 1 for text in encoded.examples)
+        yield long, f"longer than {self.max_length} tokens, read in windows that overlap"
+
+    def load(self, tokenizer: Tokenizer, known: Family | None = None) -> Data:
+        """As of every task; what is learned from are the windows of texts."""
+        data = super().load(tokenizer, known)
+        return data if known else replace(data, train=windows_to_learn(data.train))
 
 
 FAMILY = Known("tag", "tag entities", of_folder, (EntitiesTask,))

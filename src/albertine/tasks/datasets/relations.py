@@ -23,7 +23,6 @@ from albertine.tasks.readers.table import Row
 from albertine.tasks.readers.values import nested
 from albertine.tasks.registry import Columns, Dataset, Split
 from albertine.tasks.relate import Relate, of_folder
-from albertine.tasks.relation_rows import Related
 from albertine.tasks.sources import Lost, alike, all_rows, check_known
 from albertine.text.tokenizer import Tokenizer
 
@@ -123,9 +122,8 @@ class RelationsTask(TaskChoice):
     def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
         if split == "train" and not encoded.examples:
             raise DataError("has no triple to learn from", where=kept[0].where)
-        assert isinstance(encoded, Related)
         names = {name for example in kept for name in predicates_of(example)} if split == "train" else ()
-        return [*alike(names, "predicates"), *encoded.told]
+        return [*alike(names, "predicates"), *encoded.lost]
 
 
 FAMILY = Known("relate", "find relations", of_folder, (RelationsTask,))

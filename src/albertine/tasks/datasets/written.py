@@ -148,6 +148,7 @@ class TextsTask(WritingTask):
     def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
         yield sum(not e.text.strip() for e in kept), "without a source"
         yield sum(e.label is not None and not e.label.strip() for e in kept), "with an empty target"
+        yield from encoded.lost
 
 
 class ReadingTask(WritingTask):
@@ -170,12 +171,14 @@ class ReadingTask(WritingTask):
 
     def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
         yield encoded.cut_questions, f"with a question cut to {Reading().question} tokens"
+        yield from encoded.lost
         if split != "train" or encoded.targets is None:
             return
         lengths = zip(encoded.targets, encoded.examples, strict=True)
         silent = sum(len(target) == len(example.sources) for target, example in lengths)
         if silent == len(encoded.examples):
-            raise DataError("has no answer that stands in its passage", where=kept[0].where)
+            why = "".join(f"; {count:,} {what}" for count, what in encoded.lost)
+            raise DataError(f"has no answer that stands in its passage{why}", where=kept[0].where)
         yield silent, "without an answer in their passage, which learn to say nothing"
 
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from albertine.errors import DataError
-from albertine.inference.tags import AS_BIOES
+from albertine.inference.tags import AS_BIOES, UNTYPED
 from albertine.tasks.readers.files import File, text_lines
 from albertine.text.han import HAN, is_han
 
-_TAG = re.compile(r"O|[BIESMLU]-\S.*")
+_TYPED = re.compile(r"O|[BIESMLU]-\S.*")
+_TAG = re.compile(rf"{_TYPED.pattern}|[BIESMLU]")
 _BLANK = re.compile(rf" [ \t]+({_TAG.pattern})")
 """A line whose word is a blank, as files that were written character by character have it."""
 _WIDE = re.compile("[\u3000-\u303f\uff01-\uff60\uffe0-\uffe6]")
@@ -51,7 +52,7 @@ def sentences(path: File, encoding: str = "utf-8", prefix: str = "task.") -> Ite
             words, tags = [], []
             continue
         tag = columns[-1] if len(columns) > 1 else ""
-        if line.startswith("# ") and not _TAG.fullmatch(tag):
+        if line.startswith("# ") and not (_TYPED if len(columns) > 2 else _TAG).fullmatch(tag):
             continue
         if bool(tag) != bool(tags) and words:
             raise DataError("is not a word and its tag, as other lines are", where=where)
@@ -73,7 +74,7 @@ def _columns(line: str) -> list[str]:
 
 
 def checked_tag(tag: str, where: str) -> str:
-    """A tag in BIO or BIOES.
+    """A tag in BIO or BIOES; one that names no type, as B, has that of `UNTYPED`.
 
     Raises:
         DataError: it is none.
@@ -82,9 +83,10 @@ def checked_tag(tag: str, where: str) -> str:
         raise DataError(
             f"`{tag:.60}` is no tag",
             where=where,
-            remedy="Tags are O, B-PER and I-PER, as in CoNLL's files",
+            remedy="Tags are O, B-PER and I-PER, as in CoNLL's files, or O, B and I",
         )
-    return AS_BIOES.get(tag[0], tag[0]) + tag[1:]
+    kind = tag[1:] if tag == "O" or len(tag) > 1 else f"-{UNTYPED}"
+    return AS_BIOES.get(tag[0], tag[0]) + kind
 
 
 def spaced(words: list[str]) -> tuple[str, list[int]]:
