@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import albertine
-from albertine.errors import AlbertineError, DataError, ModelError, SettingsError
+from albertine.errors import AlbertineError, DataError, ModelError, RunError, SettingsError
 from albertine.export.make import export
 from albertine.settings import load
 from albertine.tasks.batches import TaskBatches
@@ -367,6 +367,70 @@ def test_what_is_wrong_is_said(
     path.write_text(content)
     with pytest.raises(DataError, match=message):
         data(alike(task={"train": path, **task}))
+
+
+SAME = [("x", "y"), ("x", "z"), ("w", "x")]
+NOTHING = {
+    "equal scores": ({}, [("x", "y", 5), ("z", "w", 5)], r"all scores are equal \(1 on a scale"),
+    "one pair": ({}, [("x", "y", 5), ("y", "x", 1)], "all pairs are of the same two texts"),
+    "pairs with themselves": ({"loss": "cosine"}, [("x", "x", 5), ("y", "y", 1)], "paired with itself"),
+    "a text in all": ({"loss": "contrastive"}, [(a, b, 5) for a, b in SAME], "shares a text with every"),
+    "a triangle": (
+        {"loss": "contrastive"},
+        [("x", "y", 5), ("y", "z", 5), ("z", "x", 5), ("x", "y", 5)],
+        "shares a text with every",
+    ),
+    "one text": ({"loss": "simcse"}, [("x", "x", 5), ("x", "x", 1)], "shares a text with every"),
+    "equal tokens": (
+        {},
+        [("\u1234", "\u1235", 5), ("\u1236", "\u1237", 1)],
+        "all texts have the same tokens",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOTHING)
+def test_pairs_of_which_nothing_can_be_learned_are_refused(alike: Tune, tmp_path: Path, case: str) -> None:
+    """Kills: a run with a loss of zero that is done, and whose weights are those of the encoder."""
+    ways, rows, message = NOTHING[case]
+    (file := tmp_path / "own.csv").write_text(
+        "first,second,points\n" + "".join(f"{a},{b},{c}\n" for a, b, c in rows), encoding="utf-8"
+    )
+    settings = alike(task={"train": file, "similarity": ways}, encoder={"dropout": 0.1})
+    with pytest.raises(DataError, match=rf"own\.csv:\d+: .*{message}.*there is nothing to learn"):
+        run(settings)
+    assert not settings.folder.exists()
+
+
+def test_what_can_be_learned_of_few_pairs_is_not_refused(alike: Tune, tmp_path: Path) -> None:
+    for ways, rows in (
+        ({}, [("x", "y", 5), ("x", "x", 1)]),
+        ({"loss": "cosine"}, [("x", "y", 5)]),
+        ({"loss": "contrastive"}, [("x", "y", 5), ("z", "w", 5)]),
+        ({"loss": "contrastive"}, [("x", "y", 5), ("x", "z", 1)]),  # which is a hard negative
+    ):
+        (file := tmp_path / "own.csv").write_text(
+            "first,second,points\n" + "".join(f"{a},{b},{c}\n" for a, b, c in rows)
+        )
+        assert data(alike(task={"train": file, "similarity": ways})).train.examples
+
+
+@pytest.mark.parametrize("ways", [{}, {"loss": "contrastive"}, {"loss": "simcse"}])
+def test_batches_of_one_have_nothing_to_compare(alike: Tune, ways: dict[str, Any]) -> None:
+    changes: dict[str, Any] = {"encoder": {"dropout": 0.1}, "training": {"batch_size": 1, "steps": 3}}
+    with pytest.raises(SettingsError, match=r"batches of 1 have nothing to compare.*Set it to 2 or more"):
+        run(alike(task={"similarity": ways}, **changes))
+    for learns in ({"loss": "cosine"}, {"loss": "contrastive", "negative": "third"}):
+        run(alike(name=learns["loss"], task={"similarity": learns}, **changes))
+
+
+def test_a_run_whose_first_batches_teach_nothing_ends(alike: Tune, tmp_path: Path) -> None:
+    rows = [f"the man {'old ' * (i % 7)},he was {i},{1 if i == 40 else 5}" for i in range(200)]
+    (file := tmp_path / "own.csv").write_text("\n".join(["first,second,points", *rows]))
+    settings = alike(task={"train": file}, training={"batch_size": 2, "steps": 5})
+    with pytest.raises(RunError, match=r"gradient is exactly zero in all of the first 5 steps.*batch_size"):
+        run(settings)
+    assert not (settings.folder / "final").exists()
 
 
 def test_what_is_missing_is_said(alike: Tune, tmp_path: Path) -> None:

@@ -409,6 +409,54 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
         assert all(bool(x.isfinite().all()) for x in read(store.path(step)).model.values())
 
 
+def flat(steps: set[int]) -> Callable[[nn.Module, Any], Any]:
+    """The loss without its gradient in some steps, counted from 1."""
+    calls = [0]
+
+    def loss_fn(model: nn.Module, batch: Any) -> Any:
+        calls[0] += 1
+        parts = toy_loss(model, batch)
+        if (calls[0] + 1) // 2 in steps:
+            return {name: part._replace(loss_sum=0.0 * part.loss_sum) for name, part in parts.items()}
+        return parts
+
+    return loss_fn
+
+
+def test_a_run_without_any_gradient_ends_and_says_why(tmp_path: Path) -> None:
+    """Kills: a run that changes nothing and is "done"; one that is done when the same command goes on."""
+    for _ in range(2):
+        with (
+            RunFolder(tmp_path) as folder,
+            pytest.raises(RunError, match=r"all of the first 20 steps.*Look at"),
+        ):
+            job = toy_job(folder)
+            job.loss_fn, job.no_gradient = flat({*range(1, 41)}), "Look at the rows"
+            train(job)
+    with (
+        RunFolder(tmp_path / "short") as folder,
+        pytest.raises(RunError, match="in all of the first 7 steps"),
+    ):
+        job = toy_job(folder, steps=7)
+        job.loss_fn = flat({*range(1, 41)})
+        train(job)
+    assert not folder.final.exists()
+
+
+@pytest.mark.parametrize("case", ["late", "no rate", "some frozen", "copied teacher"])
+def test_a_gradient_that_is_zero_for_good_reasons_ends_nothing(tmp_path: Path, case: str) -> None:
+    with RunFolder(tmp_path) as folder:
+        job = toy_job(folder, **({"learning_rate": 0.0} if case == "no rate" else {}))
+        if case == "late":
+            job.loss_fn = flat({*range(1, 20), *range(21, 41)})
+        if case == "copied teacher":
+            job.loss_fn, job.no_gradient = flat({*range(1, 41)}), None
+        if case == "some frozen":
+            for name, parameter in job.model.named_parameters():
+                parameter.requires_grad_(name.startswith("parity"))
+        assert train(job).step == 40
+
+
 # The rest of the loop.
 
 

@@ -84,7 +84,8 @@ def fitting(settings: PretrainingSettings) -> PretrainingSettings:
     choice, objective = settings.model, settings.objective
     if "max_length" in objective.model_fields_set:
         return settings
-    folders = [choice.start_from, objective.distillation and objective.distillation.teacher]
+    teacher = None if objective.distillation is None else objective.distillation.teacher
+    folders = (choice.start_from, teacher)
     models = [model_folder(folder) for folder in folders if folder is not None]
     found = [encoder_in(folder_config(folder), folder / "config.json")[1] for folder in models]
     positions = [config.max_position_embeddings for config in found]

@@ -58,6 +58,9 @@ FEW, SHORT = 16, 64
 """Tokens of a sample: so few places are learned at once, and so many are no burden to a small model."""
 SMALL, SMALL_RATE = 384, 1e-3
 """A hidden size up to which AdamW was measured to learn at this rate, with batches as small as 64."""
+NO_GRADIENT = (
+    "Look at the corpus (`albertine info CORPUS`) and at objective.masking: there may be nothing to predict"
+)
 Evaluate = Callable[[Callable[[], None]], Mapping[str, float]]
 log = logging.getLogger("albertine.training")
 
@@ -128,8 +131,8 @@ def check_new_encoder(settings: PretrainingSettings) -> EncoderConfig:
         SettingsError: values of the encoder, its stages or its objective do not fit together, or nothing
             reads one.
     """
-    assert settings.model.preset is not None
     settings = fitting(settings)
+    assert settings.model.preset is not None
     config = new_config(settings, preset(settings.model.preset).vocab_size)
     check_depths(settings, config.num_hidden_layers)
     check_read(settings, config)
@@ -197,6 +200,7 @@ def _run(
             on_best=keep_best,
             branching=branching(corpus, settings),
             clock=clock,
+            no_gradient=NO_GRADIENT if teacher is None else None,
         )
     )
     if world.main and (outcome.updates or _outdated(folder)):

@@ -74,6 +74,10 @@ from albertine.training.surroundings import own_process
 TOLD_APART = {"dataset", "folder", "train", "dev", "test", "text", "pair", "label", "options", "encoding"}
 TOLD_APART |= {"separator", "similarity", "pooling", "dev_share", "classes", "label_is"}
 """What a fingerprint tells of a task otherwise: its data by their content, the rest by keys of its own."""
+NO_GRADIENT = (
+    "Look at the training rows: all labels or scores, or all texts, may be the same, or a batch "
+    "(training.batch_size) has nothing to compare"
+)
 TAUGHT = ("teacher", "soft", "temperature")
 """Settings of a teacher, which a fingerprint tells where there is one."""
 OF_OTHERS = {"tags": "bio", "crf": False, "target_length": 32, "beams": 2}
@@ -146,6 +150,7 @@ def finetune(
             _check_pairs(data.family.pooling, pairs is True)
             if isinstance(data.family, Classify):
                 data.family.pairs = pairs
+        _check_compared(settings, data, world.size)
         base = first_encoder(settings, pretrained, data.family.heads, data.family.depth)
         if settings.training.class_weights == "balanced":
             weights = balanced(data).to(world.device)
@@ -238,6 +243,7 @@ def _run(
             average=average,
             # The last batch of an epoch may have fewer examples than there are processes.
             parts=("task",) if teacher is None else ("soft", "task"),
+            no_gradient=NO_GRADIENT if teacher is None else None,
         ),
         resume,
     )
@@ -322,6 +328,23 @@ def _score_anew(
 def _done_before(settings: FinetuneSettings, record: Mapping[str, Any]) -> FinetuneResult:
     outcome = Outcome(True, 0, record["step"], record["tokens"], record["seconds"], record["scores"])
     return FinetuneResult(settings.folder, outcome, record["scores"], tuple(record["notes"]), record["test"])
+
+
+def _check_compared(settings: FinetuneSettings, data: Data, processes: int) -> None:
+    """Refuse batches that have nothing to compare where examples are learned by comparing them.
+
+    Raises:
+        SettingsError: no process has two examples a batch, and some have no hard negative.
+    """
+    size = settings.training.batch_size
+    compares = data.train.together and not all(e.negative for e in data.train.examples)
+    if compares and size <= processes:
+        each = "" if processes == 1 else f" on {processes} processes"
+        raise SettingsError(
+            f"batches of {size}{each} have nothing to compare, and the loss compares the examples of a batch",
+            where="training.batch_size",
+            remedy=f"Set it to {2 * processes} or more, or task.similarity.loss=cosine",
+        )
 
 
 def _has_pairs(data: Data) -> bool | None:

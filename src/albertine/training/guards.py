@@ -84,6 +84,25 @@ def _slower(checkpoint: Path | None) -> str:
     )
 
 
+UNMOVED = 20
+"""Steps at the beginning of a run whose gradient may be exactly zero: a batch may hold nothing to learn, as
+one of pairs with equal scores, but not all of so many."""
+
+
+def no_gradient(steps: int, loss: float, remedy: str) -> RunError:
+    """What to say of a run whose gradient was exactly zero in all of its steps so far.
+
+    Args:
+        loss: the last one, a mean in nats. remedy: what to look at.
+    """
+    which = "the only step" if steps == 1 else f"all of the first {steps} steps"
+    return RunError(
+        f"the gradient is exactly zero in {which}: the loss ({loss:.4g}) does not depend on the weights, so "
+        "nothing is learned",
+        remedy=remedy,
+    )
+
+
 AlarmKind = Literal["plateau", "slow_start", "divergence", "collapse", "sentence_chance", "sentence_collapse"]
 
 

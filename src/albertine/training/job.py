@@ -139,6 +139,8 @@ class Job:
         clock: set by the loop, read by `batches` and `evaluate` where they follow the run.
         carried: what `loss_fn` takes from step to step; None: every step begins anew.
         told: what the passes of a step told beside the loss.
+        no_gradient: what to look at if the gradient of the first steps is exactly zero, which ends the run;
+            None: that is no error, as for a student that begins as a copy of its teacher.
     """
 
     model: nn.Module
@@ -162,6 +164,7 @@ class Job:
     carried: Carried | None = None
     told: Told = dict
     instead: Instead = never
+    no_gradient: str | None = "Look at the data and the loss"
 
 
 @dataclass(frozen=True)
@@ -194,6 +197,8 @@ class State:
         since_best: evaluations since the last new best.
         window, lines: sums since the last metrics line, and how many lines there were.
         unaveraged: steps before the average of the weights began, as where a branch begins one.
+        unmoved: how many steps were made, the gradient of all of which was exactly zero; None: of one it was
+            not.
     """
 
     step: int = 0
@@ -209,6 +214,7 @@ class State:
     window: dict[str, Any] | None = None
     lines: int = 0
     unaveraged: int = 0
+    unmoved: int | None = 0
 
     @classmethod
     def of(cls, saved: Mapping[str, Any]) -> State:

@@ -28,13 +28,13 @@ from albertine.training.checkpoints import (
     named_carried,
     optimizer_tensors,
 )
-from albertine.training.guards import not_finite, weights_not_finite
+from albertine.training.guards import UNMOVED, no_gradient, not_finite, weights_not_finite
 from albertine.training.job import Cursor, Drawn, Job, Outcome, State
 from albertine.training.progress import Reporter
 from albertine.training.recorder import Recorder
 from albertine.training.resuming import Start, restored_state
 from albertine.training.signals import Signals, StopRequested
-from albertine.training.step import MicroBatch, train_step
+from albertine.training.step import MicroBatch, StepReport, train_step
 
 MARGIN = 64 << 20
 COLLECT_EVERY = 1000
@@ -100,6 +100,8 @@ class _Run:
         self.job, self.settings, self.world = job, job.settings, job.world
         self.store, self.state, self.branch = store, start.state, start.branch
         self.first, self.begun = self.state.step, self.state.elapsed  # as every rank has read them
+        if self.branch is not None:
+            self.state.unmoved = 0
         if self.world.main:
             job.folder.begin()
             if self.branch is not None:
@@ -210,6 +212,25 @@ class _Run:
         if job.carried is not None:
             job.carried.settle()
         self.recorder.step(state, report)
+        self._check_gradient(report)
+
+    def _check_gradient(self, report: StepReport) -> None:
+        """End a run in whose first steps the gradient is exactly zero, whatever the learning rate is. All
+        ranks have the same norm, which every step computes.
+
+        Raises:
+            RunError: it says so. Nothing of these steps is saved but what was before.
+        """
+        state = self.state
+        if state.unmoved is None:
+            return
+        if report.grad_norm > 0 or self.job.no_gradient is None:
+            state.unmoved = None
+            return
+        state.unmoved += 1
+        if state.unmoved >= min(UNMOVED, self.settings.steps or UNMOVED):
+            loss = sum(part.loss_sum / part.count for part in report.parts.values() if part.count)
+            raise no_gradient(state.unmoved, loss, self.job.no_gradient)
 
     def _numbers(self) -> None:
         alarms = self.recorder.numbers(self.state)

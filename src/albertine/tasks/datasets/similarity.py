@@ -18,7 +18,7 @@ from albertine.errors import DataError
 from albertine.settings import Settings
 from albertine.tasks.choice import Examples, Known, TaskChoice
 from albertine.tasks.datasets.classes import is_left_out
-from albertine.tasks.embed import Embed, Likeness, Objective, VectorPooling, of_folder
+from albertine.tasks.embed import CONTRASTS, Embed, Likeness, Objective, VectorPooling, of_folder
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family
 from albertine.tasks.readers.values import number_of
@@ -80,8 +80,14 @@ def to_learn(pairs: Sequence[Likeness], objective: Objective) -> list[Likeness]:
     every text once, with itself. For the others the pairs with a score.
 
     Raises:
-        DataError: nothing is left.
+        DataError: nothing is left, or nothing can be learned from what is left.
     """
+    found = _chosen(pairs, objective)
+    _check_differences(found, objective, pairs[0].where)
+    return found
+
+
+def _chosen(pairs: Sequence[Likeness], objective: Objective) -> list[Likeness]:
     scored = [p for p in pairs if p.label is not None]
     if objective == "simcse":
         return _alone(pairs)
@@ -90,6 +96,36 @@ def to_learn(pairs: Sequence[Likeness], objective: Objective) -> list[Likeness]:
         what = "pairs that are alike" if objective == "contrastive" else "scores to learn from"
         raise DataError(f"the training file has no {what}", where=pairs[0].where)
     return found
+
+
+def _check_differences(pairs: Sequence[Likeness], objective: Objective, where: str) -> None:
+    """Refuse examples whose loss no weights change.
+
+    Raises:
+        DataError: it says why.
+    """
+    what, remedy = None, "Look at task.text, task.pair and task.label"
+    scores = {p.label for p in pairs}
+    kinds = {frozenset((p.text, p.pair)) for p in pairs}
+    if not pairs:
+        what = "all texts are empty"
+    elif objective in CONTRASTS:
+        refutes = any(p.negative is not None and p.negative not in (p.text, p.pair) for p in pairs)
+        # Sets of two or fewer texts that all meet have one text in common, or are the sides of a triangle.
+        meet = bool(frozenset.intersection(*kinds)) or (
+            len(kinds) <= 3 and all(a & b for a in kinds for b in kinds)
+        )
+        if meet and not refutes:
+            what = "every example shares a text with every other, so none is to be told from another"
+    elif all(len(kind) == 1 for kind in kinds):
+        what = "every text is paired with itself, whose cosine is always 1"
+    elif objective == "cosent" and len(scores) == 1:
+        what = f"all scores are equal ({scores.pop():g} on a scale from 0 to 1), so no pair is more alike"
+        remedy += ", or learn from pairs that are alike: task.similarity.loss=contrastive"
+    elif objective == "cosent" and len(kinds) == 1:
+        what = "all pairs are of the same two texts, so no pair is more alike"
+    if what is not None:
+        raise DataError(f"{what}: there is nothing to learn", where=where, remedy=remedy)
 
 
 def _alone(pairs: Sequence[Likeness]) -> list[Likeness]:
@@ -202,6 +238,12 @@ class VectorsTask(TaskChoice):
         return to_judge(examples, label, test=split == "test")
 
     def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
+        if split == "train" and len({ids.tobytes() for ids in encoded.ids}) < 2:
+            raise DataError(
+                "all texts have the same tokens: there is nothing to learn",
+                where=kept[0].where,
+                remedy="Look at task.text and task.pair, and whether the vocabulary knows the script",
+            )
         return counts(kept, encoded.examples)
 
 
