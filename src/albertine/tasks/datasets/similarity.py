@@ -80,14 +80,8 @@ def to_learn(pairs: Sequence[Likeness], objective: Objective) -> list[Likeness]:
     every text once, with itself. For the others the pairs with a score.
 
     Raises:
-        DataError: nothing is left, or nothing can be learned from what is left.
+        DataError: nothing is left.
     """
-    found = _chosen(pairs, objective)
-    _check_differences(found, objective, pairs[0].where)
-    return found
-
-
-def _chosen(pairs: Sequence[Likeness], objective: Objective) -> list[Likeness]:
     scored = [p for p in pairs if p.label is not None]
     if objective == "simcse":
         return _alone(pairs)
@@ -98,7 +92,7 @@ def _chosen(pairs: Sequence[Likeness], objective: Objective) -> list[Likeness]:
     return found
 
 
-def _check_differences(pairs: Sequence[Likeness], objective: Objective, where: str) -> None:
+def check_differences(pairs: Sequence[Likeness], objective: Objective, where: str) -> None:
     """Refuse examples whose loss no weights change.
 
     Raises:
@@ -233,7 +227,9 @@ class VectorsTask(TaskChoice):
 
     def used(self, split: str, examples: Examples) -> Examples:
         if split == "train":
-            return to_learn(examples, self.similarity.loss)
+            found = to_learn(examples, self.similarity.loss)
+            check_differences(found, self.similarity.loss, examples[0].where)
+            return found
         label = self.data.columns_of(split).label or ""
         return to_judge(examples, label, test=split == "test")
 
