@@ -372,6 +372,7 @@ def test_what_is_wrong_is_said(
 SAME = [("x", "y"), ("x", "z"), ("w", "x")]
 NOTHING = {
     "equal scores": ({}, [("x", "y", 5), ("z", "w", 5)], r"all scores are equal \(1 on a scale"),
+    "equal scores of cosines": ({"loss": "cosine"}, [("x", "y", 5), ("z", "w", 5)], "all scores are equal"),
     "one pair": ({}, [("x", "y", 5), ("y", "x", 1)], "all pairs are of the same two texts"),
     "pairs with themselves": ({"loss": "cosine"}, [("x", "x", 5), ("y", "y", 1)], "paired with itself"),
     "a text in all": ({"loss": "contrastive"}, [(a, b, 5) for a, b in SAME], "shares a text with every"),

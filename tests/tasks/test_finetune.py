@@ -365,6 +365,9 @@ def test_what_does_not_fit_is_refused(tune: Tune, tables: dict[str, Path], tmp_p
         run(tune(task={"max_length": 900}))
     with pytest.raises(DataError, match="has no column `text`"):
         run(tune(task={"text": "text"}))
+    (tmp_path / "equal.csv").write_text("review,points\nold,2.5\nman,2.5\n")
+    with pytest.raises(DataError, match=r"equal\.csv: has only the score 2.5. Check task\.label"):
+        run(tune(task={"train": tmp_path / "equal.csv", "label": "points", "kind": "score"}))
     for task in ({"dataset": "tnews"}, {"folder": tmp_path}, {"train": None}, {"train": None, "dev": None}):
         with pytest.raises(AlbertineError, match=r"task"):
             run(tune(task=task))

@@ -1070,7 +1070,7 @@ def test_rows_of_labels_that_are_left_out_are_dropped_by_every_kind_that_has_lab
     """Before their value is read: what is left out is often no score at all."""
 
     def found(kind: str, cells: Sequence[Any], left_out: str, more: str = "") -> list[Any]:
-        rows = [{"text": "a", "other": "b", "label": cell} for cell in cells]
+        rows = [{"text": f"a {n}", "other": "b", "label": cell} for n, cell in enumerate(cells)]
         (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         (tmp_path / "set.yaml").write_text(
             f"kind: {kind}\nfiles: {{train: a.jsonl, dev: a.jsonl}}\nleft_out: {left_out}\n"

@@ -148,6 +148,8 @@ def test_every_kind_can_be_described(tune: Tune, mine: Mine) -> None:
     }
     for name, row in rows.items():
         (folder / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
+    with (folder / "pairs.jsonl").open("a") as file:  # of one pair alone no order is learned
+        file.write(json.dumps({"text": "a man", "other": "time", "label": 1}))
     described: dict[str, tuple[str, dict[str, Any]]] = {
         "choice": ("choices.jsonl", {"columns": {"label": "right"}}),
         "entities": ("a.conll", {}),

@@ -222,8 +222,19 @@ def _as_in_rows(labels: Sequence[str]) -> tuple[str, ...]:
 
 def label_names(dataset: Dataset, examples: Sequence[Example]) -> tuple[str, ...]:
     """The classes in the order of their numbers: the data set's own, or those of `examples`, sorted (as
-    numbers where all are)."""
+    numbers where all are).
+
+    Raises:
+        DataError: there is only one class, or one score in all of several examples.
+    """
     if dataset.kind == "score":
+        scores = {example.label for example in examples}
+        if len(scores) == 1 and len(examples) > 1:
+            raise DataError(
+                f"has only the score {scores.pop():g}",
+                where=_PLACE.sub("", examples[0].where),
+                remedy="Check task.label: it names the column of the scores",
+            )
         return ()
     if dataset.labels:
         return _as_in_rows(dataset.labels)

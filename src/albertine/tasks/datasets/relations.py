@@ -121,7 +121,8 @@ class RelationsTask(TaskChoice):
 
     def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
         if split == "train" and not encoded.examples:
-            raise DataError("has no triple to learn from", where=kept[0].where)
+            why = "".join(f"; {count:,} {what}" for count, what in encoded.lost)
+            raise DataError(f"has no triple to learn from{why}", where=kept[0].where)
         names = {name for example in kept for name in predicates_of(example)} if split == "train" else ()
         return [*alike(names, "predicates"), *encoded.lost]
 

@@ -113,7 +113,7 @@ def check_differences(pairs: Sequence[Likeness], objective: Objective, where: st
             what = "every example shares a text with every other, so none is to be told from another"
     elif all(len(kind) == 1 for kind in kinds):
         what = "every text is paired with itself, whose cosine is always 1"
-    elif objective == "cosent" and len(scores) == 1:
+    elif len(scores) == 1 and (objective == "cosent" or len(pairs) > 1):
         what = f"all scores are equal ({scores.pop():g} on a scale from 0 to 1), so no pair is more alike"
         remedy += ", or learn from pairs that are alike: task.similarity.loss=contrastive"
     elif objective == "cosent" and len(kinds) == 1:
