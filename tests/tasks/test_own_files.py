@@ -814,6 +814,19 @@ def test_a_0_or_1_for_every_class_is_a_class_per_place(
         read_data(task, tokenizer, known=replace(known, labels=("p", "q")))
 
 
+def test_a_dev_file_in_the_other_form_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """Whichever has more rows: the classes 0 and 1 are never those of a row with a 0 or 1 for each."""
+    listed = [{"text": "a", "label": row} for row in ([1], [0, 2], [0, 1], [2], [1, 2], [0])]
+    placed = [{"text": "a", "label": row} for row in ([1, 0, 0], [0, 1, 1])]
+    for train, dev, name in ((listed, placed, "train"), (placed, listed, "dev")):
+        (tmp_path / "train.jsonl").write_bytes(lines(*train))
+        (tmp_path / "dev.jsonl").write_bytes(lines(*dev))
+        with pytest.raises(
+            DataError, match=rf"{name}\.jsonl:1: `label` has a list of classes, and other rows"
+        ):
+            read(tokenizer, train=tmp_path / "train.jsonl", dev=tmp_path / "dev.jsonl", kind="multi")
+
+
 def test_arrays_of_frames_have_a_class_per_place(tokenizer: Tokenizer, tmp_path: Path) -> None:
     pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
     frame = pd.DataFrame({"text": ["a", "b", "c"], "label": [np.array(row, dtype=np.float32) for row in HOT]})

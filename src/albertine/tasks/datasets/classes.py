@@ -140,19 +140,23 @@ def places_in(splits: Mapping[str, Sequence[Example]], known: int | None = None)
     Raises:
         DataError: some rows have a 0 or 1 for every class and others not, or for another number of classes.
     """
-    rows = [(e, e.label) for part in splits.values() for e in part if isinstance(e.label, SeveralClasses)]
-    told = [(example, label) for example, label in rows if label.names or label.places]
-    repeating = [label for _, label in told if label.repeats]
-    first = next((label for _, label in told if label.repeats), told[0][1] if told else None)
-    if first is None or not first.places:
-        return 0
-    count = len(first.places)
-    odd = next((one for one in told if len(one[1].places) != count), None)
-    if odd is None and (repeating or known in (None, count)):
+    files = [
+        [
+            (e, e.label)
+            for e in part
+            if isinstance(e.label, SeveralClasses) and (e.label.names or e.label.places)
+        ]
+        for part in splits.values()
+    ]
+    rows = [row for file in files for row in file]
+    count = next((found for file in files if (found := _surely_places([label for _, label in file]))), 0)
+    if not count:  # every row has two numbers, of two classes, or rows list their classes
+        counts = {len(label.places) for _, label in rows}
+        count = counts.pop() if len(counts) == 1 else 0
+        return count if known in (None, count) else 0
+    odd = next((row for row in rows if len(row[1].places) != count), None)
+    if odd is None:
         return count
-    bits = all(label.places or label.names <= _BIT.keys() for _, label in told)
-    if odd is None or not repeating or not (bits or 2 * len(repeating) >= len(told)):
-        return 0
     example, label = odd
     here = f"a 0 or 1 for each of {len(label.places)} classes" if label.places else "a list of classes"
     raise DataError(
@@ -160,6 +164,18 @@ def places_in(splits: Mapping[str, Sequence[Example]], known: int | None = None)
         where=example.where,
         remedy="Give every row a 0 or 1 for every class, or in every row a list of its classes' names",
     )
+
+
+def _surely_places(labels: Sequence[SeveralClasses]) -> int:
+    """The number of classes for which the rows of a file hold a 0 or 1, by rows that no list of classes can
+    be; 0: there are none, or they are few among rows that list other classes."""
+    repeating = [label for label in labels if label.repeats]
+    if not repeating:
+        return 0
+    count = len(repeating[0].places)
+    fit = all(len(label.places) == count for label in labels)
+    bits = all(label.places or label.names <= _BIT.keys() for label in labels)
+    return count if fit or bits or 2 * len(repeating) >= len(labels) else 0
 
 
 def _with_names(example: Example, names: Sequence[str], count: int) -> Example:
