@@ -629,6 +629,22 @@ def test_a_branch_of_more_steps_is_the_longer_run(build: Build) -> None:
     assert run(settings, branch_from=origin) == longer, "the same command finds a run that is done"
 
 
+def test_who_resumes_with_more_steps_is_told_of_branches(build: Build) -> None:
+    """Kills: the advice to begin anew, where the same run can be gone on with; a branch that cannot be."""
+    quiet = Reporter(quiet=True)
+    run = pretrain(build(training={"steps": 2}), reporter=quiet).folder
+    with pytest.raises(CheckpointError, match=r"training.steps: checkpoint 2, now 4.*--branch-from") as told:
+        pretrain(build(training={"steps": 4}), reporter=quiet)
+    named = re.search(r"--branch-from (.*) with another name", str(told.value))
+    assert named is not None and Path(named[1]) == run / "checkpoints" / "step-2"
+    longer = pretrain(build(name="longer", training={"steps": 4}), branch_from=named[1], reporter=quiet)
+    assert longer.outcome.step == 4
+    for training in ({"steps": 4, "optimizer": "muon"}, {"steps": 1}):
+        with pytest.raises(CheckpointError, match="begin a new run under another name") as other:
+            pretrain(build(training=training), reporter=quiet)
+        assert "--branch-from" not in str(other.value)
+
+
 def test_a_branch_has_the_rate_it_is_given(build: Build) -> None:
     def rates(folder: Path) -> list[float]:
         return [row["lr"] for row in read_metrics(folder / "metrics.jsonl") if "lr" in row]

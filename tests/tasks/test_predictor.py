@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,8 @@ from albertine.layout import pack
 from albertine.model.model import Model
 from albertine.pretraining.first_model import encoder_config
 from albertine.pretraining.settings import ModelChoice
+from albertine.settings import read_recipe, recipe_names
+from albertine.tasks.families import kind_of
 from albertine.tasks.predictor import Predictor
 from albertine.text.load import load_tokenizer
 from albertine.text.wordpiece import WordPieceTokenizer
@@ -376,3 +379,55 @@ def test_not_all_masks_are_held_at_once(pretrained: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(pretraining_heads, "word_logits", counted)
     found = Predictor(pretrained, precision="float32").fill_mask_all(["the [MASK]"] * 2500, top_k=1)
     assert len(found) == sum(held) == 2500 and max(held) <= 1024
+
+
+def test_a_table_is_read_by_the_arguments_that_errors_name(tmp_path: Path) -> None:
+    """Kills: options of the command in errors of Python; an encoding or header that only they can name."""
+    single, pairs, choose = (
+        Predictor(tuned(n, tmp_path / n), precision="float32") for n in ("single", "compared", "choose")
+    )
+
+    def written(name: str, text: str, encoding: str = "utf-8") -> Path:
+        (tmp_path / name).write_text(text, encoding=encoding)
+        return tmp_path / name
+
+    foreign = written("gb.csv", "text\n今天天气很好，很好\n", "gb18030")
+    bare = written("bare.csv", "the old man 1\na house 2\n")
+    other = written("other.csv", "review\nthe old man\n")
+    for predictor, source, wanted in (
+        (single, foreign, "pass encoding=gb18030"),
+        (single, other, r"Name it: text=COLUMN$"),
+        (single, written("numbers.csv", "1,2\nthe old man,3\n"), "Name it: text=COLUMN; or header=False"),
+        (pairs, [{"text": "a house"}], r"a tuple or pair=COLUMN in Python$"),
+        (choose, [{"text": "a house"}], r"Name it: options=COLUMN$"),
+        (Predictor(tuned("answer", tmp_path / "answer")), other, r"Name it: (text|pair)=COLUMN$"),
+    ):
+        with pytest.raises(DataError, match=wanted) as told:
+            list(predictor.predict(source))
+        assert "--text" not in str(told.value) and "--no-header" not in str(told.value)
+    assert [row["text"] for row in single.predict(foreign, encoding="gb18030")] == ["今天天气很好，很好"]
+    said = [row["prediction"] for row in single.predict(bare, text=1, header=False)]
+    assert said == [row["prediction"] for row in single.predict(["the old man 1", "a house 2"])]
+    named = list(single.predict(bare, text="words", header=["words"]))
+    assert [row["words"] for row in named] == ["the old man 1", "a house 2"]
+
+
+@pytest.mark.parametrize(
+    ("method", "asked", "kind"),
+    [
+        ("choose", ("a man", ["x", "y"]), "choice"),
+        ("classify", ("a man",), "single"),
+        ("tag", ("a man",), "entities"),
+        ("read", ("who", "a man"), "reading"),
+        ("relate", ("a man",), "relations"),
+    ],
+)
+def test_an_untuned_model_says_how_one_is_tuned(
+    folder: Path, method: str, asked: tuple[Any, ...], kind: str
+) -> None:
+    with pytest.raises(ModelError, match=f"was not tuned for a task.*finetune with task.kind={kind}") as told:
+        getattr(Predictor(folder), method)(*asked)
+    recipe = re.search(r"the recipe (finetune/\S+) is one", str(told.value))
+    assert recipe is not None and recipe[1] in recipe_names()
+    task = read_recipe(Path(recipe[1]))["task"]
+    assert kind_of(task) == kind

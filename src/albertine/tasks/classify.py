@@ -96,7 +96,7 @@ class Classify(OneLayer):
                 + ("compares two (task.pooling=compared)" if compares else "was tuned with pairs"),
                 where=alone.where,
                 remedy="Give the second one too: behind a tab, --pair COLUMN of a file (task.pair=COLUMN to "
-                "evaluate), a tuple in Python",
+                "evaluate), a tuple or pair=COLUMN in Python",
             )
         if self.pairs is False and (two := next((e for e in examples if e.pair is not None), None)):
             raise DataError(

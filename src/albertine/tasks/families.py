@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from albertine.errors import ModelError, SettingsError
+from albertine.errors import AlbertineError, ModelError, SettingsError
 from albertine.evaluation.metrics import METRICS
 from albertine.files import is_run_checkpoint, run_of_checkpoint
 from albertine.interop.heads import Task, read_classifier, task_of
 from albertine.interop.huggingface_config import our_flags
 from albertine.interop.model_folder import Described, ModelFolder
-from albertine.settings import Settings, read_yaml
+from albertine.settings import Settings, read_recipe, read_yaml, recipe_names
 from albertine.tasks.choice import Known, TaskChoice, is_of_own_files, named_or_file
 from albertine.tasks.family import Family, OneLayer, Settling, Tuned
 from albertine.tasks.registry import SPLITS, Dataset, described, listed
@@ -228,11 +229,31 @@ def in_words(task: Task) -> str:
 
 def asked_for(found: Task | None, wanted: Task, where: Path) -> ModelError:
     """The error of asking a model for what it was not made for."""
-    was = "was not tuned for a task" if found is None else f"was tuned to {in_words(found)}"
+    if found is not None:
+        remedy = "Ask it for that, or name a model tuned for this"
+        return ModelError(
+            f"was tuned to {in_words(found)}, and cannot {in_words(wanted)}", where=where, remedy=remedy
+        )
     return ModelError(
-        f"{was}, and cannot {in_words(wanted)}",
-        where=where,
-        remedy="Tune one for it: albertine finetune"
-        if found is None
-        else "Ask it for that, or name a model tuned for this",
+        f"was not tuned for a task, and cannot {in_words(wanted)}", where=where, remedy=_how_to_tune(wanted)
     )
+
+
+def _how_to_tune(task: Task) -> str:
+    """Which kind of task makes models of a family, and a recipe for one."""
+    kinds = [name for name, kind in KINDS.items() if task in FAMILIES and kind in FAMILIES[task].kinds]
+    if not kinds:  # reading, which has the head of generation
+        kinds = [task] if task in KINDS else ["reading"] if task == "read" else []
+    if not kinds:
+        return "Tune one for it: albertine finetune"
+    known = next((name for name in recipe_names() if _recipe_kind(name) in kinds), None)
+    recipe = f"; the recipe {known} is one (--config {known}, in Python config=)" if known else ""
+    return f"Tune one for it: albertine finetune with task.kind={kinds[0]}{recipe}"
+
+
+def _recipe_kind(name: str) -> str | None:
+    """The kind of task of a recipe in the package; None of one that tunes nothing."""
+    with suppress(AlbertineError, ValueError):
+        task = read_recipe(Path(name)).get("task")
+        return kind_of(task) if isinstance(task, Mapping) else None
+    return None

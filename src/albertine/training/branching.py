@@ -19,6 +19,7 @@ from albertine.training.checkpoints import (
     Checkpoint,
     CheckpointStore,
     fingerprint_changes,
+    is_fixed,
     read_named,
 )
 from albertine.training.differences import ABSENT, Change
@@ -77,7 +78,7 @@ def branched(job: Job, rules: Branching, origin: Path) -> tuple[Checkpoint, Stat
     found = read_named(origin)
     before = found.state.get("fingerprint", {})
     differ = tuple(fingerprint_changes(before, job.fingerprint))
-    _refuse_fixed(found, [c for c in differ if any(f"{c.key}.".startswith(f"{f}.") for f in rules.fixed)])
+    _refuse_fixed(found, [change for change in differ if is_fixed(change.key, rules.fixed)])
     state = State.of(found.state)
     progress = job.settings.progress(state.step, state.elapsed)
     if progress >= 1:

@@ -372,16 +372,35 @@ def _unfit(checkpoint: Checkpoint, problems: list[str], branch: Sequence[Change]
     return CheckpointError(what, where=checkpoint.path, remedy=remedy)
 
 
-def check_fingerprint(checkpoint: Checkpoint, fingerprint: Mapping[str, Any]) -> None:
+def check_fingerprint(
+    checkpoint: Checkpoint, fingerprint: Mapping[str, Any], fixed: Sequence[str] | None = None
+) -> None:
     """Refuse to go on with other settings than those that decide the result.
 
+    Args:
+        fixed: the keys that a branch of the run cannot change (`Branching.fixed`); None: there are no
+            branches.
+
     Raises:
-        CheckpointError: lists every key that differs, with both values.
+        CheckpointError: lists every key that differs, with both values; where a branch could have them, the
+            remedy says so.
     """
-    refuse_changes(fingerprint_changes(checkpoint.state.get("fingerprint", {}), fingerprint), checkpoint.path)
+    problems = fingerprint_changes(checkpoint.state.get("fingerprint", {}), fingerprint)
+    remedy = None
+    if fixed is not None and not any(is_fixed(change.key, fixed) for change in problems):
+        remedy = (
+            f"To go on with these settings, begin a new run at this checkpoint: --branch-from "
+            f"{checkpoint.path} with another name (in Python branch_from=, name=). Or set them back"
+        )
+    refuse_changes(problems, checkpoint.path, remedy)
 
 
-def refuse_changes(problems: Sequence[Change], where: Path) -> None:
+def is_fixed(key: str, fixed: Sequence[str]) -> bool:
+    """Whether a key of a fingerprint is one of those that are fixed, or below one."""
+    return any(f"{key}.".startswith(f"{name}.") for name in fixed)
+
+
+def refuse_changes(problems: Sequence[Change], where: Path, remedy: str | None = None) -> None:
     """Refuse what is made otherwise than what is there.
 
     Raises:
@@ -391,7 +410,7 @@ def refuse_changes(problems: Sequence[Change], where: Path) -> None:
         raise CheckpointError(
             f"belongs to a run with other settings: {listed(list(map(str, problems)))}",
             where=where,
-            remedy="Set them back, or begin a new run under another name",
+            remedy=remedy or "Set them back, or begin a new run under another name",
         )
 
 

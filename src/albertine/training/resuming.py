@@ -62,9 +62,11 @@ def restored_state(
         check_no_branch(job.folder.path)
         _check_not_done(job, store)
         return Start(State())
-    check_fingerprint(found, job.fingerprint)
-    restore(found, job.model, job.optimizer, job.average, job.carried)
     state = State.of(found.state)
+    branches = job.branching is not None and job.settings.progress(state.step, state.elapsed) < 1
+    fixed = job.branching.fixed if job.branching is not None and branches else None
+    check_fingerprint(found, job.fingerprint, fixed)
+    restore(found, job.model, job.optimizer, job.average, job.carried)
     if found.path.resolve() != store.path(found.step).resolve():  # another folder's, or one put aside
         state = _as_a_stranger(job, state)
     log.info("resumed from %s", found.path)
