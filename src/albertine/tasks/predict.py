@@ -232,7 +232,7 @@ class _Store:
         self._records: dict[str, list[Any]] = dict(known.get("parts", {}))
 
     def __len__(self) -> int:
-        return -(-self.job["total"] // self.chunk)
+        return -(-int(self.job["total"]) // self.chunk)
 
     def path(self, number: int) -> Path:
         return self.folder / f"{number:06d}{self.form}"
