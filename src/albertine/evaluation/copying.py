@@ -50,7 +50,7 @@ def judge_copying(
         for place in places:
             masked[place] = tokenizer.mask_id
         row, types = tokenizer.layout(ids, masked) if paired else tokenizer.layout([*ids, *masked])
-        shift = len(ids) + (1 if paired else 0) + (0 if tokenizer.cls_last else 1)
+        shift = len(ids) + (tokenizer.between if paired else 0) + (0 if tokenizer.cls_last else 1)
         twice.append(MaskedInput(row, types, [i + shift for i in places], labels))
         row, types = tokenizer.layout(masked)
         shift = 0 if tokenizer.cls_last else 1

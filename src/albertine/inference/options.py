@@ -35,7 +35,7 @@ def option_rows(
         else:
             first, second = whole, tokenizer.encode(_asked(question, option))
         asked = None if second is None else second[-question_limit(max_length) :]
-        room = max_length - (2 if asked is None else 3 + len(asked))
+        room = max_length - (2 if asked is None else 2 + tokenizer.between + len(asked))
         cut += len(first) > room or len(asked or ()) < len(second or ())
         rows.append(tokenizer.layout(first[: max(1, room)], asked, max_length=max_length))
     return rows, cut

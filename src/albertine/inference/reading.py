@@ -58,7 +58,7 @@ class ReadPassage:
         """
         reading = Reading(max_length=max_length)
         asked = question[: question_room(max_length, min(len(question), reading.question))]
-        windows = windows_of(len(asked), len(spans.ids), reading)
+        windows = windows_of(len(asked), len(spans.ids), reading, between=tokenizer.between)
         parts = (spans.ids[w.first : w.first + w.size] for w in windows)
         sources = tuple(tokenizer.layout(part, asked)[0] for part in parts)
         return cls(text, spans, tuple(windows), sources, len(asked) < len(question))

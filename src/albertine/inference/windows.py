@@ -72,24 +72,26 @@ class Window(NamedTuple):
     size: int
 
 
-def windows_of(asked: int, total: int, reading: Reading, *, cls_last: bool = False) -> list[Window]:
+def windows_of(
+    asked: int, total: int, reading: Reading, *, cls_last: bool = False, between: int = 1
+) -> list[Window]:
     """The windows of a passage of `total` tokens under a question of `asked`, each a stride after the last,
     or half a window where that is less.
 
     Args:
-        cls_last: the passage stands before the question.
+        cls_last: the passage stands before the question. between: separators between the two.
 
     Raises:
         SettingsError: the question leaves no room for the passage.
     """
-    room = reading.max_length - asked - 3
+    room = reading.max_length - asked - 2 - between
     if room < LEAST_PASSAGE:
         raise SettingsError(
             f"a question of {asked} tokens leaves no room for its passage in {reading.max_length}",
             remedy="Raise task.max_length, or lower task.answer.question or task.target_length",
         )
     stride = min(reading.stride, max(1, room // 2))
-    return _overlapping(total, room, stride, 0 if cls_last else asked + 2)
+    return _overlapping(total, room, stride, 0 if cls_last else asked + 1 + between)
 
 
 def text_windows(total: int, max_length: int, lead: int) -> list[Window]:
@@ -113,13 +115,18 @@ def rows_of(
 ) -> tuple[list[Window], list[Row]]:
     """The windows and their rows. Raises as `windows_of`."""
     asked, cls, sep = question[: reading.question], tokenizer.cls_id, tokenizer.sep_id
-    windows = windows_of(len(asked), len(passage.ids), reading, cls_last=tokenizer.cls_last)
-    edges = ([], [sep, *asked, sep, cls]) if tokenizer.cls_last else ([cls, *asked, sep], [sep])
+    between, last = tokenizer.between, tokenizer.cls_last
+    windows = windows_of(len(asked), len(passage.ids), reading, cls_last=last, between=between)
+    edges = ([], [sep, *asked, sep, cls]) if last else ([cls, *asked, *[sep] * between], [sep])
     begin, end = (np.array(ids, dtype=np.int32) for ids in edges)
     rows = []
     for window in windows:
         ids = np.concatenate([begin, passage.ids[window.first : window.first + window.size], end])
-        sizes = (window.size + 1, len(asked) + 1, 1) if tokenizer.cls_last else (len(begin), window.size + 1)
+        sizes: tuple[int, ...] = (len(begin), window.size + 1)
+        if last:
+            sizes = (window.size + 1, len(asked) + 1, 1)
+        elif not tokenizer.segments:
+            sizes = (len(ids),)
         rows.append((ids, _types(sizes)))
     return windows, rows
 

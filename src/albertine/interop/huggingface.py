@@ -49,6 +49,7 @@ from albertine.interop.lonepatient_names import PROJECTION, layout_of, lonepatie
 from albertine.interop.model_files import checkpoint_in
 from albertine.interop.model_folder import ModelFolder as ModelFolder
 from albertine.interop.positions import sinusoids
+from albertine.interop.roberta import as_bert, bert_names, bert_shape, is_roberta, unused_rows, without_unused
 from albertine.interop.run_checkpoint import checkpoint_config, read_run_checkpoint
 from albertine.interop.savable import SavableTokenizer, check_finite, parameters_of, plain_model, plain_state
 from albertine.interop.sentence_transformers import with_cross_encoder
@@ -104,11 +105,23 @@ def read_folder(folder: str | Path) -> ModelFolder:
     refuse_keras(folder)
     tree = folder_config(folder)
     kind, config = encoder_in(tree, folder / "config.json")
+    told = read_json(folder / "config.json")
     with open_weights(folder) as weights:
         try:
-            return _assemble(kind, config, tree, weights, folder)
+            return _assemble(kind, config, tree, _of_bert(weights, told), folder)
         except SettingsError as error:
             raise ModelError(f"cannot be used: {error}", where=folder / "config.json") from error
+
+
+def _of_bert(weights: OpenWeights, tree: Mapping[str, Any]) -> OpenWeights:
+    """The weights of a RoBERTa as those of a BERT; of any other model as they are."""
+    if not is_roberta(tree):
+        return weights
+    names, rows = bert_names(weights.shapes), unused_rows(tree)
+    return OpenWeights(
+        {name: bert_shape(name, weights.shapes[file], rows) for name, file in names.items()},
+        lambda name: without_unused(name, weights.read(names[name]), rows),
+    )
 
 
 def folder_config(folder: Path) -> dict[str, Any]:
@@ -123,7 +136,9 @@ def folder_config(folder: Path) -> dict[str, Any]:
     if (prefix := checkpoint_in(folder)) is not None:
         return told_config(folder, prefix)
     refuse_adapter(folder)
-    return with_cross_encoder(with_own_words(read_json(folder / "config.json")), folder)
+    tree = with_own_words(read_json(folder / "config.json"))
+    with usable(folder / "config.json"):
+        return as_bert(with_cross_encoder(tree, folder))
 
 
 def _assemble(

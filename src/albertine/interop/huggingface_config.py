@@ -11,6 +11,7 @@ from albertine.interop.config_values import activation, number, refuse_other, to
 from albertine.interop.config_values import our_flags as our_flags
 from albertine.interop.huggingface_names import huggingface_plan
 from albertine.interop.modernbert import modernbert_json, read_modernbert
+from albertine.interop.roberta import as_bert, is_roberta
 from albertine.interop.xlnet import read_xlnet, xlnet_flags, xlnet_json
 from albertine.model.config import EncoderConfig
 from albertine.model.config_checks import MAX_DEPTH
@@ -26,7 +27,7 @@ ROFORMER_BASE = 10000.0
 
 
 def read_model_type(tree: Mapping[str, Any]) -> ModelType:
-    kind = tree.get("model_type")
+    kind = "bert" if is_roberta(tree) else tree.get("model_type")
     if kind is None and "embedding_size" in tree and ("inner_group_num" in tree or "ln_type" in tree):
         return "albert"  # the files of 2019 did not say
     for known in KINDS:
@@ -36,11 +37,12 @@ def read_model_type(tree: Mapping[str, Any]) -> ModelType:
         return "bert"  # nor did those of 2018, when there was no other
     raise SettingsError(
         f"model_type `{kind}` is not supported",
-        remedy="Use an ALBERT, BERT, ELECTRA, RoFormer, ModernBERT or XLNet folder",
+        remedy="Use an ALBERT, BERT, RoBERTa, ELECTRA, RoFormer, ModernBERT or XLNet folder",
     )
 
 
 def read_config(kind: ModelType, tree: Mapping[str, Any]) -> EncoderConfig:
+    tree = as_bert(tree)
     if kind == "albertine":
         return EncoderConfig.from_dict(tree["encoder"] if isinstance(tree.get("encoder"), dict) else {})
     if kind == "modernbert":

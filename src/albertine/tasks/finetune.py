@@ -147,7 +147,7 @@ def finetune(
             pooling = settings.task.pooling if isinstance(settings.task, PooledTask) else None
             pairs = _has_pairs(data)
             data.family.pooling = pooling or usual_pooling(pretrained.config, pairs=pairs is True)
-            _check_pairs(data.family.pooling, pairs is True)
+            _check_pairs(data.family.pooling, pairs is True, tokenizer)
             if isinstance(data.family, Classify):
                 data.family.pairs = pairs
         _check_compared(settings, data, world.size)
@@ -353,8 +353,8 @@ def _has_pairs(data: Data) -> bool | None:
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def _check_pairs(pooling: Looked, pairs: bool) -> None:
-    """Refuse to compare where there is one text.
+def _check_pairs(pooling: Looked, pairs: bool, tokenizer: Tokenizer) -> None:
+    """Refuse to compare where there is one text, or where two are not told apart by their segments.
 
     Raises:
         SettingsError: it says so.
@@ -364,6 +364,12 @@ def _check_pairs(pooling: Looked, pairs: bool) -> None:
             "compares the two texts of a pair, and this task has no pairs of texts to give a class or score",
             where="task.pooling=compared",
             remedy="Name the columns of both (task.text, task.pair), or set task.pooling=depths",
+        )
+    if pooling == "compared" and not tokenizer.segments:
+        raise SettingsError(
+            "compares two texts by their segments, and the tokenizer of this model has one segment for both",
+            where="task.pooling=compared",
+            remedy="Set task.pooling=cls or task.pooling=depths",
         )
 
 

@@ -222,6 +222,44 @@ def save_wordpiece(
     _write(folder, VOCABULARY_FILE, "".join(f"{p}\n" for p in pieces).encode("utf-8"), backend, config)
 
 
+def byte_level_backend(
+    pieces: Sequence[str], merges: Sequence[tuple[str, str]], prefix_space: bool
+) -> tokenizers.Tokenizer:
+    """RoBERTa's pipeline as the library has it, without special pieces: text is text."""
+    vocabulary = {piece: i for i, piece in enumerate(pieces)}
+    backend = tokenizers.Tokenizer(models.BPE(vocabulary, list(merges)))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+def save_byte_level(
+    tokenizer: Tokenizer, backend: tokenizers.Tokenizer, prefix_space: bool, mask_lstrip: bool, folder: Path
+) -> None:
+    """Write `tokenizer.json` and `tokenizer_config.json` into a folder."""
+    special = tokenizer.special
+    written = tokenizers.Tokenizer.from_str(backend.to_str())
+    written.post_processor = processors.RobertaProcessing(
+        (special.sep, tokenizer.sep_id), (special.cls, tokenizer.cls_id), True, prefix_space
+    )
+    written.add_special_tokens(
+        [
+            AddedToken(piece, normalized=False, special=True, lstrip=mask_lstrip and piece == special.mask)
+            for piece in vars(special).values()
+        ]
+    )
+    config = _config(tokenizer) | {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_input_names": ["input_ids", "attention_mask"],
+        "bos_token": special.cls,
+        "eos_token": special.sep,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_durably(folder / "tokenizer.json", written.to_str(pretty=False).encode("utf-8"))
+    text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+    replace_durably(folder / "tokenizer_config.json", text.encode("utf-8"))
+
+
 def _noted(tokenizer: Tokenizer, whole: Sequence[AddedPiece]) -> dict[str, Any]:
     """The pieces that are kept whole, where transformers 4 reads them."""
     ids = {str(tokenizer.piece_to_id(piece.content)): piece._asdict() for piece in whole}

@@ -14,6 +14,7 @@ from albertine.errors import AlbertineError, ModelError, TokenizerError
 from albertine.files import is_run_checkpoint, read_regular, replaced_folder, run_of_checkpoint, standing
 from albertine.released import which
 from albertine.text.added import LISTS, Added, added_pieces, appended
+from albertine.text.byte_level import BYTE_FILE, PAIRS_FILE, read_byte_level, read_byte_pairs
 from albertine.text.cleaning import Cleaning
 from albertine.text.sentencepiece import SentencePieceTokenizer
 from albertine.text.tokenizer import CLS_SEGMENT, MODEL_FILE, VOCABULARY_FILE, Tokenizer
@@ -39,7 +40,8 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
     A folder with `vocab.txt` is WordPiece, also when its model is an ALBERT: all Chinese ones are. One with
     `spiece.model` (or a single other *.model) is SentencePiece. Without either, `tokenizer.json` is read; if
-    nothing is there, the folder `assets`, where TF-Hub has them.
+    nothing is there, the folder `assets`, where TF-Hub has them. That of a RoBERTa is `tokenizer.json`, or
+    `vocab.json` and `merges.txt`.
     Pieces that were added to it with transformers are kept whole, as there.
     `tokenizer_config.json` beside the vocabulary is honoured: do_lower_case, keep_accents, strip_accents,
     tokenize_chinese_chars, replace_quotes. Google's archives have none: there the pieces of `vocab.txt` tell
@@ -68,6 +70,8 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         config = config | ({"tokenizer_class": told} if told else {})
     if "added_tokens_decoder" not in config:  # else transformers does not look there either
         config |= {name: x for name, x in _config(folder / SPECIAL_FILE).items() if name in LISTS}
+    if (found := _byte_level(file, config)) is not None:
+        return found
     _check_class(config, folder)
     if path != file and (folder / FAST_FILE).is_file() and _as_it_is(config):
         file = folder / FAST_FILE
@@ -116,6 +120,17 @@ def _beside_checkpoint(folder: Path) -> list[Path]:
             case {"encoder": {"folder": str(encoder)}}:
                 places.append(Path(encoder))
     return [place for place in map(standing, places) if _vocabularies(place) or is_run_checkpoint(place)]
+
+
+def _byte_level(file: Path, config: dict[str, Any]) -> Tokenizer | None:
+    """The tokenizer of a RoBERTa, in one file or in the two of earlier releases; None: another's."""
+    if file.name == PAIRS_FILE or (file.name == BYTE_FILE and (file.parent / PAIRS_FILE).is_file()):
+        return read_byte_pairs(
+            _read(file.with_name(BYTE_FILE)), _read(file.with_name(PAIRS_FILE)), config, file
+        )
+    if file.suffix == ".json" and b'"BPE"' in (data := _read(file)):
+        return read_byte_level(data, file)
+    return None
 
 
 def _as_it_is(config: dict[str, Any]) -> bool:
@@ -260,7 +275,8 @@ def vocabulary_in(folder: Path) -> Path:
 
 
 def _vocabularies(folder: Path) -> list[Path]:
-    named = [folder / name for name in (VOCABULARY_FILE, MODEL_FILE, FAST_FILE) if (folder / name).exists()]
+    there = (VOCABULARY_FILE, MODEL_FILE, FAST_FILE, PAIRS_FILE)
+    named = [folder / name for name in there if (folder / name).exists()]
     return named or sorted(folder.glob("*.model")) or sorted(folder.glob("vocab*.txt"))
 
 
@@ -279,6 +295,8 @@ def _one_of(folder: Path) -> Path:
     found = sorted(folder.glob("*.model")) or sorted(folder.glob("vocab*.txt"))
     if not found and (folder / FAST_FILE).is_file():
         return folder / FAST_FILE
+    if not found and all((folder / name).is_file() for name in (BYTE_FILE, PAIRS_FILE)):
+        return folder / BYTE_FILE
     if len(found) == 1:
         return found[0]
     if found:

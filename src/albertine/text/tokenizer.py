@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -77,16 +77,19 @@ class Tokenizer(ABC):
     input and does what users of fill-mask expect: there a special piece written in the text is that piece.
 
     Attributes:
-        kind: "sentencepiece" or "wordpiece".
+        kind: "sentencepiece", "wordpiece" or "byte-level".
         vocab_size: number of pieces.
         pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special pieces.
         special_ids: these five and every other id that no text encodes to (control pieces).
         fingerprint: SHA-256 over the vocabulary and every setting that changes ids.
+        between: separators between two texts of a row. segments: whether the second is of another segment.
         cls_last: XLNet's layout: A [SEP] B [SEP] [CLS], the last in segment 2, padding on the left in segment
             3.
     """
 
     kind: str
+    between: ClassVar[int] = 1
+    segments: ClassVar[bool] = True
     _borders: re.Pattern[str] | None
     """Where a text can be cut so that both parts have the ids that they have together; None: nowhere."""
     _bulk: BulkEncoder
@@ -287,7 +290,7 @@ class Tokenizer(ABC):
                 raise TokenizerError(
                     f"max_length {max_length} leaves no room for text", remedy="Allow at least 4"
                 )
-            a, b = _truncate(a, b, room)
+            a, b = truncate(a, b, room)
         ids, segments = [*a, self.sep_id], [0] * (len(a) + 1)
         if b is not None:
             ids, segments = [*ids, *b, self.sep_id], [*segments, *([1] * (len(b) + 1))]
@@ -360,7 +363,7 @@ class Tokenizer(ABC):
         return result
 
 
-def _truncate(a: list[int], b: list[int] | None, room: int) -> tuple[list[int], list[int] | None]:
+def truncate(a: list[int], b: list[int] | None, room: int) -> tuple[list[int], list[int] | None]:
     if b is None:
         return a[:room], None
     keep_a, keep_b = len(a), len(b)
