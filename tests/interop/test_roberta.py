@@ -247,3 +247,18 @@ def test_xlm_roberta_is_read_and_its_tokenizer_named(vocabulary: Path, tmp_path:
     (tmp_path / "m" / "tokenizer_config.json").write_text('{"tokenizer_class": "XLMRobertaTokenizer"}')
     with pytest.raises(TokenizerError):
         load_tokenizer(tmp_path / "m")
+
+
+def test_the_ends_of_a_long_text_have_its_ids(vocabulary: Path) -> None:
+    """Kills: a text that is cut inside of a word or of several spaces, before it is encoded."""
+    tokenizer = load_tokenizer(vocabulary)
+    text = "  ".join([WORDS, "北京 , who?", " x\ty 's never"] * 300)
+    ids = tokenizer.encode(text)
+    for count in (1, 7, 50, 400):
+        head, tail = tokenizer.head(text, count), tokenizer.tail(text, count)
+        assert len(head) < len(text) and len(tail) < len(text)
+        assert (
+            tokenizer.encode(head)[:count] == ids[:count] and tokenizer.encode(tail)[-count:] == ids[-count:]
+        )
+    long = "x" * 300_000
+    assert tokenizer.encode_spans(long).ids == tokenizer.encode(long)
