@@ -534,6 +534,12 @@ WRONG: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
         {"kind": "answers"},
         r"a\.jsonl:1: `answers` is not what SQuAD's are \(.*2\.5",
     ),
+    "tags of a text": (
+        "a.jsonl",
+        lines({"text": "a b", "label": ["O", "O"]}),
+        {"kind": "entities"},
+        r"a\.jsonl:1: `label` has tags of words, and the text is not a list of words\. Give the",
+    ),
     "an empty word": (
         "a.jsonl",
         lines({"text": ["a", "", "b"], "label": ["O", "O", "O"]}),

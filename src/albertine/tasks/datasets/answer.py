@@ -88,6 +88,7 @@ def flat_questions(rows: Iterable[Row], columns: Columns) -> Iterator[Question]:
     """
     pair, label = columns.pair or "", columns.label or ""
     for row in rows:
+        question, passage = row.text(pair), row.text(columns.text)
         answers = nested(row.told(label), row.where)
         if isinstance(answers, str | int | float):
             what = f"`{label}` is {kind_of_value(answers)}, not what SQuAD's are"
@@ -96,8 +97,8 @@ def flat_questions(rows: Iterable[Row], columns: Columns) -> Iterator[Question]:
             if isinstance(answers, dict):
                 pairs = zip(answers["text"], answers["answer_start"], strict=True)
                 answers = [{"text": text, "answer_start": start} for text, start in pairs]
-            asked = {"id": row.named(columns.id), "question": row.text(pair), "answers": answers}
-            yield _question(row.text(columns.text), asked | {"is_impossible": answers == []}, row.where)
+            asked = {"id": row.named(columns.id), "question": question, "answers": answers}
+            yield _question(passage, asked | {"is_impossible": answers == []}, row.where)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(
                 f"`{label}` is not what SQuAD's are ({error!r:.80})",
@@ -141,7 +142,7 @@ def _question(passage: str, asked: dict[str, Any], where: str) -> Question:
 
 def _offset(given: Any) -> int:
     """An offset of a file. Raises ValueError: it is no whole number."""
-    found = whole_number(given)
+    found = int(given) if isinstance(given, str) and given.isdecimal() else whole_number(given)
     if found is None:
         raise ValueError(f"answer_start is {given!r:.40}, not a whole number")
     return found

@@ -149,6 +149,12 @@ FORMS = (
 def _entities(told: Any, label: str, text: str, where: str) -> tuple[Entity, ...]:
     if not isinstance(told, list):
         raise DataError(f"`{label}` is not a list of [type, first, end]", where=where, remedy=FORMS)
+    if told and all(isinstance(item, str) for item in told):
+        raise DataError(
+            f"`{label}` has tags of words, and the text is not a list of words",
+            where=where,
+            remedy="Give the words as a list too; `predict tag` writes them joined into a text",
+        )
     return tuple(_entity(item, label, text, where) for item in told)
 
 
