@@ -41,7 +41,7 @@ def test_how_sure_of_an_entity_is_told_by_its_own_tokens() -> None:
     chances = np.array([0.5, 0.6, 0.7, 0.9, 0.95, 0.5])  # [CLS], four tokens, [SEP]
     logits = np.log(np.stack([chances, 0.7 * (1 - chances), 0.3 * (1 - chances)], axis=-1))
     text = TextInWindows(None, SPANS, (Window(0, 1, 4),))
-    data: Any = SimpleNamespace(examples=[text], ids=[range(6)], starts=[0, 1])
+    data: Any = SimpleNamespace(examples=[text], ids=[range(6)], starts=np.array([0, 1]))
     (found,) = Tag(("O", "B-x", "I-x"), 16).sureness(logits, data, [[("x", 3, 8)]])
     assert found == pytest.approx([0.8])  # tokens 1 and 2: .7 and .9; shifted by [CLS] it would be .65
 

@@ -54,7 +54,7 @@ class TextInWindows:
         """What was computed for the tokens of its rows, (tokens of the row, …) each, as one array
         (tokens of the text, …): of every token in the window that shows most of what is around it."""
         parts = [row[w.offset : w.offset + w.size] for w, row in zip(self.windows, rows, strict=True)]
-        if len(parts) == 1:
+        if len(parts) == 1:  # as of nearly every text
             return parts[0]
         owner = owners(self.windows, len(self.spans.ids))
         whole = np.empty((len(owner), *parts[0].shape[1:]), dtype=parts[0].dtype)
@@ -88,17 +88,23 @@ def encode(
         spans = tokenizer.encode_spans(example.text)
         entities = tuple(dict.fromkeys(example.label or ()))
         tags, placed = placed_tags(spans, entities, scheme)
-        found = _tally_lost(tally, example, entities, placed, entities_of(spans, tags), learning)
+        named = entities_of(spans, tags) if placed else []
+        found = _tally_lost(tally, example, entities, placed, named, learning) if entities else 0
         if learning and entities and not placed:
             tally.add("texts left out, as no token of their entities can be tagged", *_first(example))
             continue
-        windows = text_windows(len(spans.ids), max_length, lead)
+        size = len(spans.ids)
+        short = size <= max_length - 2
+        windows = [Window(0, lead, size)] if short else text_windows(size, max_length, lead)
         target: list[int] = []
         for window in windows:
-            part = Spans(*(x[window.first : window.first + window.size] for x in spans))
+            if short:
+                part, own = spans, tags
+            else:
+                part = Spans(*(x[window.first : window.first + window.size] for x in spans))
+                own = tags_for(part, entities, scheme)
             rows.add(part.ids, None)
             # What tags others have need not be a scheme: parts of speech have no O, and some have no B.
-            own = tags if len(windows) == 1 else tags_for(part, entities, scheme)
             target += [*edges[0], *(number.get(tag, IGNORED) for tag in own), *edges[1]]
         rows.end()
         texts.append(TextInWindows(example, spans, tuple(windows), found))
@@ -155,7 +161,9 @@ def placed_tags(
     """The tag of every token, and the entities that have them all: of those that share a token the one that
     begins first, of those the longest."""
     tags = ["O"] * len(spans.ids)
-    free, placed = [True] * len(tags), []
+    if not entities:
+        return tags, []
+    free, placed = [True] * len(tags), list[Entity]()
     starts, ends = np.array(spans.starts), np.array(spans.ends)
     for entity in sorted(entities, key=lambda e: (e[1], -e[2])):
         name, begin, end = entity
@@ -310,8 +318,9 @@ class Tag(OneLayer):
 def _by_text(numbers: NDArray[Any], data: Encoded) -> Iterator[tuple[TextInWindows, NDArray[Any]]]:
     """Every text with what `numbers`, of the tokens of all rows, has for its tokens."""
     rows = np.split(numbers, np.cumsum([len(ids) for ids in data.ids])[:-1])
-    for number, text in enumerate(data.examples):
-        yield text, text.joined(rows[int(data.starts[number]) : int(data.starts[number + 1])])
+    starts = data.starts.tolist()
+    for text, begin, end in zip(data.examples, starts, starts[1:], strict=False):
+        yield text, text.joined(rows[begin:end])
 
 
 def of_folder(found: Tuned) -> Tag:
