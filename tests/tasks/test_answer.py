@@ -300,7 +300,7 @@ def test_answers_that_are_not_in_the_passage(tune: Tune, tmp_path: Path) -> None
     first = f"(the first: question 1-1 in {path})"
     assert data.notes[0] == f"train: 2 examples, 1 left out, their answer is not in the passage {first}"
     data = read_data(settings.task.model_copy(update={"dev": path}), load_tokenizer(settings.encoder.folder))
-    missed = "1 with an answer that is not in the passage, always missed"
+    missed = "1 with an answer that is not in the passage, never predicted as a whole"
     assert data.notes[1] == f"dev: 3 examples, {missed} {first}"
 
 
@@ -377,9 +377,9 @@ def test_answers_that_cannot_be_predicted_are_counted_and_named(
     ] == f"train: {kept} examples, 1 left out, their answer is not in the passage {absent}, " + (
         long.format("left out" if fate else "learned all the same")
     )
-    missed = f"1 with an answer that is not in the passage, always missed {absent}"
+    missed = f"1 with an answer that is not in the passage, never predicted as a whole {absent}"
     for split, note in zip(("dev", "test"), data.notes[1:], strict=True):
-        assert note == f"{split}: {len(rows)} examples, {long.format('always missed')}, {missed}"
+        assert note == f"{split}: {len(rows)} examples, {long.format('never predicted as a whole')}, {missed}"
     shown = {
         asked.example.name: asked.example.passage[
             asked.passage.starts[target[0, 0] - asked.windows[0].offset] :

@@ -436,13 +436,18 @@ def test_answers_that_cannot_be_written_are_counted_and_named(tune: Tune, tmp_pa
         Question(str(i), "what", passage, ((answer, passage.find(answer)),), f"f:{i}")
         for i, (passage, answer) in enumerate(rows)
     ]
-    missed = "with an answer that is not in a passage, always missed (the first: question 2 in f:2)"
+    missed = (
+        "with an answer that is not in a passage, never predicted as a whole (the first: question 2 in f:2)"
+    )
     for room, what in (
         (Room(64, 16), "of more than task.target_length=16 tokens, {} (the first: question 1 in f:1)"),
         (Room(16, 32), "that no window of 16 tokens shows as a whole, {} (the first: question 1 in f:1)"),
     ):
         judged = encode_questions(questions, tokenizer, room, together=True)
-        assert judged.lost == ((1, f"with an answer {what.format('always missed')}"), (1, missed))
+        assert judged.lost == (
+            (1, f"with an answer {what.format('never predicted as a whole')}"),
+            (1, missed),
+        )
         learned = encode_questions(questions, tokenizer, room, together=False)
         fate = "left out" if room.source == 16 else "learned without its end"
         assert learned.lost == ((1, f"with an answer {what.format(fate)}"),)

@@ -121,6 +121,24 @@ def test_triples_that_cannot_be_learned_are_counted_and_score(tokenizer: Tokeniz
     assert scores == {"triple_precision": 1, "triple_recall": 1 / 4, "triple_f1": 2 / 5}
 
 
+def test_a_name_that_another_one_ends_in_is_counted_as_what_pointers_cannot_tell(
+    tokenizer: Tokenizer,
+) -> None:
+    """Right pointers for all names lead back to those alone that are not counted."""
+    objects = ["old", "old man", "time"]
+    triples = tuple(("house", "sold", thing) for thing in objects)
+    example = Example("x", "the old man of the house and time", None, triples, "f:1")
+    data = encode([example], tokenizer, 32, PREDICATES)
+    what = "triples of a name that another one ends in, always missed"
+    assert data.lost == ((1, f"{what} (the first: `house · sold · old man` in f:1)"),)
+    assert data.targets is not None and len(data.targets[0]) == 3
+    pointers = np.zeros((len(data.ids[0]), 1, 2))
+    for *_, begin, end in data.targets[0].tolist():
+        pointers[begin, 0, 0] = pointers[end, 0, 1] = 1
+    (found,) = pointed(pointers, [len(data.ids[0])], (0.5, 0.5))
+    assert {(a, b) for _, a, b in found} == {tuple(data.targets[0][i, 3:].tolist()) for i in (0, 2)}
+
+
 def several(tokenizer: Tokenizer, count: int = 12) -> Related:
     """Texts with two or three subjects that have one or two objects each, and one without any."""
     rng = np.random.default_rng(4)

@@ -153,12 +153,12 @@ def _why_never(there: bool, shown: bool, room: Room, *, together: bool) -> str |
         there: one is in a passage. shown: a window shows one as a whole. together: as in `encode_questions`.
     """
     if shown:
-        fate = "always missed" if together else "learned without its end"
+        fate = "never predicted as a whole" if together else "learned without its end"
         return f"with an answer of more than task.target_length={room.target} tokens, {fate}"
     if there:
-        fate = "always missed" if together else "left out"
+        fate = "never predicted as a whole" if together else "left out"
         return f"with an answer that no window of {room.source} tokens shows as a whole, {fate}"
-    return "with an answer that is not in a passage, always missed" if together else None
+    return "with an answer that is not in a passage, never predicted as a whole" if together else None
 
 
 def _shown(window: Window, spans: Spans, answers: Sequence[tuple[str, int]], room: int) -> list[int]:
