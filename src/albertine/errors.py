@@ -99,6 +99,10 @@ class RunError(AlbertineError):
     """A run that cannot go on: folder in use, disk full, loss not finite."""
 
 
+class ProcessError(RunError):
+    """A process of the work was killed or has ended: nothing was wrong with the input."""
+
+
 class MissingExtra(AlbertineError):
     """A library that is not installed, because the extra that brings it was not asked for."""
 

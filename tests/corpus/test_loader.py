@@ -23,9 +23,9 @@ from albertine.corpus.loader import Loader, WorkerTraceback
 from albertine.corpus.order import steps
 from albertine.corpus.parcel import unwrap, wrap
 from albertine.corpus.reader import Corpus
-from albertine.errors import DataError, RunError
+from albertine.errors import DataError, ProcessError
 from tests.corpus.handmade import write_corpus
-from tests.corpus.test_workers import handlers_that_tell, signalled_at_birth
+from tests.corpus.test_workers import alive, handlers_that_tell, signalled_at_birth, told
 
 
 @dataclass(frozen=True)
@@ -156,8 +156,64 @@ def test_a_killed_process_is_told_and_does_not_hang() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return number
 
-    with pytest.raises(RunError, match="a loader process died"):
+    with pytest.raises(ProcessError, match="a loader process was killed by SIGKILL"):
         list(Loader(build, range(30), 2))
+    assert not multiprocessing.active_children()
+
+
+def test_a_killed_process_breaks_off_nothing_but_the_wait_for_its_result() -> None:
+    """A signal tells of its death, at which a step of training may write a checkpoint."""
+    results = iter(Loader(lambda n: (n, os.getpid()), count(), 2))
+    _, pid = next(results)
+    os.kill(pid, signal.SIGKILL)
+    end = time.monotonic() + 1
+    while time.monotonic() < end:
+        sum(range(1000))
+    with pytest.raises(ProcessError, match="killed by SIGKILL"):
+        list(results)
+
+
+def test_a_process_ends_with_a_parent_that_was_killed(tmp_path: Path) -> None:
+    """In the middle of its work, and although it ignores what ends its parent."""
+
+    def build(number: int) -> int:
+        with (tmp_path / "at work").open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        time.sleep(60)
+        return number
+
+    parent = os.fork()
+    if parent == 0:
+        list(Loader(build, range(4), 2))
+        os._exit(0)
+    begin = time.monotonic()
+    while len(pids := told(tmp_path / "at work")) < 2 and time.monotonic() < begin + 30:
+        time.sleep(0.05)
+    os.kill(parent, signal.SIGKILL)
+    os.waitpid(parent, 0)
+    while any(map(alive, pids)) and time.monotonic() < begin + 40:
+        time.sleep(0.05)
+    assert len(pids) == 2 and not any(map(alive, pids))
+
+
+@pytest.mark.parametrize("how", ["raise SystemExit(3)", "results.close(); raise SystemExit(3)"])
+def test_a_program_does_not_wait_for_a_process_at_work(tmp_path: Path, how: str) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, signal, sys, time\n"
+        "from albertine.corpus.loader import Loader\n"
+        "def build(number):\n"
+        "    if number:\n"
+        "        time.sleep(300)\n"
+        "    return os.getpid()\n"
+        "results = iter(Loader(build, range(9), 1))\n"
+        "print(next(results), flush=True)\n"
+        f"{how}\n"
+    )
+    begin = time.monotonic()
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 3, done.stderr
+    assert time.monotonic() - begin < 60 and not alive(int(done.stdout))
 
 
 def test_processes_use_one_thread_and_ignore_signals() -> None:

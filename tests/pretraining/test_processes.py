@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -128,7 +129,7 @@ def test_a_process_that_ends_before_it_meets_the_others_is_told(
         _, err = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert process.returncode == 2 and "Traceback" not in err
+    assert process.returncode == 1 and "Traceback" not in err
     assert "another process of the run ended with exit code 3: albertine: no memory" in err
     assert time.monotonic() - began < 40
 
@@ -181,9 +182,93 @@ def test_the_end_of_the_other_process_is_told(build: Build, tmp_path: Path) -> N
     process, other = two_that_train(file, tmp_path)
     os.kill(other, signal.SIGKILL)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 2, err
+    assert process.returncode == 1, err
     assert "another process of the run ended by signal 9" in err and "goes on from the last checkpoint" in err
     assert "Traceback" not in err
+
+
+def told_alone(err: str) -> str:
+    """The one message of a command; warnings of the run apart."""
+    assert "Traceback" not in err and err.count("albertine: ") == 1, err
+    return err[err.index("albertine: ") :]
+
+
+def gone(pids: list[int], seconds: float = 10.0) -> bool:
+    """Whether processes have ended by then."""
+    deadline = time.monotonic() + seconds
+    while any(map(_line, pids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not any(map(_line, pids))
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="looks for processes in /proc")
+def test_a_killed_loader_ends_the_run_with_one_message(build: Build, tmp_path: Path) -> None:
+    file = recipe(build, tmp_path, training={"steps": 4000, "workers": 2})
+    process = command(file)
+    metrics = tmp_path / "runs" / "toy" / "metrics.jsonl"
+    deadline = time.monotonic() + 90
+    while not (metrics.is_file() and metrics.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    loaders = children(process.pid)
+    assert len(loaders) == 2
+    os.kill(loaders[0], signal.SIGKILL)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1 and gone(loaders)
+    assert told_alone(err).startswith("albertine: a loader process was killed by SIGKILL. Out of memory")
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="looks for processes in /proc")
+def test_torchrun_starts_again_what_was_killed(build: Build, tmp_path: Path) -> None:
+    """First a rank, then a loader of the other one; the run goes on to its end and leaves no process."""
+    file = recipe(
+        build,
+        tmp_path,
+        training={"steps": 300, "workers": 2},
+        watching={"checkpoint_every": 10, "evaluate_every": 300, "log_every": 50},
+    )
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "3"]
+    line = [sys.executable, *torchrun, "-m", "albertine", "pretrain", "--config", str(file)]
+    names = {k: v for k, v in os.environ.items() if k not in ("WORLD_SIZE", "RANK")} | {
+        "OMP_NUM_THREADS": "1"
+    }
+    with (tmp_path / "said").open("w+") as said:
+        process = subprocess.Popen(line, env=names, stdout=said, stderr=said, start_new_session=True)
+        try:
+            known: list[int] = []
+            for rank, loader in ((1, False), (0, True)):
+                before = steps_saved(tmp_path)
+                deadline = time.monotonic() + 90
+                while steps_saved(tmp_path) <= before and time.monotonic() < deadline:
+                    time.sleep(0.02)
+                ranks = sorted(children(process.pid), key=_rank)
+                assert process.poll() is None and [_rank(pid) for pid in ranks] == [0, 1]
+                known += [*ranks, *(pid for one in ranks for pid in children(one))]
+                os.kill(children(ranks[rank])[0] if loader else ranks[rank], signal.SIGKILL)
+                assert gone(ranks, 60), "the other rank is started again too"
+            assert process.wait(120) == 0
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        said.seek(0)
+        text = said.read()
+    assert gone(known) and text.count("Done after 300 steps") == 1
+    assert "a loader process was killed by SIGKILL" in text and "another process of the run has ended" in text
+    assert "[rank" not in text, "tracebacks of torch"
+
+
+def steps_saved(folder: Path) -> int:
+    """The last step of which there is a checkpoint."""
+    names = [path.name for path in folder.glob("runs/toy/checkpoints/step-*")]
+    return max((int(name.partition("-")[2]) for name in names), default=0)
+
+
+def _rank(pid: int) -> int:
+    try:
+        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return -1
+    return next((int(word[5:]) for word in words if word.startswith(b"RANK=")), -1)
 
 
 def test_two_killed_processes_go_on_to_the_same_weights(build: Build, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ from albertine.cli import (
 )
 from albertine.cli.options import Verb
 from albertine.cores import BFLOAT16, cpu_flags, limited, others_running, usable_cores
-from albertine.errors import AlbertineError, NotFinite, without_torch
+from albertine.errors import AlbertineError, NotFinite, ProcessError, without_torch
 
 VERBS = (
     *(info, demo, doctor),
@@ -177,7 +177,7 @@ def run(arguments: list[str] | None = None) -> int:
         return _finish(leaving.code if isinstance(leaving.code, int) else FAILED)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except NotFinite as error:
+    except (NotFinite, ProcessError) as error:
         return _say(str(error), FAILED)
     except AlbertineError as error:
         return _say(str(error), WRONG)

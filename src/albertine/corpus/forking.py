@@ -1,4 +1,4 @@
-"""Signals while a process is being forked, and errors on their way back from it.
+"""Signals while a process is being forked, errors on their way back from it, and the ends of both.
 
 A child begins with the Python handlers of its parent. A signal that reaches it before it has put them back
 runs them in the child: a handler that raises then unwinds a copy of the parent's whole stack, with all its
@@ -8,9 +8,14 @@ runs them in the child: a handler that raises then unwinds a copy of the parent'
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
+import os
 import signal
+import threading
+import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from multiprocessing.process import BaseProcess
 
 Mask = set[signal.Signals]
 
@@ -32,6 +37,37 @@ def held_back(*numbers: signal.Signals) -> Iterator[Mask]:
 def let_through(before: Mask) -> None:
     """In a child: put the mask back, so that signals which came meanwhile are answered now."""
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def end_with_parent() -> None:
+    """In a child: end when the parent has ended, whatever this process is at. A parent that was killed tells
+    nobody, and its children would hold its locks and its connections to other machines."""
+    threading.Thread(target=_wait_for_parent, daemon=True).start()
+
+
+def _wait_for_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def end_processes(processes: Sequence[BaseProcess], seconds: float = 0.0) -> None:
+    """In a parent: wait so long for processes that were asked to end, then kill those that have not; none is
+    left. They may ignore SIGTERM."""
+    deadline = time.monotonic() + seconds
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+        if process.is_alive():
+            process.kill()
+    for process in processes:
+        process.join()
+
+
+def how_it_ended(process: BaseProcess) -> str:
+    """Of a process that has ended."""
+    code = process.exitcode or 0
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
 
 
 class Failure:

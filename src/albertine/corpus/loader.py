@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import signal
 import sys
+import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from multiprocessing.util import Finalize
 from typing import Any, Generic, TypeVar
 
 from torch.utils.data import DataLoader, Dataset
 
-from albertine.corpus.forking import Failure, Mask, held_back, let_through
+from albertine.corpus.forking import (
+    Failure,
+    Mask,
+    end_processes,
+    end_with_parent,
+    held_back,
+    how_it_ended,
+    let_through,
+)
 from albertine.corpus.parcel import Parcel, unwrap, wrap
-from albertine.errors import AlbertineError, RunError
+from albertine.errors import AlbertineError, ProcessError
 
 Order = TypeVar("Order")
 T = TypeVar("T")
@@ -22,6 +36,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 METHOD = "fork" if sys.platform == "linux" else None
 """As `WorkerPool` has it; Python 3.14 would run a script without a guard around its main module once more. On
 macOS torch does not survive a fork."""
+GRACE = 5.0
+"""Seconds in which a process that is no longer needed may end by itself."""
 
 
 class WorkerTraceback(Exception):
@@ -40,7 +56,7 @@ class Loader(Generic[Order, T]):
 
     Raises:
         AlbertineError: as `build` raised it, in this process, whichever process it arose in.
-        RunError: a process was killed.
+        ProcessError: a process was killed.
     """
 
     def __init__(
@@ -54,7 +70,8 @@ class Loader(Generic[Order, T]):
         return self._from_processes()
 
     def _from_processes(self) -> Iterator[T]:
-        with warnings.catch_warnings(), held_back(*SIGNALS) as mask:
+        before = set(multiprocessing.active_children())
+        with warnings.catch_warnings(), held_back(*SIGNALS) as mask, _handler_of_children_kept():
             # torch advises against more processes than processors; their number was asked for
             warnings.filterwarnings("ignore", "This DataLoader will create")
             results = iter(
@@ -69,28 +86,56 @@ class Loader(Generic[Order, T]):
                     worker_init_fn=partial(_start_worker, mask),
                 )
             )
+        processes = list(set(multiprocessing.active_children()) - before)
+        # They ignore SIGTERM, by which Python ends processes that are left when the program ends, and it
+        # would wait for them without a limit.
+        end = Finalize(None, end_processes, args=(processes,), exitpriority=1)
+        seconds = 0.0  # after an error its traceback keeps `results`, so that nobody tells them to end
         try:
-            while (parcel := _next(results)) is not None:
+            while (parcel := _next(results, processes)) is not None:
                 if isinstance(parcel, Failure):
                     raise parcel.error from WorkerTraceback(parcel.trace)
                 yield unwrap(parcel)
+            seconds = GRACE
+        except GeneratorExit:
+            seconds = GRACE
+            raise
         finally:
-            # An error keeps this frame, and with it the processes, which heed no signal and would be waited
-            # for when the program ends.
             del results
+            end_processes(processes, seconds)
+            end.cancel()
 
 
-def _next(results: Iterator[Parcel | Failure]) -> Parcel | Failure | None:
+def _next(results: Iterator[Parcel | Failure], processes: Sequence[BaseProcess]) -> Parcel | Failure | None:
     try:
         return next(results, None)
-    except RuntimeError as error:
-        # torch reports a dead process only by the text of its message
-        if "worker" in str(error):
-            remedy = "Out of memory is the usual reason; use fewer workers, or a new run with a smaller batch"
-            if METHOD is None:
-                remedy += '. A script of your own needs `if __name__ == "__main__":`, or training.workers=0'
-            raise RunError(f"a loader process died ({error})", remedy=remedy) from error
-        raise
+    except Exception as error:
+        # torch has a RuntimeError for it, and other errors for a process that ends while it hands over
+        if (dead := _dead(processes)) is None:
+            raise
+        remedy = "Out of memory is the usual reason; use fewer workers, or a new run with a smaller batch"
+        if METHOD is None:
+            remedy += '. A script of your own needs `if __name__ == "__main__":`, or training.workers=0'
+        raise ProcessError(f"a loader process {how_it_ended(dead)}", remedy=remedy) from error
+
+
+def _dead(processes: Sequence[BaseProcess]) -> BaseProcess | None:
+    """A process that has ended, or is about to."""
+    sentinels = {process.sentinel: process for process in processes}
+    ended = wait(list(sentinels), 1.0)
+    return sentinels[ended[0]] if ended else None  # type: ignore[index]
+
+
+@contextlib.contextmanager
+def _handler_of_children_kept() -> Iterator[None]:
+    """torch answers the death of a loader process by a RuntimeError in whatever its parent is doing then; the
+    next result that is waited for tells the same."""
+    before = signal.getsignal(signal.SIGCHLD)
+    try:
+        yield
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGCHLD, before)
 
 
 class _Build(Dataset[Parcel | Failure]):
@@ -114,3 +159,10 @@ def _start_worker(mask: Mask, _: int) -> None:
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     let_through(mask)
+    end_with_parent()
+    # A parent that lets go of results that are on their way breaks the connection of a thread here.
+    sys.excepthook = _unsaid
+
+
+def _unsaid(*error: object) -> None:
+    """Errors that matter are sent to the parent."""

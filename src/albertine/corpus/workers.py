@@ -8,7 +8,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import threading
 from collections import deque
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
@@ -16,11 +15,22 @@ from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from albertine.corpus.forking import Failure, Mask, held_back, let_through
-from albertine.errors import AlbertineError, RunError
+from albertine.corpus.forking import (
+    Failure,
+    Mask,
+    end_processes,
+    end_with_parent,
+    held_back,
+    how_it_ended,
+    let_through,
+)
+from albertine.errors import AlbertineError, ProcessError, RunError
 
 J = TypeVar("J")
 R = TypeVar("R")
+
+GRACE = 5.0
+"""Seconds in which a process that is no longer needed may end by itself."""
 
 
 class WorkerPool(Generic[J, R]):
@@ -34,7 +44,8 @@ class WorkerPool(Generic[J, R]):
 
     Raises:
         AlbertineError or OSError: as `work` raised it.
-        RunError: a process died.
+        ProcessError: a process was killed.
+        RunError: none can be started.
     """
 
     def __init__(
@@ -77,11 +88,7 @@ class WorkerPool(Generic[J, R]):
             connection.close()
             if kind is not None:
                 process.terminate()
-        for process in self._processes.values():
-            process.join(5)
-            if process.is_alive():
-                process.kill()
-                process.join()
+        end_processes(list(self._processes.values()), GRACE)
 
     def put(self, job: J) -> None:
         """Take a job; waits while too many jobs are waiting for a process."""
@@ -128,13 +135,11 @@ class WorkerPool(Generic[J, R]):
             except (BrokenPipeError, ConnectionResetError):
                 raise self._death(connection) from None
 
-    def _death(self, connection: Connection) -> RunError:
+    def _death(self, connection: Connection) -> ProcessError:
         process = self._processes[connection]
-        process.join(5)
-        code = process.exitcode or 0
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        process.join(GRACE)
         remedy = "If memory ran out, use fewer workers; run the same command again, what is finished is kept"
-        return RunError(f"a worker process {how}", remedy=remedy)
+        return ProcessError(f"a worker process {how_it_ended(process)}", remedy=remedy)
 
 
 def _serve(
@@ -145,7 +150,7 @@ def _serve(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     let_through(mask)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     for other in inherited:
         other.close()  # or this process would keep the pipes of a dead parent open
     while True:
@@ -161,11 +166,3 @@ def _serve(
             connection.send(result)
         except OSError:
             return
-
-
-def _end_with_parent() -> None:
-    """A parent that was killed tells nobody, and in the middle of a long job its lock would be held on."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)

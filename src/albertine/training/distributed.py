@@ -7,21 +7,29 @@ nothing else asks how many there are.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
-from collections.abc import Iterable, Sequence
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from albertine.errors import RunError, SettingsError
-from albertine.training.launch import meet
+from albertine.training.launch import GONE, PartnerEnded, meet
+
+if TYPE_CHECKING:
+    from torch.distributed.distributed_c10d import Store
 
 PATIENCE = timedelta(minutes=30)
 """How long a process waits for the others before it gives up."""
-
+POLL = 0.02
+"""Seconds between two looks whether the others are there."""
 
 LOCAL_RANKS = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
 """Variables in which torchrun, Slurm and Open MPI tell a process its number on its machine."""
@@ -48,7 +56,8 @@ class World:
     def add(self, tensor: Tensor) -> Tensor:
         """The sum over all ranks, in place; every rank gets the same bits."""
         if self.size > 1:
-            torch.distributed.all_reduce(tensor)
+            with _partners():
+                torch.distributed.all_reduce(tensor)
         return tensor
 
     def add_numbers(self, numbers: Sequence[float]) -> list[float]:
@@ -82,7 +91,7 @@ class World:
         """Give every rank the main process' parameters and buffers."""
         if self.size == 1:
             return
-        with torch.no_grad():
+        with torch.no_grad(), _partners():
             for tensor in [*model.parameters(), *model.buffers()]:
                 torch.distributed.broadcast(tensor, src=0)
 
@@ -113,8 +122,8 @@ def start(device: torch.device | str | None = None) -> World:
         device: default: this process' GPU where there is one, else the CPU.
 
     Raises:
-        RunError: torchrun's environment is incomplete, this machine has no such GPU, or another process has
-            ended.
+        RunError: torchrun's environment is incomplete, or this machine has no such GPU.
+        PartnerEnded: another process has ended.
     """
     told = next((os.environ[name] for name in LOCAL_RANKS if name in os.environ), None)
     local = int(told or "0")
@@ -145,8 +154,62 @@ def start(device: torch.device | str | None = None) -> World:
     while _abandoned:
         _abandoned.pop()
         torch.distributed.destroy_process_group()
-    torch.distributed.init_process_group(backend, timeout=PATIENCE, device_id=card)
+    with _partners():
+        torch.distributed.init_process_group(backend, timeout=PATIENCE, device_id=card, **_meeting())
     return World(torch.distributed.get_rank(), torch.distributed.get_world_size(), place)
+
+
+def _meeting() -> dict[str, Any]:
+    """Where the processes of this run meet, as `init_process_group` takes it; nothing where the environment
+    says enough."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return {}
+    from torch.distributed.rendezvous import rendezvous
+
+    store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
+    return {"store": _of_this_start(store, rank, size), "rank": rank, "world_size": size}
+
+
+def _of_this_start(store: Store, rank: int, size: int) -> Store:
+    """The part of a store that only the processes started together with this one use.
+
+    Processes that torchrun starts again (`--max-restarts`) get the store of those before them, in which the
+    addresses of these still lie: they would call processes that are gone, and wait for each other. Nothing
+    that torchrun tells them is different from before on every machine, so that the first process chooses a
+    name. The others are told under a name of their own, which no process had before.
+    """
+    from torch.distributed.distributed_c10d import PrefixStore
+
+    mine, prefix = uuid.uuid4().hex, "albertine"
+    if rank == 0:
+        absent = set(range(1, size))
+        while absent:
+            for other in sorted(absent):
+                if store.check([f"{prefix}/{mine}/{other}"]):
+                    absent.remove(other)
+                elif store.check([f"{prefix}/here/{other}"]):  # perhaps left by one that is gone
+                    name = store.get(f"{prefix}/here/{other}").decode()
+                    store.set(f"{prefix}/told/{name}", mine)
+            time.sleep(POLL)
+        return PrefixStore(mine, store)
+    store.set(f"{prefix}/here/{rank}", mine)
+    while not store.check([f"{prefix}/told/{mine}"]):
+        time.sleep(POLL)  # where a signal is heard
+    first = store.get(f"{prefix}/told/{mine}").decode()
+    store.set(f"{prefix}/{first}/{rank}", "")
+    return PrefixStore(first, store)
+
+
+@contextlib.contextmanager
+def _partners() -> Iterator[None]:
+    """Within, what gloo and the store say when another process is gone is a PartnerEnded."""
+    try:
+        yield
+    except RuntimeError as error:
+        if GONE.search(str(error)) is None:
+            raise
+        remedy = "It says why, if it could. The same command goes on from the last checkpoint"
+        raise PartnerEnded("another process of the run has ended", remedy=remedy) from error
 
 
 _abandoned: list[World] = []

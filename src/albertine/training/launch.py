@@ -8,20 +8,30 @@ of the work.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from albertine.cores import usable_cores
-from albertine.errors import RunError
+from albertine.errors import ProcessError
 
 GRACE = 20.0
 """Seconds in which a process that is no longer needed may end by itself."""
 READY = "ALBERTINE_READY"
 """Names the file descriptor to which one of the others writes that it is about to meet the first."""
+
+
+GONE = re.compile("connection|connect to|peer|broken pipe|recvvalue", re.IGNORECASE)
+"""In what a collective and the store say when another process is gone."""
+
+
+class PartnerEnded(ProcessError):
+    """Another process of the run has ended."""
 
 
 def started() -> bool:
@@ -51,7 +61,7 @@ def together(count: int, arguments: Sequence[str]) -> Iterator[None]:
         arguments: of `albertine`, for the others.
 
     Raises:
-        RunError: another one ended with an error, which broke this one's work off.
+        PartnerEnded: another one ended with an error, which broke this one's work off.
     """
     names = {"WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     shared = {name: str(value) for name, value in names.items()}
@@ -62,8 +72,11 @@ def together(count: int, arguments: Sequence[str]) -> Iterator[None]:
         os.environ.update({**shared, **_place(0)})
         yield
     except BaseException as error:
-        # What a collective says when a process is gone is a RuntimeError, and nothing that helps.
-        last = _last_words(others) if isinstance(error, RuntimeError) else None
+        # What a collective says when a process is gone does not say why.
+        known = isinstance(error, (RuntimeError, PartnerEnded)) and GONE.search(f"{error} {error.__cause__}")
+        last = (
+            _last_words(others, GRACE if known else 1.0) if known or isinstance(error, RuntimeError) else None
+        )
         for other in others:
             other.process.kill()  # it writes nothing, and may be waiting for this one
         if last is None:
@@ -81,19 +94,19 @@ def meet() -> None:
     interrupted, and where the end of another one is noticed: the rendezvous of torch is deaf to both.
 
     Raises:
-        RunError: another one has ended.
+        PartnerEnded: another one has ended.
     """
     if (ready := os.environ.pop(READY, None)) is not None:
         os.write(int(ready), b"!")
         os.close(int(ready))
     for other in _others:
         if not other.ready():
-            raise _ended(other.failed() or "before the run began")
+            raise _ended(_last_words([other], 1.0) or "before the run began")
 
 
-def _ended(how: str) -> RunError:
+def _ended(how: str) -> PartnerEnded:
     remedy = "The same command goes on from the last checkpoint; fewer --processes need less memory"
-    return RunError(f"another process of the run ended {how}", remedy=remedy)
+    return PartnerEnded(f"another process of the run ended {how}", remedy=remedy)
 
 
 def _place(rank: int) -> dict[str, str]:
@@ -136,9 +149,7 @@ class _Other:
 
     def failed(self) -> str | None:
         """How it ended and the last line that it said; None where it runs, or all went well."""
-        try:
-            code = self.process.wait(1.0)
-        except subprocess.TimeoutExpired:
+        if (code := self.process.poll()) is None:
             return None
         self.said.seek(0)
         lines = self.said.read().decode("utf-8", "replace").split("\n")
@@ -150,5 +161,13 @@ _others: list[_Other] = []
 """Those that this process has started."""
 
 
-def _last_words(others: Sequence[_Other]) -> str | None:
-    return next((how for other in others if (how := other.failed()) is not None), None)
+def _last_words(others: Sequence[_Other], seconds: float) -> str | None:
+    """How the first of them ended that does so within some seconds."""
+    deadline = time.monotonic() + seconds
+    while True:
+        for other in others:
+            if (how := other.failed()) is not None:
+                return how
+        if time.monotonic() > deadline or all(other.process.poll() == 0 for other in others):
+            return None
+        time.sleep(0.05)
