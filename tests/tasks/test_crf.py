@@ -122,7 +122,7 @@ def task(tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("scheme", ["bio", "bioes"])
-def test_a_run_with_a_crf_learns_and_transformers_loads_it(
+def test_a_run_with_a_crf_learns_and_transformers_refuses_its_tags(
     tune: Tune, task: dict[str, Any], scheme: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     from transformers import AutoModelForTokenClassification
