@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -303,3 +304,13 @@ def test_a_data_set_tells_its_kind_and_refuses_others(tune: Tune, tmp_path: Path
     assert FinetuneSettings(name="a", task=settings.task, encoder=settings.encoder).task == settings.task
     with pytest.raises(SettingsError, match=r"Did you mean `tnews`"):
         tune(task={**known, "dataset": "tnew"})
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_a_pipe_or_a_device_is_refused_before_it_is_read(tune: Tune, tmp_path: Path, split: str) -> None:
+    """Kills: a pipe is waited for without end, and a device read until the memory is full."""
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "zeros.csv").symlink_to("/dev/zero")
+    for name in ("pipe.csv", "zeros.csv"):
+        with pytest.raises(DataError, match=rf"{name}: is a pipe or a device.*Write its content to a file"):
+            finetune(tune(task={split: tmp_path / name}), reporter=Reporter(quiet=True))

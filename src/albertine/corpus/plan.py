@@ -13,8 +13,9 @@ from typing import Any
 from albertine import __version__
 from albertine.corpus.cutting import CutRules
 from albertine.corpus.encode import Words
-from albertine.corpus.manifest import FORMAT, NAME, load_manifest
+from albertine.corpus.manifest import FORMAT, MAX_BYTES, NAME, load_manifest
 from albertine.errors import CorpusError, SettingsError, check_whole
+from albertine.files import read_regular
 from albertine.text.documents import list_files
 from albertine.text.sentences import RULES, Language
 from albertine.text.streams import Limits
@@ -138,7 +139,7 @@ def earlier_setting(folder: Path, name: str) -> float | None:
     give it; None where there is none that can be read."""
     path = folder / PLAN if (folder / PLAN).is_file() else folder / NAME
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))["settings"][name]
+        value = json.loads(read_regular(path, MAX_BYTES))["settings"][name]
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
     return value if isinstance(value, (int, float)) else None
