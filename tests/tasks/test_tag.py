@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +11,13 @@ import pytest
 
 from albertine.inference.tags import entities_of, tags_of, typed
 from albertine.inference.windows import Window
+from albertine.interop.huggingface import load_model
 from albertine.tasks.encoded import IGNORED
 from albertine.tasks.examples import Example
+from albertine.tasks.finetune import save_tuned
+from albertine.tasks.judge import judge, open_run
 from albertine.tasks.tag import Tag, TextInWindows, tags_for, windows_to_learn
+from albertine.text.load import load_tokenizer
 from albertine.text.tokenizer import Spans
 from albertine.text.wordpiece import WordPieceTokenizer
 
@@ -134,3 +139,17 @@ def test_tags_without_a_type_are_those_of_one() -> None:
     assert typed(("O", "B", "I")) == ("O", "B-_", "I-_")
     for others in (("O", "B-x", "I-x"), ("NOUN", "VERB"), ("B", "I"), ("O", "B", "NOUN"), ("O",)):
         assert typed(others) == others
+
+
+def test_a_folder_whose_tags_name_no_type_is_scored_on_files_of_that_kind(
+    pretrained: Path, tmp_path: Path
+) -> None:
+    """Kills: B and I as two classes of tokens."""
+    family, tokenizer = Tag(("O", "B", "I"), 16), load_tokenizer(pretrained)
+    model = family.build(load_model(pretrained), 0.0, 1)
+    save_tuned(model, tokenizer, family, tmp_path / "theirs")
+    (tmp_path / "a.conll").write_text("the O\nold B\nman I\nsaid B\n")
+    task = {"kind": "entities", "test": tmp_path / "a.conll"}
+    (judged,) = judge(open_run(tmp_path / "theirs", task=task), ["test"])
+    assert judged.data.examples[0].example.label == (("_", 4, 11), ("_", 12, 16))
+    assert {kind for kind, _, _ in judged.answers[0]} <= {"_"} and judged.scores.keys() == {"entity_f1"}
