@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from albertine.api import (
         analyze,
         card,
+        convert,
         distill,
         ensemble,
         evaluate,
@@ -42,6 +43,7 @@ __all__ = [
     "Predictor",
     "analyze",
     "card",
+    "convert",
     "distill",
     "ensemble",
     "evaluate",
@@ -64,7 +66,7 @@ ELSEWHERE = {
     "Predictor": "albertine.tasks.predictor",
     "TextClassifier": "albertine.sklearn",  # not in __all__: it needs scikit-learn, which may be missing
     **dict.fromkeys(
-        ("analyze", "card", "distill", "ensemble", "evaluate", "finetune", "info"), "albertine.api"
+        ("analyze", "card", "convert", "distill", "ensemble", "evaluate", "finetune", "info"), "albertine.api"
     ),
     **dict.fromkeys(("prepare", "pretrain", "report", "score", "suite"), "albertine.api"),
 }

@@ -10,8 +10,10 @@ import hashlib
 import json
 import logging
 import math
+import re
 import signal
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
 from inspect import Parameter, signature
@@ -32,7 +34,9 @@ if TYPE_CHECKING:
     from albertine.cli.vocabulary import Kind
     from albertine.corpus.manifest import Manifest
     from albertine.evaluation.ensembles import Rule
+    from albertine.export.convert import Converted
     from albertine.export.make import Exported
+    from albertine.interop.huggingface import Stored
     from albertine.pretraining.run import PretrainResult
     from albertine.pretraining.scores import SentenceTask
     from albertine.tasks.finetune import FinetuneResult
@@ -435,7 +439,60 @@ def export(
     texts = tuple(_paths(sample)) if sample else ()
     options = ExportOptions(opset, int8, packed, bfloat16, texts)
     formats = [to] if isinstance(to, str) else list(to)
-    return run(model, output, formats, head=head, overwrite=overwrite, options=options)
+    with _arguments():
+        return run(model, output, formats, head=head, overwrite=overwrite, options=options)
+
+
+@needs_torch
+def convert(
+    source: str | Path,
+    target: str | Path,
+    *,
+    to: str | None = None,
+    share: bool = False,
+    lossy: bool = False,
+    dtype: Stored = "float32",
+    whiten: str | Path | Sequence[str | Path] = (),
+    depth: int | None = None,
+    sample: str | Path | None = None,
+    without_head: bool = False,
+    without_tokenizer: bool = False,
+) -> Converted:
+    """Write a model as another program loads it.
+
+    Args:
+        source: any name of a model, in any layout that is read. target: a new folder, or a model folder to
+            replace.
+        to: a layout, as the command has them, such as "bert", "albertine" or "google"; default: a folder that
+            transformers loads where it can, nothing written twice.
+        share, lossy, dtype, whiten, depth, sample, without_head, without_tokenizer: as the command has them;
+            `whiten` are files of text, `dtype` is "float32", "bfloat16" or "float16".
+
+    Returns:
+        The folder, whether it has a tokenizer, with `share` the distances of the depths, and notes on what
+        was left out.
+
+    Raises:
+        AlbertineError: the model cannot be read, the layout has no place for it, arguments that do not go
+            together, or the folder holds something else.
+    """
+    from albertine.export.convert import convert as run
+
+    texts = _paths(whiten) if whiten else ()
+    with _arguments():
+        return run(
+            source,
+            from_home(target),
+            to=to,
+            share=share,
+            lossy=lossy,
+            stored=dtype,
+            whiten=texts,
+            depth=depth,
+            sample=None if sample is None else from_home(sample),
+            without_head=without_head,
+            without_tokenizer=without_tokenizer,
+        )
 
 
 @needs_torch
@@ -644,6 +701,19 @@ def _paths(given: str | Path | Iterable[str | Path] | None) -> list[Path]:
     if not isinstance(given, Iterable) or is_table(given):
         raise SettingsError(f"a {type(given).__name__} names no files of text", remedy=IN_MEMORY)
     return [from_home(path, instead=IN_MEMORY) for path in given]
+
+
+@contextmanager
+def _arguments() -> Iterator[None]:
+    """Within, settings errors that name options of the command name the arguments of a function instead."""
+    try:
+        yield
+    except SettingsError as error:
+        what, remedy = (
+            text and re.sub(r"--([a-z][a-z-]*)", lambda m: f"`{m[1]}`".replace("-", "_"), text)
+            for text in (error.what, error.remedy)
+        )
+        raise SettingsError(str(what), where=error.where, remedy=remedy) from error
 
 
 def _written(texts: Any, folder: Path) -> Path:

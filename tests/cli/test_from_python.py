@@ -90,6 +90,32 @@ def test_export(model: Path, tmp_path: Path) -> None:
         package.export(model, tmp_path / "other", "onx")
 
 
+def test_convert(albertine: Command, model: Path, tmp_path: Path) -> None:
+    """Kills: errors that name options of the command; a layout that is not known and written as another."""
+    found = package.convert(model, tmp_path / "a", to="electra", dtype="bfloat16")
+    assert (found.folder, found.tokenizer, found.notes) == (tmp_path / "a", True, ())
+    assert albertine("convert", model, tmp_path / "b", "--to", "electra", "--dtype", "bfloat16").code == 0
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    shared = package.convert(model, tmp_path / "a", share=True, without_tokenizer=True)
+    assert not shared.tokenizer and set(shared.distances) == {"attention", "feed_forward"}
+    assert not (tmp_path / "a" / "tokenizer.json").exists()
+    headless = package.convert(tuned("single", tmp_path / "tuned"), tmp_path / "c", without_head=True)
+    assert not headless.notes
+    with pytest.raises(ModelError, match="not tuned for a task"):
+        package.load_task(tmp_path / "c")
+    for wrong, message in (
+        ({"to": "brt"}, "no layout `brt`"),
+        ({"dtype": "int8"}, "no format `int8`"),
+        ({"lossy": True}, "^`lossy` belongs to `to` google"),
+        ({"depth": 1}, r"^`depth` belongs to `whiten`. Add `whiten`"),
+        ({"to": "google", "dtype": "bfloat16"}, "^`dtype` bfloat16 has no place in the layout google"),
+    ):
+        with pytest.raises(SettingsError, match=message):
+            package.convert(model, tmp_path / "d", **wrong)
+    assert not (tmp_path / "d").exists()
+
+
 def test_ensemble(told: Any, runs: list[Path], tmp_path: Path) -> None:
     assert as_json(package.ensemble(runs, output=tmp_path / "a")) == {
         **told("ensemble", *runs, "--output", tmp_path / "b"),

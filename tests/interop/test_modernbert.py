@@ -17,7 +17,6 @@ import torch
 import transformers
 
 import albertine
-from albertine.cli.convert import _folder
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.modernbert import kept_words
@@ -301,7 +300,7 @@ FOREIGN = {
 
 def test_convert_keeps_what_only_a_tokenizer_would_know(tmp_path: Path) -> None:
     their_model(2, **FOREIGN).save_pretrained(tmp_path / "theirs")
-    _folder(read_folder(tmp_path / "theirs"), None, tmp_path / "ours", None, {}, "float32")
+    albertine.convert(tmp_path / "theirs", tmp_path / "ours", without_tokenizer=True)
     tree = json.loads((tmp_path / "ours" / "config.json").read_text())
     assert tree["model_type"] == "modernbert" and {name: tree[name] for name in FOREIGN} == FOREIGN
     assert kept_words(tree, ids=False) == {"classifier_pooling": "mean"}
