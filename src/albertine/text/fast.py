@@ -22,6 +22,8 @@ from albertine.text.cleaning import Cleaning, combining_class, well_formed
 from albertine.text.modelproto import SPACE, ModelProto, ends_in_digit_comma
 from albertine.text.tokenizer import LONGEST_WORD, MODEL_FILE, VOCABULARY_FILE, Tokenizer
 
+LONG = 10_000
+"""Characters that other threads are not to wait for."""
 DIGIT_COMMA_PENALTY = 100.0
 
 
@@ -61,6 +63,15 @@ def bert_normalizer(rules: TextRules) -> Any:
 
 def _keep_whole(backend: tokenizers.Tokenizer, whole: Sequence[AddedPiece]) -> None:
     backend.add_tokens([AddedToken(**piece._asdict()) for piece in whole])
+
+
+def encoded(backend: tokenizers.Tokenizer, text: str) -> tokenizers.Encoding:
+    """A text by the library, which lets other threads work meanwhile only if it is given a batch."""
+    text = well_formed(text)
+    if len(text) < LONG:
+        return backend.encode(text, add_special_tokens=False)
+    [found] = backend.encode_batch([text], add_special_tokens=False)
+    return found
 
 
 def check_sentencepiece(proto: ModelProto) -> None:
@@ -138,8 +149,7 @@ def piece_finder(whole: Sequence[AddedPiece], normalizer: Any) -> Callable[[str]
     _keep_whole(backend, whole)
 
     def found(text: str) -> list[tuple[int, int, str]]:
-        # As a batch, since the library then lets other threads work.
-        [encoding] = backend.encode_batch([well_formed(text)], add_special_tokens=False)
+        encoding = encoded(backend, text)
         places = zip(encoding.ids, encoding.offsets, strict=True)
         return [(start, end, names[i - 1]) for i, (start, end) in places if i]
 

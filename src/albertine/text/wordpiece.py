@@ -131,9 +131,9 @@ class WordPieceTokenizer(Tokenizer):
         """A part, with places in it, that has no more marks at which it could be cut."""
         if _LONG_WORD.fullmatch(part):
             return Spans([self.unk_id], [0], [len(part)])
-        # As a batch, since the library then lets other threads work.
-        [found] = self._library.encode_batch([well_formed(part)], add_special_tokens=False)
-        return _spans(found)
+        from albertine.text.fast import encoded
+
+        return _spans(encoded(self._library, part))
 
     def encode_spans(self, text: str) -> Spans:
         """The ids of `encode` with the characters of the given text that each token came from."""
