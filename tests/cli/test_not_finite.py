@@ -12,6 +12,7 @@ import albertine as package
 from albertine.errors import NotFinite
 from albertine.files import json_text
 from albertine.inference.likelihood import PseudoLikelihood
+from albertine.inference.whitening import measure
 from albertine.interop.heads import head_config
 from albertine.interop.huggingface import load_model, save_model
 from albertine.model.task_model import Classifier
@@ -78,6 +79,8 @@ def test_python_is_told_which_text(folder: Path) -> None:
     with pytest.raises(NotFinite, match="pair 2"):
         predictor.sentence_order([(GOOD, "man"), (BAD, GOOD)])
     model, tokenizer = load_model(folder), load_tokenizer(folder)
+    with pytest.raises(NotFinite, match="sentence 3"):
+        measure(model, tokenizer, [GOOD, GOOD, BAD, *[GOOD] * 60])
     with pytest.raises(NotFinite, match="text 2"):
         PseudoLikelihood(model, tokenizer)([GOOD, BAD])
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from albertine.errors import DataError, ModelError, SettingsError
+from albertine.errors import DataError, ModelError, NotFinite, SettingsError
 from albertine.grouping import longest_first
 from albertine.inference.mode import without_gradients
 from albertine.interop.sentence_transformers import WHITENING
@@ -88,6 +88,7 @@ def measure(
 
     Raises:
         SettingsError: it has no such depth. DataError: fewer sentences than twice the hidden size.
+        NotFinite: the vector of a sentence is not; names the sentence.
     """
     import torch
 
@@ -112,6 +113,11 @@ def measure(
         for chosen in longest_first([len(row) for row in rows], model.tokens_per_pass):
             packed = pack([rows[i] for i in chosen], [types[i] for i in chosen])
             x_SH = _raw(model, packed.to(model.device), depth).cpu().double()
+            if not bool(x_SH.isfinite().all()):  # in a sum over all it would make every number NaN
+                finite = x_SH.isfinite().all(1).tolist()
+                raise NotFinite.of_items(
+                    "sentence", sorted(i for i, ok in zip(chosen, finite, strict=True) if not ok)
+                )
             total += x_SH.sum(0)
             squares += x_SH.T @ x_SH
     mean = total / len(rows)
