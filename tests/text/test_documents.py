@@ -269,6 +269,49 @@ def test_narrow_lines_of_their_own_are_no_matter(tmp_path: Path, name: str) -> N
     assert [r.narrow for r in reports] == [0]
 
 
+LINE_ENDS = {
+    "nothing": "",
+    "emoji": "😀",
+    "stop and emoji": ".😀",
+    "a heart": " ❤️",
+    "address": " https://example.com/page",
+    "footnote mark": "[12]",
+    "raised number": ".²",
+    "～": "～",
+    "।": "।",
+    "؟": "؟",
+    "։": "։",
+}
+
+
+def sentences_a_line(end: str, *, language: str = "en", capital: bool = True) -> list[tuple[str, ...]]:
+    """40 documents of 8 sentences of any lengths."""
+    draw, documents = random.Random(1), []
+    words = ["went", "to", "the", "old", "river", "and", "saw", "a", "good", "dog", "house", "by", "of"]
+    for _ in range(40):
+        lines = []
+        for _ in range(8):
+            some = "".join(draw.choices("天地人日月山水火木金土风云雨雪花草鸟鱼虫", k=draw.randrange(8, 30)))
+            line = some if language == "zh" else " ".join(draw.choices(words, k=draw.randrange(6, 15)))
+            lines.append((line.capitalize() if capital else line) + end)
+        documents.append(tuple(lines))
+    return documents
+
+
+@pytest.mark.parametrize("end", LINE_ENDS)
+@pytest.mark.parametrize(("language", "capital"), [("en", True), ("en", False), ("zh", True)])
+def test_sentences_a_line_are_no_wrapped_book(tmp_path: Path, end: str, language: str, capital: bool) -> None:
+    """As BERT has its text: a blank line ends a document, whatever ends a sentence."""
+    documents = sentences_a_line(LINE_ENDS[end], language=language, capital=capital)
+    text = "\n\n".join("\n".join(lines) for lines in documents) + "\n\n"
+    (tmp_path / "texts").mkdir()
+    write(tmp_path / "texts", "a.txt", text)
+    with gzip.open(tmp_path / "texts" / "b.txt.gz", "wt", encoding="utf-8") as file:
+        file.write(text * 5)  # of which 64 kB are looked at
+    found = [d.paragraphs for d in read(tmp_path / "texts")]
+    assert found == documents * 6
+
+
 def test_wide_hard_wrapped_lines_with_blank_lines_are_joined(tmp_path: Path) -> None:
     text = "\n\n".join(wrapped([paragraph], 130) for paragraph in PROSE["en"])
     (document,) = read(write(tmp_path, "a.txt", text))

@@ -311,3 +311,16 @@ def test_real_text(shared_data: Path, name: str, language: Language, low: int, h
 def test_an_overlong_sentence_is_not_cut_inside_a_number() -> None:
     text = "字" * 300 + "，共1,234" + "字" * 300
     assert [part[-1] for part in split_sentences(text, "zh")] == ["，", "字"]
+
+
+@pytest.mark.parametrize(
+    ("language", "sentences"),
+    [
+        ("en", ["We went to the river.😀", "It was cold! 🎉🎉", "Then we left. ❤️", "He came too."]),
+        ("zh", ["今天很好。😀", "明天也好！🎉🎉", "后天呢？", "好。"]),
+    ],
+)
+def test_emoji_behind_a_stop_belong_to_its_sentence(language: Language, sentences: list[str]) -> None:
+    for between in (" ", "") if language == "zh" else (" ",):
+        assert split_sentences(between.join(sentences), language) == sentences
+    assert split_sentences("See 3.14😀 and I ❤️ New York.", "en") == ["See 3.14😀 and I ❤️ New York."]

@@ -141,7 +141,8 @@ def _warnings(manifest: Manifest, read: list[FileReport]) -> list[str]:
     if not manifest.count("documents", "heldout"):
         found.append(
             "no document fell to the held-out part, and pretraining needs some to judge itself. "
-            "Cut the text into more documents, or give a larger --held-out share and another --output"
+            "Cut the text into more documents (--format lines, if a line is a sentence and a blank line ends "
+            "a document), or give a larger --held-out share and another --output"
         )
     if manifest.sentences < FEW_SENTENCES * manifest.documents:
         found.append(

@@ -16,11 +16,12 @@ from typing import Literal
 from albertine.errors import SettingsError
 from albertine.text.abbreviations import BEFORE_NUMBER, BEGINNERS, NEVER_LAST, SOMETIMES_LAST
 from albertine.text.documents import Document
+from albertine.text.formats import EMOJI
 from albertine.text.han import HAN
 
 Language = Literal["en", "zh"]
 
-RULES = 4
+RULES = 5
 """Counts the changes of the rules below and of those by which files become documents, so that no corpus is
 begun by one set and ended by another."""
 
@@ -30,8 +31,9 @@ MAX_CHARACTERS: dict[str, int] = {"en": 1000, "zh": 500}
 
 # Each pattern takes the whole run of stops, closers and space where it starts and cannot fail after the first
 # character, so that a million dots cost one match and not a million tries.
-_EN_STOP = re.compile(r"[.!?…。！？]+[\"'”’»)\]}」』）]*(?:\[\d{1,3}\])*\s*")
-_ZH_STOP = re.compile(r"[。！？!?…｡.]+[\"'”’」』）)】〕\]》〉]*(?:\[\d{1,3}\])*\s*")
+_EN_STOP = re.compile(rf"[.!?…。！？]+[\"'”’»)\]}}」』）]*(?:\[\d{{1,3}}\])*(?:\s?{EMOJI})*\s*")
+_ZH_STOP = re.compile(rf"[。！？!?…｡.]+[\"'”’」』）)】〕\]》〉]*(?:\[\d{{1,3}}\])*(?:\s?{EMOJI})*\s*")
+_EMOJI = re.compile(EMOJI)
 
 _CLOSERS = "\"'”’»)]}」』）】〕》〉"
 _OPENERS = frozenset("\"'“‘«([{「『（《【¿¡_*")
@@ -114,7 +116,7 @@ def _abbreviation_ends(text: str, start: int, begin: int, word: str, after: int)
 
 def _cut_english(text: str, start: int, stop: int, end: int) -> int:
     """Where to cut after the stops and closers in `text[stop:end]`, 0 for nowhere."""
-    if not text[end - 1].isspace():
+    if not text[end - 1].isspace() and _EMOJI.search(text, stop, end) is None:
         return _cut_chinese(text, start, stop, end) if text[stop] in "。！？" else 0  # 3.14, example.com
     after = end
     first = text[end]
@@ -152,7 +154,7 @@ def _chinese_cut(text: str, start: int, stop: int, end: int) -> int:
     following = text[end]
     if end == stop + 1 and text[stop] == "。":  # nine cases of ten
         return 0 if following in _CONTINUES else end
-    run = text[stop:end].rstrip()
+    run = _EMOJI.sub("", text[stop:end]).rstrip()
     stops = run.rstrip(_CLOSERS + "0123456789[")
     closers = run[len(stops) :]
     if closers[:1] in ('"', "'") and not _closes(text, start, stop, closers[0]):
