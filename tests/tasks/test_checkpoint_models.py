@@ -16,7 +16,10 @@ from albertine.tasks.ensemble import ensemble
 from albertine.tasks.finetune import finetune
 from albertine.tasks.judge import open_run
 from albertine.training.progress import Reporter
+from tests import stand_in
 from tests.tasks.conftest import Tune
+from tests.tasks.test_crf import entities
+from tests.tasks.test_relate import stories
 
 QUIET = Reporter(quiet=True)
 KINDS: dict[str, dict[str, Any]] = {
@@ -45,6 +48,49 @@ def test_the_last_checkpoint_answers_as_the_final_model(
     if kind != "generation":
         scores = albertine.evaluate(last)["dev"]
         assert scores == albertine.evaluate(run / "final")["dev"] and len(scores) > 1
+
+
+OWN_HEADS: dict[str, dict[str, Any]] = {
+    "single": {"label": "verdict"},
+    "multi": {"kind": "multi", "label": "tags"},
+    "score": {"kind": "score", "label": "points"},
+    "crf": {"kind": "entities", "text": "text", "label": "found", "crf": True},
+    "relations": {"kind": "relations", "text": "said", "label": "facts"},
+}
+
+
+@pytest.mark.parametrize("kind", OWN_HEADS)
+def test_a_checkpoint_has_the_labels_of_a_head_that_transformers_lacks(
+    kind: str, tune: Tune, pretrained: Path, tmp_path: Path
+) -> None:
+    """RoFormer's folders hold them apart from where transformers would read them."""
+    tokenizer = albertine.load_tokenizer(pretrained)
+    encoder = stand_in.rotary_model(tokenizer.vocab_size, seed=3, hidden_act="gelu")
+    albertine.save(encoder, tokenizer, tmp_path / "encoder")
+    task = OWN_HEADS[kind]
+    if (make := {"crf": entities, "relations": stories}.get(kind)) is not None:
+        task = task | {
+            name: make(tmp_path / f"{name}.jsonl", 20, i) for i, name in enumerate(("train", "dev"))
+        }
+    settings = tune(
+        task=task,
+        encoder={"folder": tmp_path / "encoder", "unshare": "all"},
+        training={"steps": 4},
+        watching={"evaluations": 1},
+    )
+    run = finetune(settings, reporter=QUIET).folder
+    config = json.loads((run / "final" / "config.json").read_text())
+    assert config["model_type"] == "roformer" and "words" in config["albertine"]["own_head"]
+    dev = settings.task.dev
+
+    def answers(folder: Path) -> list[Any]:
+        return list(
+            albertine.Predictor(folder, precision="float32").predict(dev, text=task.get("text", "review"))
+        )
+
+    last = run / "checkpoints" / "step-4"
+    assert answers(last) == answers(run / "final")
+    assert albertine.evaluate(last)["dev"] == albertine.evaluate(run / "final")["dev"]
 
 
 def test_vectors_and_thresholds_lie_beside_models_only(tune: Tune) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from albertine.errors import CheckpointError, ModelError, SettingsError
 from albertine.files import run_of_checkpoint
-from albertine.interop.heads import learned_config, task_in, without_words
+from albertine.interop.heads import learned_config, task_in, with_own_words, without_words
 from albertine.interop.huggingface_config import config_json, model_type, our_flags
 from albertine.interop.model_folder import ModelFolder
 from albertine.interop.savable import check_finite
@@ -136,7 +136,7 @@ def _tuned_config(folder: Path) -> dict[str, Any]:
     run = run_of_checkpoint(folder)
     for name in ("best", "final"):
         if run is not None and (run / name / "config.json").is_file():
-            tree = read_json(run / name / "config.json")
+            tree = with_own_words(read_json(run / name / "config.json"))
             # How vectors are made, and the threshold for no answer, belong to the weights of that model.
             chosen = task_in(tree) == "embed" or "threshold" in our_flags(tree)
             return without_words(tree) if chosen else tree
