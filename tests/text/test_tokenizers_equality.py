@@ -19,8 +19,9 @@ from typing import Any
 
 import pytest
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
-from tokenizers import BertWordPieceTokenizer
+from tokenizers import AddedToken, BertWordPieceTokenizer
 
+from albertine.text.added import AddedPiece
 from albertine.text.cleaning import Cleaning, combining_class
 from albertine.text.load import load_tokenizer
 from albertine.text.modelproto import parse, serialize
@@ -386,7 +387,6 @@ def test_added_pieces_are_found_as_in_transformers(
     shared_data: Path, tmp_path: Path, name: str, settings: dict[str, Any]
 ) -> None:
     """In a folder of theirs, and in one of ours that they read."""
-    from tokenizers import AddedToken
     from transformers import AutoTokenizer, BertTokenizer
 
     # Theirs of a SentencePiece is built from our folder: their own cuts some numbers and accents otherwise.
@@ -424,6 +424,36 @@ def test_added_pieces_are_found_as_in_transformers(
         for i, token in enumerate(ids):
             if token in added:
                 assert spans.starts[i] == offsets[i][0] and spans.ends[i] >= offsets[i][1]
+
+
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("chinese", [True, False])
+@pytest.mark.parametrize("flags", list(itertools.product([True, False], repeat=4)))
+def test_added_pieces_beside_chinese_characters(lower: bool, chinese: bool, flags: tuple[bool, ...]) -> None:
+    """Kills: a Chinese character that is lost because the space that BERT puts beside it belongs to a
+    piece with `lstrip`, `rstrip` or a blank of its own."""
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"我好ab.", "##a", "##b", "Foo", "a好", " b"]
+    whole = [AddedPiece(content, *flags) for content in ("Foo", "a好", " b")]
+    library = BertWordPieceTokenizer(
+        {piece: i for i, piece in enumerate(pieces)}, lowercase=lower, handle_chinese_chars=chinese
+    )
+    library.add_tokens([AddedToken(**piece._asdict()) for piece in whole])
+    ours = WordPieceTokenizer(pieces, lower=lower, chinese=chinese, whole=whole)
+    chance = random.Random(6)
+    parts = ["我", "好", "Foo", "foo", "a", "b", " ", "  ", ".", "\u3000", "\x00", "e\u0301"]
+    texts = ["".join(chance.choices(parts, k=chance.randint(1, 7))) for _ in range(200)]
+    texts += ["我好Foo", "Foo好我", "我Foo好Foo我", "好 Foo 好", "好a好", "我 b好 b"]
+    for text in texts:
+        expected = library.encode(text, add_special_tokens=False)
+        assert ours.encode(text) == expected.ids, ascii(text)
+        spans = ours.encode_spans(text)
+        assert spans.ids == expected.ids, ascii(text)
+        assert all(end <= start for end, start in zip(spans.ends, spans.starts[1:], strict=False)), ascii(
+            text
+        )
+        for i, (start, end) in enumerate(expected.offsets):
+            assert start <= spans.starts[i] < end, ascii(text)
+            assert spans.starts[i] == start or pieces[expected.ids[i]] in ("Foo", "a好", " b"), ascii(text)
 
 
 # Long texts without a blank

@@ -1,8 +1,7 @@
 """Our tokenizers in the form of the `tokenizers` library: what transformers' AutoTokenizer reads.
 
 A folder written here needs no code of ours: `tokenizer.json` holds the whole pipeline and
-    `tokenizer_config.json`
-names a class that takes it as it is.
+`tokenizer_config.json` names a class that takes it as it is.
 """
 
 from __future__ import annotations
@@ -143,15 +142,23 @@ def piece_finder(whole: Sequence[AddedPiece], normalizer: Any) -> Callable[[str]
     Args:
         normalizer: what is done to a text before it is cut, of the `tokenizers` library.
     """
-    names = [piece.content for piece in whole]
-    backend = tokenizers.Tokenizer(models.WordLevel({"": 0, **{n: i for i, n in enumerate(names, 1)}}, ""))
+    backend = tokenizers.Tokenizer(models.WordLevel({"": 0}, ""))
     backend.normalizer = normalizer
     _keep_whole(backend, whole)
+    names = {backend.token_to_id(piece.content): piece.content for piece in whole}
 
     def found(text: str) -> list[tuple[int, int, str]]:
         encoding = encoded(backend, text)
-        places = zip(encoding.ids, encoding.offsets, strict=True)
-        return [(start, end, names[i - 1]) for i, (start, end) in places if i]
+        # A space that BERT's normalizer inserts beside a Chinese character has the offsets of that character.
+        # If a piece includes such a space, its offsets overlap those of its neighbour and are cut there.
+        begins = [*(start for start, _ in encoding.offsets), len(text)]
+        pieces, before = [], 0
+        for token, (start, end), following in zip(encoding.ids, encoding.offsets, begins[1:], strict=True):
+            if token:
+                start, end = max(start, before), min(end, following)
+                pieces.append((start, end, names[token]))
+            before = end
+        return pieces
 
     return found
 
