@@ -199,6 +199,63 @@ def test_changed_files_are_scored_anew(short: Short, tmp_path: Path) -> None:
     assert last.scores == first.scores and not any("changed since" in note for note in last.notes)
 
 
+@pytest.mark.parametrize("back", [False, True], ids=["the same files", "the files of the run"])
+def test_scoring_anew_that_was_interrupted_is_done_by_the_next_command(short: Short, back: bool) -> None:
+    settings = short()
+    first = run(settings)
+    assert settings.task.dev is not None
+    rewrite(settings.task.dev, *TURNED)
+    blocked = first.folder / "predictions-test.jsonl"  # is written behind the predictions for the dev file
+    blocked.unlink()
+    (blocked / "in the way").mkdir(parents=True)
+    with pytest.raises(AlbertineError, match=blocked.name):
+        run(settings)
+    shutil.rmtree(blocked)
+    if back:
+        rewrite(settings.task.dev, *TURNED)
+    accuracy = first.scores["accuracy"]
+    assert run(settings).scores["accuracy"] == pytest.approx(accuracy if back else 1 - accuracy)
+    assert blocked.is_file()
+    assert scores_again(first.folder)[0] == record(first.folder)["scores"]["accuracy"]
+
+
+@pytest.mark.parametrize("kind", ["classes", "vectors"])
+def test_only_what_the_run_wrote_is_watched(short: Short, kind: str) -> None:
+    """Not a card, its results, notes of a person or what an upload leaves behind."""
+    alike = {"kind": "similarity", "pair": "answer", "label": "points", "test": None}
+    alike["similarity"] = {"highest": 5, "pooling": "depths", "normalize": True}
+    settings = short(task=alike if kind == "vectors" else {})
+    folder = run(settings).folder
+    models = {str(Path(x).relative_to(folder)) for name in ("best", "final") for x in bytes_of(folder / name)}
+    known = {name for name in record(folder)["files"] if "/" in name}
+    assert known == {name for name in models if not name.endswith("README.md")}
+    others = [folder / "best" / name for name in ("NOTES.txt", ".eval_results/sst-2.yaml", ".cache/x/y.json")]
+    for path in (*others, folder / "predictions-mine.jsonl"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("of others")
+    assert settings.task.dev is not None
+    rewrite(settings.task.dev, *([("2.5", "1.5")] if kind == "vectors" else TURNED))
+    run(settings)
+    assert {name for name in record(folder)["files"] if "/" in name} == known
+    for path in (*others, folder / "predictions-mine.jsonl"):
+        path.unlink()
+    run(settings)
+
+
+def test_scoring_anew_keeps_what_is_known_of_a_model_that_is_away(short: Short, tmp_path: Path) -> None:
+    settings = short()
+    folder = run(settings).folder
+    shutil.move(folder / "best", tmp_path / "away")
+    assert settings.task.dev is not None
+    rewrite(settings.task.dev, *TURNED)
+    run(settings)
+    shutil.move(tmp_path / "away", folder / "best")
+    run(settings)
+    (folder / "best" / "config.json").write_text("{}")
+    with pytest.raises(RunError, match=r"config\.json.*is not what the run wrote"):
+        run(settings)
+
+
 def test_what_was_learned_from_may_not_change(short: Short) -> None:
     settings = short()
     folder = run(settings).folder

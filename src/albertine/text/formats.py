@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePosixPath
@@ -43,10 +43,13 @@ _BY_SUFFIX = {
 EMOJI = r"(?:[\U0001f000-\U0001faff\u2600-\u27bf\u2b50\u2b55][\ufe0e\ufe0f\u200d]*)"
 _STOP_AT_END = re.compile(
     r"(?:[.!?…。！？；:：;｡～।॥؟۔։]|" + EMOJI + r")"
-    r"[\"'”’」』）)\]]*(?:\s*\[\d{1,3}\]|[⁰¹²³⁴-⁹†‡*]{1,3}|" + EMOJI + r"|\s+" + EMOJI + r")*\s*$"
-    r"|(?:^|\s)(?:https?://|www\.)\S+\s*$"
+    r"[\"'”’」』）)\]]*(?:\s*\[\d{1,3}\]|[⁰¹²³⁴-⁹†‡*]|" + EMOJI + r"|\s+" + EMOJI + r")*$"
 )
-"""What ends a sentence, with the quotes, footnote marks and emoji behind it, or a place on the web."""
+"""What ends a sentence, with the quotes, footnote marks and emoji behind it. No two of the alternatives match
+the same text, or a long row of marks would take exponential time."""
+_LAST_CHARACTERS = 200
+"""Where to look for it: the time of a search from every emoji of a longer row grows with its square."""
+_ADDRESS = re.compile(r"(?:https?://|www\.)\S")
 _STOP_INSIDE = re.compile(r"[.!?][\"'”’)]*\s+[\"'“‘(]*[A-Z]|[。！？][”’」』）]*[^\s”’」』）]")
 _TITLE = re.compile(r"^ ?= [^=].* = ?$", re.MULTILINE)
 _INDENTED = re.compile("[ \t\u3000]")
@@ -154,7 +157,7 @@ def _plain(blocks: list[list[str]], blank_ends: bool) -> FileShape:
         return FileShape("lines", "no text in the first 64 kB")
     if book := _book(blocks):
         return book
-    inside, ends = _share(lines, _STOP_INSIDE), _share(lines, _STOP_AT_END)
+    inside, ends = _share(lines, _holds_end), _share(lines, _ends_sentence)
     several = f"{inside:.0%} of the lines hold several sentences"
     if inside <= 0.3 and ends >= 0.5 and (blank_ends or len(blocks) == 1):
         return FileShape("lines", several)
@@ -178,7 +181,7 @@ def _book(blocks: list[list[str]], strict: bool = False, narrowest: int = _JOINE
     if len(pairs) < 3:
         return None
     followed = [line for line, _ in pairs]
-    stops = _share(followed, _STOP_AT_END)
+    stops = _share(followed, _ends_sentence)
     if strict and stops >= 0.5:
         return None
     widths = sorted(map(columns, followed))
@@ -192,7 +195,7 @@ def _book(blocks: list[list[str]], strict: bool = False, narrowest: int = _JOINE
     verses = len(inside) <= _VERSES * len(pairs)
     some = len(full) >= _SOME_FULL * len(inside) or verses or _goes_on(blocks)
     parted = len(blocks) > 1 and stops < 0.5 and width <= 110 and (half if strict else some)
-    filled = half and len(full) >= 8 and _share(full, _STOP_AT_END) < 0.5
+    filled = half and len(full) >= 8 and _share(full, _ends_sentence) < 0.5
     if not (parted or filled) or (not verses and _all_begin(following for _, following in inside)):
         return None
     marks = _marks(blocks, pairs, width)
@@ -235,7 +238,7 @@ def _narrow(blocks: list[list[str]]) -> int:
     width = sorted(map(columns, lines))[int(0.95 * (len(lines) - 1))]
     full = sum(not _has_room(line, following, width) for line, following in pairs)
     on = sum(_GOES_ON.match(following) is not None for _, following in pairs)
-    prose = _share(lines, _STOP_AT_END) < 0.4 and _share(lines, _STOP_INSIDE) > 0.02
+    prose = _share(lines, _ends_sentence) < 0.4 and _share(lines, _holds_end) > 0.02
     return width if _NARROWEST <= width < _JOINED and prose and min(full, on) > 0.7 * len(pairs) else 0
 
 
@@ -244,7 +247,7 @@ def _marks(blocks: list[list[str]], pairs: list[tuple[str, str]], width: int) ->
     if len(pairs) < 9 * len(blocks):
         return "blank lines"
     indented = [line for line, following in pairs if _INDENTED.match(following)]
-    if len(blocks) < len(indented) < 0.6 * len(pairs) and _share(indented, _STOP_AT_END) > 0.6:
+    if len(blocks) < len(indented) < 0.6 * len(pairs) and _share(indented, _ends_sentence) > 0.6:
         return "indents"
     short = sum(ends_paragraph(line, following, width) for line, following in pairs)
     return "short lines" if short > len(blocks) else "blank lines"
@@ -255,12 +258,12 @@ def ends_paragraph(line: str, following: str, width: int) -> bool:
     the next, and ends a sentence or is as short as a heading."""
     if not line.strip() or not following.strip() or not _has_room(line, following, width):
         return False
-    return _STOP_AT_END.search(line) is not None or columns(line) < 0.5 * width
+    return _ends_sentence(line) or columns(line) < 0.5 * width
 
 
 def mostly_sentences(lines: Sequence[str]) -> bool:
     """Whether more than half of the lines end a sentence."""
-    return bool(lines) and _share(lines, _STOP_AT_END) > 0.5
+    return bool(lines) and _share(lines, _ends_sentence) > 0.5
 
 
 def _has_room(line: str, following: str, width: int) -> bool:
@@ -273,5 +276,19 @@ def columns(line: str) -> int:
     return len(line) + len(_WIDE.findall(line))
 
 
-def _share(lines: Sequence[str], pattern: re.Pattern[str]) -> float:
-    return sum(pattern.search(line) is not None for line in lines) / len(lines)
+def _ends_sentence(line: str) -> bool:
+    """Whether a line ends with the end of a sentence or with an address on the web."""
+    line = line.rstrip()
+    if _STOP_AT_END.search(line, max(0, len(line) - _LAST_CHARACTERS)):
+        return True
+    words = line.rsplit(None, 1)
+    return bool(words) and _ADDRESS.match(words[-1]) is not None
+
+
+def _holds_end(line: str) -> bool:
+    """Whether a line goes on after the end of a sentence."""
+    return _STOP_INSIDE.search(line) is not None
+
+
+def _share(lines: Sequence[str], holds: Callable[[str], bool]) -> float:
+    return sum(map(holds, lines)) / len(lines)
