@@ -312,6 +312,26 @@ def test_sentences_a_line_are_no_wrapped_book(tmp_path: Path, end: str, language
     assert found == documents * 6
 
 
+NASTY_LINES = {
+    "stars": "WARNING:" + "*" * 40 + " do not open",
+    "a row of stars": "WARNING:" + "*" * 16_000 + " do not open",
+    "emoji": "Hello. " + "🙂" * 16_000 + "x",
+    "emoji and stars": "Hello. " + "🙂*" * 8_000 + "x",
+    "footnotes": "Hello." + "[1]" * 5_000 + "x",
+    "spaces": "Hello." + " " * 16_000 + "x",
+    "addresses": "http://a " * 2_000 + "x",
+}
+
+
+@pytest.mark.parametrize("line", NASTY_LINES.values(), ids=NASTY_LINES)
+def test_no_line_takes_a_format_long_to_recognise(tmp_path: Path, line: str) -> None:
+    file = write(tmp_path, "a.txt", "\n".join(["First it was so.", "Then it went on.", line] * 2))
+    began = time.process_time()
+    (document,) = read(file)
+    assert time.process_time() - began < 1
+    assert document.paragraphs[2] == line.strip()
+
+
 def test_wide_hard_wrapped_lines_with_blank_lines_are_joined(tmp_path: Path) -> None:
     text = "\n\n".join(wrapped([paragraph], 130) for paragraph in PROSE["en"])
     (document,) = read(write(tmp_path, "a.txt", text))

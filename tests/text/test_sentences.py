@@ -255,6 +255,8 @@ def test_documents_already_split_keep_their_sentences() -> None:
         " ",
         "？》",
         ". a",
+        ".🙂",
+        ".[1]🙂 ",
     ],
 )
 @pytest.mark.parametrize("language", ["en", "zh"])
