@@ -226,12 +226,26 @@ def test_an_option_that_is_not_there(folders: dict[str, Path]) -> None:
 def test_calls_that_cannot_be(folders: dict[str, Path]) -> None:
     single, answer, choose = (albertine.load_task(folders[n]) for n in ("single", "answer", "choose"))
     tag, crf, multi = (albertine.load_task(folders[n]) for n in ("tag", "crf", "multi"))
+    score, embed = (albertine.load_task(folders[n]) for n in ("score", "embed"))
     ids = torch.tensor([[2, 5, 6, 3], [2, 7, 8, 3]])
     for call, message in (
         (lambda: single(ids, labels=[0, 3]), "labels holds 3, and the numbers are 0 to 2"),
         (lambda: single(ids, labels=[0.0, 1.0]), "labels is torch.float32. Give whole numbers"),
         (lambda: single(ids, labels=[0]), r"labels has the shape \(1,\). Give it as \(2,\)"),
         (lambda: multi(ids, labels=[0, 1]), r"Give it as \(2, 3\)"),
+        (lambda: multi(ids, labels=[[1, 0, 0], [7, -3, 0]]), "labels holds 7, and a class is 0 or 1"),
+        (lambda: multi(ids, labels=[[1, 0, 0], [-100] * 3]), "labels holds -100, and a class is 0 or 1"),
+        (lambda: multi(ids, labels=[[1, 0, 0], [0, 0, float("nan")]]), "labels holds nan"),
+        (lambda: score(ids, labels=[0.5, float("nan")]), "labels holds nan, and a score is a finite number"),
+        (lambda: score(ids, labels=[float("inf"), 1.0]), "labels holds inf"),
+        (lambda: embed(ids[None], labels=[5.0]), "labels holds 5, and a similarity is from 0 to 1"),
+        (lambda: embed(ids[None], labels=[-0.5]), "labels holds -0.5"),
+        (lambda: embed(ids[None], labels=[float("nan")]), "labels holds nan"),
+        (lambda: single(ids, labels=["a", "b"]), r"labels is no table of numbers: \['a', 'b'\]"),
+        (
+            lambda: answer(ids, start_positions=["a", "b"], end_positions=[0, 0]),
+            "start_positions is no table",
+        ),
         (lambda: single(ids, start_positions=[0, 1]), "does not learn from start_positions. Give labels"),
         (
             lambda: answer(ids, labels=[0, 1]),

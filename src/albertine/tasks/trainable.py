@@ -93,9 +93,9 @@ class TrainableTask(nn.Module):
             input_ids, attention_mask, token_type_ids: (B, L), as a tokenizer pads them, on either side; of
                 multiple choice (B, options, L), where an option with a mask of zeros does not exist; of
                 similarity (B, 2, L), or (B, L) for vectors alone.
-            labels: one class (B,) int64; several classes (B, classes), 0 or 1; a score (B,); the number of
-                the right option (B,); tags (B, L), -100 where nothing is learned; similarity (B,) from 0 to
-                1. -100 also leaves out a text with one class.
+            labels: one class (B,) int64, -100 for a text that is left out of the loss; several classes
+                (B, classes), 0 or 1; a score (B,), finite; the number of the right option (B,); tags (B, L),
+                -100 where nothing is learned; similarity (B,) from 0 to 1.
             start_positions, end_positions: of answers, instead of labels: columns (B,) of the first and the
                 last token; both are that of [CLS] where the text does not answer.
 
@@ -186,6 +186,10 @@ class TrainableTask(nn.Module):
         count = len(targets)
         if kind == "single":
             count = _in_range(targets, logits.shape[1])
+        elif kind == "multi":
+            _allowed(targets, (targets == 0) | (targets == 1), "a class is 0 or 1")
+        else:
+            _allowed(targets, targets.isfinite(), "a score is a finite number")
         return TaskOutput(self._loss(logits, packed, targets, (1,) * len(logits), count), shown)
 
     def _choose(self, ids: Tensor, mask: Tensor, types: Tensor, labels: Any) -> TaskOutput:
@@ -227,6 +231,7 @@ class TrainableTask(nn.Module):
         if labels is None:
             return TaskOutput(None, cosines, both)
         targets = _labels(labels, (len(both),), vectors, whole=False)
+        _allowed(targets, (targets >= 0) & (targets <= 1), "a similarity is from 0 to 1")
         loss = self._loss(vectors, packed, targets, (2,) * len(both), len(both))
         return TaskOutput(loss, cosines, both)
 
@@ -294,7 +299,13 @@ def _mean(part: Part, count: int) -> Tensor:
 
 def _labels(given: Any, shape: tuple[int, ...], like: Tensor, whole: bool, name: str = "labels") -> Tensor:
     """Labels on the device of `like`, int64 if they are whole numbers, else float32."""
-    found = torch.as_tensor(given, device=like.device)
+    try:
+        found = torch.as_tensor(given, device=like.device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"{name} is no table of numbers: {given!r:.60}",
+            remedy="Give a tensor of numbers; the number of a class or tag is its place in the model's labels",
+        ) from error
     if tuple(found.shape) != shape:
         raise InputError(f"{name} has the shape {tuple(found.shape)}", remedy=f"Give it as {shape}")
     if whole and (found.is_floating_point() or found.is_complex()):
@@ -313,6 +324,13 @@ def _in_range(targets: Tensor, count: int, *, ignored: bool = True) -> int:
         odd = learned[(learned < 0) | (learned >= count)][0].item()
         raise InputError(f"labels holds {odd}, and the numbers are 0 to {count - 1}")
     return len(learned)
+
+
+def _allowed(targets: Tensor, fits: Tensor, rule: str) -> None:
+    """Raises InputError where a target does not fit the rule."""
+    if not bool(fits.all()):
+        odd = targets[~fits][0].item()
+        raise InputError(f"labels holds {odd:g}, and {rule}", remedy="Leave out texts without a label")
 
 
 def _places(columns: Tensor, real: Tensor, name: str) -> Tensor:
