@@ -209,6 +209,13 @@ def test_it_is_tuned_and_asked(vocabulary: Path, tmp_path: Path, task: str, more
         found = Predictor(result.model, precision="float32").classify(asked)
         wanted = [float(row.softmax(-1)[1]) for row in logits]
         assert [row[names[1]] for row in found] == pytest.approx(wanted, abs=1e-5)
+        uneven = [[*column[:-1], column[-1] + " that a house was good"] for column in texts]
+        batches = (
+            tokenizer(*uneven, padding=True, return_tensors="pt", padding_side=side)
+            for side in ("right", "left")
+        )
+        right, left = (albertine.load_task(result.model)(**batch).logits for batch in batches)
+        assert torch.allclose(left, right, atol=1e-5)
 
 
 def test_what_is_not_read_is_said(vocabulary: Path, tmp_path: Path) -> None:

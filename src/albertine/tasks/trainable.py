@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -101,6 +102,7 @@ class TrainableTask(nn.Module):
 
         Raises:
             InputError: tensors that do not fit the model or each other, or labels out of range.
+            SettingsError: a row has more tokens than the model has positions.
         """
         given = {"labels": labels, "start_positions": start_positions, "end_positions": end_positions}
         self._check_names({name for name, value in given.items() if value is not None})
@@ -158,15 +160,19 @@ class TrainableTask(nn.Module):
             )
 
     def _packed(self, ids: Tensor, mask: Tensor | None, types: Tensor | None) -> tuple[Packed, Tensor]:
-        embeddings = self.base.encoder.embeddings
-        return from_padded(
+        """A packed batch whose positions count from 0 in each row, wherever its padding is: those that the
+        model was tuned with. The index is that of `from_padded`."""
+        packed, index = from_padded(
             ids,
             mask,
             types,
             vocab_size=self.base.config.vocab_size,
-            type_vocab_size=embeddings.kinds,
-            max_positions=embeddings.longest,
+            type_vocab_size=self.base.encoder.embeddings.kinds,
         )
+        sizes = torch.tensor(packed.lengths, device=ids.device)
+        starts = packed.first_tokens.repeat_interleave(sizes, output_size=packed.num_tokens)
+        places = torch.arange(packed.num_tokens, device=ids.device) - starts
+        return replace(packed, position_ids=places), index
 
     def _loss(
         self, logits: Tensor, packed: Packed, targets: Tensor, rows: tuple[int, ...], count: int
