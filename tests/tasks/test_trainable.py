@@ -230,7 +230,7 @@ def test_an_option_that_is_not_there(folders: dict[str, Path]) -> None:
 def test_calls_that_cannot_be(folders: dict[str, Path]) -> None:
     single, answer, choose = (albertine.load_task(folders[n]) for n in ("single", "answer", "choose"))
     tag, crf, multi = (albertine.load_task(folders[n]) for n in ("tag", "crf", "multi"))
-    score, embed = (albertine.load_task(folders[n]) for n in ("score", "embed"))
+    score, embed, compared = (albertine.load_task(folders[n]) for n in ("score", "embed", "compared"))
     ids = torch.tensor([[2, 5, 6, 3], [2, 7, 8, 3]])
     for call, message in (
         (lambda: single(ids, labels=[0, 3]), "labels holds 3, and the numbers are 0 to 2"),
@@ -262,12 +262,27 @@ def test_calls_that_cannot_be(folders: dict[str, Path]) -> None:
         (lambda: tag(ids, torch.tensor([[1, 1, 1, 0]] * 2), labels=torch.zeros_like(ids)), "tags of padding"),
         (lambda: crf(ids, labels=torch.full_like(ids, -100)), "a CRF scores whole sequences"),
         (lambda: single(ids + 1000), "input_ids holds"),
+        (lambda: single(ids.tolist()), "input_ids is of the type list. Give a tensor"),
+        (lambda: tag.tags(ids.numpy()), "input_ids is of the type ndarray. Give a tensor"),
+        (lambda: single(ids, [[1, 1, 1, 1]] * 2), "attention_mask is of the type list. Give a tensor"),
+        (lambda: compared(ids), "compares two texts, which token_type_ids tells apart"),
     ):
         with pytest.raises(InputError, match=message):
             call()
     assert single(ids, labels=[-100, -100]).loss.item() == 0
     left_out = single(ids, labels=[-100, 2]).loss
     assert left_out.item() == pytest.approx(single(ids[1:], labels=[2]).loss.item(), rel=1e-5)
+
+
+def test_tags_of_special_tokens_do_not_count_for_a_crf(folders: dict[str, Path]) -> None:
+    """Kills: a mean over tokens that the field does not score."""
+    task = albertine.load_task(folders["crf"])
+    ids = torch.tensor([[2, 5, 6, 3], [2, 7, 8, 3]])
+    whole = torch.tensor([[0, 1, 2, 0], [0, 2, 1, 0]])
+    inner = whole.clone()
+    inner[:, [0, -1]] = -100
+    loss = task(ids, labels=whole).loss
+    assert loss.item() == pytest.approx(task(ids, labels=inner).loss.item(), rel=1e-6)
 
 
 def test_what_has_no_head_to_train(folders: dict[str, Path]) -> None:

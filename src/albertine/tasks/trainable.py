@@ -18,6 +18,7 @@ from albertine.interop.huggingface import read_folder
 from albertine.interop.places import model_folder
 from albertine.interop.savable import SavableTokenizer
 from albertine.layout import Packed
+from albertine.model.comparison import Comparer
 from albertine.model.crf import CrfTagger
 from albertine.model.joint import Beam, JointAnswer
 from albertine.model.model import Model
@@ -106,12 +107,18 @@ class TrainableTask(nn.Module):
         """
         given = {"labels": labels, "start_positions": start_positions, "end_positions": end_positions}
         self._check_names({name for name, value in given.items() if value is not None})
+        _check_tensors(input_ids, attention_mask, token_type_ids)
         wanted = {"choose": (3,), "embed": (2, 3)}.get(self.task, (2,))
         if input_ids.dim() not in wanted:
             form = {"choose": "(batch, options, length)", "embed": "(batch, 2, length)"}
             raise InputError(
                 f"input_ids has the shape {tuple(input_ids.shape)}",
                 remedy=f"Give it as {form.get(self.task, '(batch, length)')}",
+            )
+        if token_type_ids is None and isinstance(self.model, Comparer):
+            raise InputError(
+                "this model compares two texts, which token_type_ids tells apart",
+                remedy="Give token_type_ids: 0 at the tokens of the first text, 1 at those of the second",
             )
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
@@ -145,6 +152,7 @@ class TrainableTask(nn.Module):
         """
         if self.task != "tag":
             raise asked_for(self.task, "tag", Path("model"))
+        _check_tensors(input_ids, attention_mask, token_type_ids)
         packed, index = self._packed(input_ids, attention_mask, token_type_ids)
         model = self.model
         found = model.tags(packed) if isinstance(model, CrfTagger) else model(packed).argmax(-1)
@@ -253,11 +261,15 @@ class TrainableTask(nn.Module):
         flat = targets.reshape(-1)[index]
         count = _in_range(flat, logits.shape[1])
         model = self.model
-        if isinstance(model, CrfTagger) and (flat[model.inner(packed)] == IGNORED).any():
-            raise InputError(
-                f"labels has {IGNORED} at a token of the text, and a CRF scores whole sequences",
-                remedy="Give a tag for every token but the special ones",
-            )
+        if isinstance(model, CrfTagger):
+            scored = model.inner(packed)
+            if (flat[scored] == IGNORED).any():
+                raise InputError(
+                    f"labels has {IGNORED} at a token of the text, and a CRF scores whole sequences",
+                    remedy="Give a tag for every token but the special ones",
+                )
+            flat = flat.where(scored, IGNORED)
+            count = int(scored.sum())
         return TaskOutput(self._loss(logits, packed, flat, (1,) * batch, count), shown)
 
     def _answer(self, packed: Packed, index: Tensor, real: Tensor, starts: Any, ends: Any) -> TaskOutput:
@@ -301,6 +313,16 @@ class _Computed:
 def _mean(part: Part, count: int) -> Tensor:
     """The mean loss of so many predictions; zero where there is none."""
     return part.loss_sum / max(1, count)
+
+
+def _check_tensors(input_ids: object, attention_mask: object, token_type_ids: object) -> None:
+    """Raises InputError where an input is a list, an array or something else that is no tensor."""
+    given = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
+    for name, value in given.items():
+        if not isinstance(value, Tensor) and (value is not None or name == "input_ids"):
+            raise InputError(
+                f"{name} is of the type {type(value).__name__}", remedy="Give a tensor: torch.tensor(…)"
+            )
 
 
 def _labels(given: Any, shape: tuple[int, ...], like: Tensor, whole: bool, name: str = "labels") -> Tensor:
