@@ -19,7 +19,7 @@ from difflib import get_close_matches
 from inspect import Parameter, signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from albertine.arithmetic import InferencePrecision
 from albertine.errors import DataError, NotFinite, SettingsError, check_whole, needs_torch
@@ -532,7 +532,7 @@ def ensemble(
     runs: Sequence[str | Path],
     *,
     pick: int | None = None,
-    rule: Rule = "greedy",
+    rule: Rule | None = None,
     split: Split | None = None,
     file: Any = None,
     task: Part | None = None,
@@ -544,8 +544,8 @@ def ensemble(
 
     Args:
         runs: folders of runs, of models in them, or of checkpoints; two or more.
-        pick: take so many members at most, picked on the dev set by `rule`: "greedy", the best together, or
-            "best", the best alone. Default: all.
+        pick: take so many members at most, picked on the dev set. Default: all.
+        rule: with `pick`: "greedy", the best together, which is the default, or "best", the best alone.
         split: "dev" or "test" alone; default both.
         file: own rows to score instead of the test file, in a file or in memory.
         task: settings over those of the runs, as in `evaluate`.
@@ -560,6 +560,7 @@ def ensemble(
         AlbertineError: fewer than two runs, or they do not belong together; what is missing or damaged.
     """
     from albertine.devices import device_of
+    from albertine.evaluation.ensembles import Rule
     from albertine.files import made_folder
     from albertine.tasks import ensemble as ensembles
     from albertine.tasks.data import once
@@ -570,6 +571,12 @@ def ensemble(
         raise SettingsError("an ensemble has two members or more", remedy="Give the folders in a list")
     if pick is not None:
         check_whole("pick", pick, 1)
+    if rule not in (*get_args(Rule), None):
+        raise SettingsError(f"there is no rule {rule!r:.40}", remedy=f"Known are {', '.join(get_args(Rule))}")
+    if rule is not None and pick is None:
+        raise SettingsError(
+            "rule belongs to pick", remedy="Give pick, how many members to take, or leave it out"
+        )
     if split not in (*SPLITS, None) or (split is not None and file is not None):
         raise SettingsError(
             f"split is dev or test, and not {split!r:.40}"
@@ -590,7 +597,9 @@ def ensemble(
             folder = ensembles.ensemble_folder(found) if output is None else from_home(output)
             check_no_run(folder)
             with made_folder(folder):
-                whole = ensembles.ensemble(found, pick=pick, rule=rule, splits=splits, device=device)
+                whole = ensembles.ensemble(
+                    found, pick=pick, rule=rule or "greedy", splits=splits, device=device
+                )
             return ensembles.told_of(whole, ensembles.write_ensemble(folder, whole))
 
 

@@ -129,6 +129,8 @@ def test_ensemble(told: Any, runs: list[Path], tmp_path: Path) -> None:
         ({"runs": runs[:1]}, "two members or more"),
         ({"runs": runs[0]}, "two members or more"),
         ({"runs": runs, "pick": 0}, "pick is a whole number from 1"),
+        ({"runs": runs, "pick": 1, "rule": "gready"}, "no rule 'gready'. Known are greedy, best"),
+        ({"runs": runs, "rule": "best"}, "rule belongs to pick"),
         ({"runs": runs, "split": "train"}, "split is dev or test"),
     ):
         with pytest.raises(SettingsError, match=message):

@@ -332,7 +332,7 @@ def _labels(given: Any, shape: tuple[int, ...], like: Tensor, whole: bool, name:
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(
             f"{name} is no table of numbers: {given!r:.60}",
-            remedy="Give a tensor of numbers; the number of a class or tag is its place in the model's labels",
+            remedy="Give numbers; that of a class or tag is its place in the attribute labels of the model",
         ) from error
     if tuple(found.shape) != shape:
         raise InputError(f"{name} has the shape {tuple(found.shape)}", remedy=f"Give it as {shape}")
