@@ -100,7 +100,8 @@ def load(what: str | Path, *, random: bool = False, seed: int = 0, **changes: An
         random: fill the shape of a preset with random weights, a function of `seed`.
         changes: with `random`, other values for fields of `model.config.EncoderConfig`, such as
             `hidden_size=128, num_hidden_layers=2`; heads, feed-forward part and the like then keep their
-            proportions unless they are named too.
+            proportions unless they are named too. `plan` is a `SharingPlan` or a name: "all", "attention",
+            "ffn" or "none".
 
     Returns:
         A `torch.nn.Module` in evaluation mode, called as model(input_ids, attention_mask=None,

@@ -204,6 +204,14 @@ def test_random_weights_of_a_preset_and_of_a_wrong_one():
     assert "albert-tiny-zh" in albertine.presets()
     with pytest.raises(SettingsError, match="Did you mean `albert-base-v2`"):
         albertine.load("albert-base-v3", random=True)
+    small = {"hidden_size": 32, "vocab_size": 64, "embedding_size": 16}
+    named = albertine.load("albert-tiny-zh", random=True, plan="attention", **small)
+    assert named.config.plan == SharingPlan.attention_only(model.config.num_hidden_layers)
+    deeper = albertine.load("albert-tiny-zh", random=True, plan="none", num_hidden_layers=3, **small)
+    assert deeper.config.plan == SharingPlan.unshared(3)
+    for odd in ("some", 3, None):
+        with pytest.raises(SettingsError, match=r"there is no plan.*Use one of all, attention, ffn, none"):
+            albertine.load("albert-tiny-zh", random=True, plan=odd)
 
 
 @pytest.mark.parametrize("name", ["albert-tiny-zh", "albert-base-ffn-e768"])

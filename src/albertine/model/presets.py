@@ -135,7 +135,8 @@ def paper_rows() -> dict[str, EncoderConfig]:
 
 
 def changed_preset(name: str, changes: Mapping[str, Any]) -> EncoderConfig:
-    """A preset with other values for some fields of `EncoderConfig`, or for `num_hidden_layers`.
+    """A preset with other values for some fields of `EncoderConfig`, or for `num_hidden_layers`; `plan` may
+    also be a name of `SHARING`.
 
     Another depth shares as the preset does. Where `hidden_size` changes, what is not named goes with it: the
     feed-forward part keeps its multiple, heads their size (as near as divides), and embeddings that are as
@@ -151,13 +152,22 @@ def changed_preset(name: str, changes: Mapping[str, Any]) -> EncoderConfig:
             near = [name for name in known if field in name] or difflib.get_close_matches(field, known, n=1)
             remedy = f"Did you mean `{near[0]}`?" if near else f"Known are {', '.join(known)}"
             raise SettingsError(f"there is no `{field}` in the configuration of an encoder", remedy=remedy)
+    sharing = values.get("plan")
+    by_name = isinstance(sharing, str) and sharing in SHARING
+    if "plan" in values and not by_name and not isinstance(sharing, SharingPlan):
+        raise SettingsError(
+            f"there is no plan {sharing!r:.40}",
+            remedy=f"Use one of {', '.join(SHARING)}, or a SharingPlan of albertine.model.plan",
+        )
     if "num_hidden_layers" in values:
         depth = values.pop("num_hidden_layers")
         if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
             raise SettingsError(f"num_hidden_layers is a whole number from 1, not {depth!r:.40}")
-        if "plan" in values:
+        if "plan" in values and not by_name:
             raise SettingsError("num_hidden_layers and plan both tell the depth", remedy="Leave one out")
-        values["plan"] = config.plan.resized(depth)
+        values["plan"] = SHARING[values["plan"]](depth) if by_name else config.plan.resized(depth)
+    elif by_name:
+        values["plan"] = SHARING[values["plan"]](config.num_hidden_layers)
     hidden = values.get("hidden_size")
     if isinstance(hidden, int) and hidden > 0:
         most = max(1, hidden // config.head_size)
