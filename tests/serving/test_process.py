@@ -224,6 +224,22 @@ def test_clients_that_send_no_request_do_not_keep_others_out(folder: Folders, se
         assert "Traceback" not in server.stderr.read()
 
 
+NAMED = """
+import socket
+resolve = socket.getaddrinfo
+def resolved(host, *rest, **named):
+    return resolve("127.0.0.1" if host == "albert.example" else host, *rest, **named)
+socket.getaddrinfo = resolved
+"""
+
+
+def test_a_server_is_called_by_the_name_that_it_listens_on(folder: Folders) -> None:
+    with process(folder("embed"), "--host", "albert.example", "--insecure", more=NAMED) as (_, url):
+        assert ask(url, "/info", host="albert.example")[0] == 200
+        assert ask(url, "/embed", {"inputs": "who"}, host="Albert.Example:8080")[0] == 200
+        assert ask(url, "/info", host="evil.example")[0] == 403
+
+
 def connected(url: str) -> socket.socket:
     return socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=10)
 
@@ -417,9 +433,9 @@ def test_every_flag_reaches_the_server(folder: Folders, monkeypatch: pytest.Monk
     monkeypatch.delenv("ALBERTINE_TOKEN", raising=False)
     seen: list[Any] = []
 
-    def noted(service: Any, listening: Any, token: Any, drain: float, started: Any) -> int:
+    def noted(service: Any, listening: Any, token: Any, drain: float, started: Any, host: str) -> int:
         listening.close()
-        seen.append((service, token, drain))
+        seen.append((service, token, drain, host))
         return 0
 
     monkeypatch.setattr("albertine.serving.server.serve", noted)
@@ -427,8 +443,23 @@ def test_every_flag_reaches_the_server(folder: Folders, monkeypatch: pytest.Monk
     flags += ["--body-bytes", "1000", "--queue-tokens", "200", "--deadline-seconds", "7.5"]
     flags += ["--header-seconds", "1.5", "--body-seconds", "2.5", "--idle-seconds", "3.5"]
     flags += ["--allowed-hosts", "Albert.example, *.local", "--allowed-origins", "http://localhost:3000"]
-    assert run(["serve", str(folder("embed")), "--port", "0", "--drain-seconds", "3", *flags]) == 0
-    [(service, token, drain)] = seen
+    assert (
+        run(
+            [
+                "serve",
+                str(folder("embed")),
+                "--host",
+                "localhost",
+                "--port",
+                "0",
+                "--drain-seconds",
+                "3",
+                *flags,
+            ]
+        )
+        == 0
+    )
+    [(service, token, drain, host)] = seen
     assert service.limits == ServingLimits(
         body_bytes=1000,
         header_seconds=1.5,
@@ -441,7 +472,7 @@ def test_every_flag_reaches_the_server(folder: Folders, monkeypatch: pytest.Monk
         origins=("http://localhost:3000",),
     )
     assert (service.answerer.name, service.answerer.number_format) == ("mine", "bfloat16")
-    assert (service.engine.budget, token, drain) == (9, None, 3.0)
+    assert (service.engine.budget, token, drain, host) == (9, None, 3.0, "localhost")
 
 
 def test_an_answer_that_nobody_reads_is_given_up(folder: Folders) -> None:

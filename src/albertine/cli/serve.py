@@ -48,7 +48,7 @@ def serve(
             "--allowed-hosts",
             metavar="NAME,…",
             help="Without a token: names by which clients may call the server, besides addresses and "
-            "localhost; *.NAME for all below one, * for any.",
+            "names without a dot; *.NAME for all below one, * for any.",
         ),
     ] = "",
     allowed_origins: Annotated[
@@ -150,7 +150,7 @@ def serve(
     where = f"http://{f'[{shown}]' if ':' in shown else shown}:{taken}"
     tasks = ", ".join(service.answerer.tasks)
     told = f"{service.answerer.name} ({tasks}) answers at {where}; Ctrl-C ends"
-    unfinished = run(service, listening, token, drain_seconds, lambda: typer.echo(told, err=True))
+    unfinished = run(service, listening, token, drain_seconds, lambda: typer.echo(told, err=True), host=host)
     if unfinished:
         typer.echo(f"ended with {unfinished} request{'s' * (unfinished > 1)} unanswered", err=True)
     if service.computing:

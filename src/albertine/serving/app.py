@@ -69,14 +69,14 @@ FEW, SHORT, GROUP = 16, 4096, 16
 """Texts, and bytes of a request, whose answer is written at once; others, so many things at a time."""
 
 
-def application(service: Service, token: bytes | None = None, bound: str = "localhost") -> Starlette:
+def application(service: Service, token: bytes | None = None, host: str = "localhost") -> Starlette:
     """The application that answers for a service.
 
     Args:
         token: that every request but to `/health/live` must bring; None: anyone may ask, but for pages of
-            other sites (`albertine.serving.origins`). bound: the address that the server listens on.
+            other sites (`albertine.serving.origins`). host: name or address that the server listens on.
     """
-    middleware = [Middleware(Guard, service=service, token=token, bound=bound)]
+    middleware = [Middleware(Guard, service=service, token=token, host=host)]
     if service.limits.origins:
         crossing = Middleware(
             CORSMiddleware,
@@ -109,11 +109,11 @@ class Guard:
     """What stands before every route.
 
     Args:
-        token, bound: as in `application`.
+        token, host: as in `application`.
     """
 
-    def __init__(self, app: ASGIApp, service: Service, token: bytes | None, bound: str) -> None:
-        self._app, self._service, self._token, self._bound = app, service, token, bound
+    def __init__(self, app: ASGIApp, service: Service, token: bytes | None, host: str) -> None:
+        self._app, self._service, self._token, self._host = app, service, token, host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -166,7 +166,7 @@ class Guard:
         if self._token is None and path not in HEALTH:  # which is asked by names that nobody knows before
             limits = self._service.limits
             try:
-                check_browser(request.method, headers, self._bound, limits.hosts, limits.origins)
+                check_browser(request.method, headers, self._host, limits.hosts, limits.origins)
             except Refusal as refusal:
                 return refusal
         if path != LIVE and not authorized(headers.get("authorization"), self._token):

@@ -9,11 +9,8 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 
 from albertine.errors import SettingsError
-from albertine.serving.limits import is_loopback
 from albertine.serving.refusal import Refusal
 
-FORMS = ("text/plain", "multipart/form-data")
-"""Bodies that a page can send across sites without a preflight request, and no client of JSON sends."""
 DEFAULT_PORTS = (":80", ":443")
 
 
@@ -25,17 +22,18 @@ def host_name(host: str) -> str:
     return host.partition(":")[0].rstrip(".")
 
 
-def known_host(host: str, bound: str, allowed: Sequence[str]) -> bool:
-    """Whether a server may be called by a Host header: an address, which no foreign site can make its own
-    name, the name of this machine alone, what the server was bound to, or a name that is allowed; `*.NAME`
-    allows every name below another, and `*` every name."""
+def known_host(host: str, server_host: str, allowed: Sequence[str]) -> bool:
+    """Whether requests with a Host header are answered. These hosts are: addresses, which no foreign site
+    can use as its name; names without a dot, which are no public domains: `localhost`, services of Compose
+    and Kubernetes; the host that the server listens on; and names that are allowed. `*.NAME` allows every
+    name below another, and `*` every name."""
     name = host_name(host)
     try:
         ipaddress.ip_address(name)
         return True
     except ValueError:
         pass
-    if is_loopback(name) or name.endswith(".localhost") or name == bound.lower():
+    if (name and "." not in name) or name.endswith(".localhost") or name == host_name(server_host):
         return True
     return any(
         one == "*" or name == one or (one.startswith("*.") and name.endswith(one[1:])) for one in allowed
@@ -43,8 +41,8 @@ def known_host(host: str, bound: str, allowed: Sequence[str]) -> bool:
 
 
 def same_site(origin: str, host: str) -> bool:
-    """Whether a page with this Origin came from the server itself. The scheme is left aside: a proxy before
-    the server may be the one who speaks TLS."""
+    """Whether a page with this Origin came from the server itself. The scheme is not compared: a proxy
+    in front of the server may terminate TLS."""
     scheme, found, place = origin.lower().partition("://")
     return bool(found) and scheme in ("http", "https") and _without_port(place) == _without_port(host.lower())
 
@@ -56,44 +54,46 @@ def _without_port(place: str) -> str:
 
 
 def check_browser(
-    method: str, headers: Mapping[str, str], bound: str, hosts: Sequence[str], origins: Sequence[str]
+    method: str, headers: Mapping[str, str], server_host: str, hosts: Sequence[str], origins: Sequence[str]
 ) -> None:
     """Refuse what a foreign page may have sent.
 
     Args:
-        bound: what the server listens on. hosts, origins: as in `ServingLimits`.
+        server_host: the host that the server listens on. hosts, origins: as in `ServingLimits`.
 
     Raises:
-        Refusal: 403, another Host or Origin; 415, a body of a form.
+        Refusal: 403, another Host or Origin.
     """
     host = headers.get("host", "")
-    if host and not known_host(host, bound, hosts):
+    if host and not known_host(host, server_host, hosts):
         raise Refusal(
             403,
             "unknown_host",
-            f"the server is not known as `{host_name(host)[:253]}`; start it with --allowed-hosts "
-            f"{host_name(host)[:253]}, or with a token",
+            f"requests to the host `{host_name(host)[:253]}` are refused; start the server with "
+            f"--allowed-hosts {host_name(host)[:253]}, or with a token",
         )
-    check_origin(headers, origins)
-    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if method == "POST" and kind in FORMS:
-        raise Refusal(415, "not_json", f"the body is {kind}; send JSON as `content-type: application/json`")
+    check_origin(method, headers, origins)
 
 
-def check_origin(headers: Mapping[str, str], origins: Sequence[str]) -> None:
-    """
+def check_origin(method: str, headers: Mapping[str, str], origins: Sequence[str]) -> None:
+    """Refuse requests that a browser marks as those of a page of another origin. Other clients send neither
+    header, or like Node's fetch `Sec-Fetch-Mode` alone.
+
     Raises:
-        Refusal: 403, a page of another site asks.
+        Refusal: 403, `Origin` names another origin, or `Sec-Fetch-Site` says that there is one.
     """
     origin = headers.get("origin")
+    site = headers.get("sec-fetch-site", "").lower()
     if origin is not None:
         if "*" in origins or origin.lower() in origins or same_site(origin, headers.get("host", "")):
             return
-    elif headers.get("sec-fetch-site", "").lower() != "cross-site" or "*" in origins:
+    elif "*" in origins or not (site == "cross-site" or (site == "same-site" and method == "POST")):
         return
     named = f"`{origin[:253]}`" if origin is not None else "another site"
     raise Refusal(
-        403, "cross_site", f"a page of {named} may not ask this server; start it with --allowed-origins"
+        403,
+        "cross_site",
+        f"requests from pages of {named} are refused; start the server with --allowed-origins",
     )
 
 

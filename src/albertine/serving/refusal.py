@@ -19,7 +19,6 @@ TYPES: dict[int, tuple[str, str]] = {
     405: ("NotFound", "invalid_request_error"),
     408: ("Timeout", "timeout_error"),
     413: ("TooLarge", "invalid_request_error"),
-    415: ("Syntax", "invalid_request_error"),
     422: ("Validation", "invalid_request_error"),
     429: ("Overloaded", "rate_limit_error"),
     499: ("Cancelled", "invalid_request_error"),

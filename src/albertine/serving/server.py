@@ -160,18 +160,20 @@ def serve(
     token: bytes | None,
     drain_seconds: float,
     started: Callable[[], None] = lambda: None,
+    *,
+    host: str = "localhost",
 ) -> int:
     """Answer until a signal comes.
 
     Args:
-        token: as in `application`. started: called once callers are answered.
+        token, host: as in `application`. started: called once callers are answered.
 
     Returns:
         How many requests were not finished within `drain_seconds`.
     """
     room = Room()
     config = uvicorn.Config(
-        application(service, token, listening.getsockname()[0]),
+        application(service, token, host),
         http=connections(service.limits, room),
         backlog=room.at_once,
         ws="none",
