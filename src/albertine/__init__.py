@@ -174,8 +174,8 @@ def load_task(what: str | Path) -> TrainableTask:
 def save(model: Model | TrainableTask, tokenizer: SavableTokenizer | None, folder: str | Path) -> None:
     """Write a model folder that `load`, and where its plan allows transformers, reads; whole or not at all.
     What `load_task` returned is written with its head. A folder that says how sentence-transformers makes
-    vectors still says so, unless it has a whitening, which holds for the weights that were there. A compiled
-    model is saved as it was before.
+    vectors still says so, unless it has a whitening, which holds for the weights that were there, or averages
+    all layers, which only a model tuned for it does. A compiled model is saved as it was before.
 
     Raises:
         ModelError: the folder holds something else, or cannot be written; or the model is one that `load`
@@ -199,7 +199,8 @@ def save(model: Model | TrainableTask, tokenizer: SavableTokenizer | None, folde
         save_task(whole, tokenizer, folder)
         return
     model = plain_model(model, folder)
-    beside = vector_files(folder, same_weights=False, last=model.config.summary == "last")
+    last = model.config.summary == "last"
+    beside = vector_files(folder, same_weights=False, last=last, all_layers=False)
     save_model(model, tokenizer, folder, extra_files=beside)
 
 

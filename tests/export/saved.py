@@ -55,6 +55,7 @@ def embedder(
                 layer.weight *= sharp  # type: ignore[union-attr,operator]
     files = sentence_files(Embedder(base, pooling, normalize))
     said = head_config("albert", "embed", 0.1, pooling=pooling)
+    said["albertine"] |= {"normalize": normalize} if pooling == "depths" else {}
     save_model(base, tokenizer(), folder, extra_config=said, extra_files=files)
     return folder
 

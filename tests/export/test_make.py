@@ -21,6 +21,8 @@ from albertine.export.make import _verified, export
 from albertine.export.opened import Opened, opened
 from albertine.export.outputs import Head
 from albertine.export.verify import Arrays, Compared, Run, Verified, rounding_of
+from albertine.inference.embedding import how_of
+from albertine.interop.exported_folder import read_exported
 from albertine.interop.heads import task_in
 from albertine.interop.hub_upload import shipment
 from albertine.interop.huggingface import read_folder
@@ -299,6 +301,19 @@ def test_only_a_graph_of_states_has_the_modules_of_vectors(in_torch: Torch, tmp_
     for head, there in {"task": modules, "features": modules, "fill-mask": set[str]()}.items():
         out = export(folder, tmp_path / head, head=head).folder
         assert {path.name for path in out.iterdir()} & modules == there
+
+
+@pytest.mark.parametrize("head", ["task", "features"])
+def test_a_graph_has_no_modules_that_average_all_layers(head: str, in_torch: Torch, tmp_path: Path) -> None:
+    """It gives the states of the last one alone."""
+    folder = saved.embedder(tmp_path / "m", "depths", True)
+    assert (folder / "modules.json").is_file()
+    out = export(folder, tmp_path / "out", head=head).folder
+    assert not [x.name for x in out.iterdir() if "Pooling" in x.name or "sentence" in x.name]
+    assert not (out / "modules.json").exists()
+    how = how_of(read_exported(out, {"last_hidden_state": (0, 0, 32)}), out)
+    pooled = ("depths", True) if head == "task" else ("mean", False)
+    assert (how.pooling, how.normalize) == pooled
 
 
 def test_the_scores_of_a_random_field_stand_beside(in_torch: Torch, tmp_path: Path) -> None:

@@ -49,7 +49,8 @@ def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def save(models: tuple[Model, Any], folder: Path, pooling: Pooling, normalize: bool) -> Path:
     model, tokenizer = models
     files = sentence_files(Embedder(model, pooling, normalize))
-    save_model(model, tokenizer, folder, extra_files=files)
+    told = {"task": "embed", "pooling": pooling, "normalize": normalize} if pooling == "depths" else {}
+    save_model(model, tokenizer, folder, extra_config={"albertine": told} if told else {}, extra_files=files)
     return folder
 
 
@@ -161,6 +162,23 @@ def test_a_layer_behind_the_pooling_goes_where_its_whitening_goes(
     albertine.save(Model(model.config, model.heads, seed=4), tokenizer, tmp_path / "m")
     assert read_vectors(tmp_path / "m") == Vectors()
     assert not (tmp_path / "m" / "2_Dense").exists() and not (tmp_path / "m" / "modules.json").exists()
+
+
+@pytest.mark.parametrize("way", ["convert", "save"])
+def test_an_encoder_alone_does_not_average_all_layers(
+    models: tuple[Model, Any], tmp_path: Path, way: str
+) -> None:
+    """Its config.json no longer says that it was tuned for that, without which the module is not read."""
+    folder, out = save(models, tmp_path / "m", "depths", True), tmp_path / "out"
+    assert (folder / "modules.json").is_file()
+    if way == "convert":
+        assert run(["convert", str(folder), str(out), "--without-head"]) == 0
+    else:
+        out = folder
+        albertine.save(albertine.load(folder), albertine.load_tokenizer(folder), out)
+    wanted = Predictor(folder, precision="float32").embed(TEXTS, pooling="mean", normalize=False)
+    np.testing.assert_allclose(Predictor(out, precision="float32").embed(TEXTS), wanted, atol=1e-6)
+    assert not (out / "modules.json").exists() and not (out / "1_WeightedLayerPooling").exists()
 
 
 def written(folder: Path, **files: Any) -> Path:

@@ -138,7 +138,7 @@ def convert(
         if whiten:
             files = _whitening(source, model, tokenizer, whiten, depth, on_file)
         else:
-            found, files = _vectors(source, found, model, notes.append)
+            found, files = _vectors(source, found, model, notes.append, all_layers=not without_head)
         _folder(replace(found, model=model), tokenizer, target, to, files, stored, notes.append)
     if found.left_aside:
         notes.append(f"Left out: {', '.join(found.left_aside)}, a head that Albertine does not compute.")
@@ -146,16 +146,20 @@ def convert(
 
 
 def _vectors(
-    source: Path, found: ModelFolder, model: Model, say: Say
+    source: Path, found: ModelFolder, model: Model, say: Say, *, all_layers: bool
 ) -> tuple[ModelFolder, dict[str, bytes]]:
     """What a folder says of how it makes vectors, as far as it is true of the model as it is written; what is
-    left out is told."""
+    left out is told.
+
+    Args:
+        all_layers: as in `vector_files`.
+    """
 
     last = model.config.summary == "last"
-    every = vector_files(source, last=last)
+    every = vector_files(source, last=last, all_layers=all_layers)
     if model.config.plan == found.model.config.plan:
         return found, every
-    files = vector_files(source, same_weights=False, last=last)
+    files = vector_files(source, same_weights=False, last=last, all_layers=all_layers)
     if left := sorted(every.keys() - files.keys()):
         say(f"Left out: {', '.join(left)}, of the weights before. --whiten TEXT makes new ones.")
     whitened = our_flags(found.config).get("pooling") == "whitened"

@@ -80,9 +80,11 @@ def opened(what: str | Path, wanted: str = "task") -> Opened:
     answers = _which(folder, wanted, path)
     head, files = _head(answers, folder, tokenizer, path)
     config = _config(folder, tokenizer, answers)
-    # sentence-transformers pools last states itself: no other head, nor what whitens them, has its modules.
+    # sentence-transformers pools last states itself: no other head, nor what whitens them or averages all
+    # layers, has its modules.
     pooled = answers in ("embed", "features") and not (path / WHITENING).is_file()
-    beside = vector_files(path, last=folder.encoder.summary == "last") if pooled else {}
+    last = folder.encoder.summary == "last"
+    beside = vector_files(path, last=last, all_layers=False) if pooled else {}
     return Opened(path, digest_of(path), head, answers, config, tokenizer, beside | files)
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MODULES = "modules.json"
 POOLING, DENSE, LAYERS = "1_Pooling", "2_Dense", "1_WeightedLayerPooling"
+AVERAGED = "WeightedLayerPooling"
+"""The module that averages the outputs of all layers."""
 TRANSFORMER = "sentence_bert_config.json"
 PROMPTS = "config_sentence_transformers.json"
 WHITENING = "whitening.safetensors"
@@ -82,7 +84,7 @@ def sentence_files(model: TaskModel, max_length: int | None = None) -> dict[str,
     own = _LAST if pooling == "cls" and config.summary == "last" else _MODES[pooling]
     modules, dense = [("Transformer", ""), ("Pooling", POOLING)], dict[str, bytes]()
     if every:
-        modules.insert(1, ("WeightedLayerPooling", LAYERS))
+        modules.insert(1, (AVERAGED, LAYERS))
         dense = _layer_files(config)
     if isinstance(model, WhitenedEmbedder):
         modules.append(("Dense", DENSE))
@@ -200,13 +202,17 @@ def with_cross_encoder(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
     return tree | {"sentence_transformers": told, "albertine": flags}
 
 
-def vector_files(folder: Path, *, same_weights: bool = True, last: bool = False) -> dict[str, bytes]:
+def vector_files(
+    folder: Path, *, same_weights: bool = True, last: bool = False, all_layers: bool = True
+) -> dict[str, bytes]:
     """The files by which a folder says how it makes vectors, for what its model becomes.
 
     Args:
         same_weights: whether the encoder stays as it is. A whitening holds for its own alone, and without it
             none of the files would be true.
         last: whether [CLS] is the last token of the model.
+        all_layers: whether what the files are for gives the outputs of all layers, and its config.json is
+            that of a model tuned for vectors; modules that average all layers are left out otherwise.
 
     Raises:
         ModelError: their list is damaged.
@@ -214,8 +220,9 @@ def vector_files(folder: Path, *, same_weights: bool = True, last: bool = False)
     if not same_weights and (folder / WHITENING).is_file():
         return {}
     names = [WHITENING]
-    if has_modules := (folder / MODULES).is_file():
-        parts = [path for path in _listed(folder / MODULES)[1] if path not in ("", ".")]
+    kinds, paths = _listed(folder / MODULES) if (folder / MODULES).is_file() else ([], [])
+    if has_modules := (folder / MODULES).is_file() and (all_layers or AVERAGED not in kinds):
+        parts = [path for path in paths if path not in ("", ".")]
         names += [
             MODULES,
             PROMPTS,
@@ -310,7 +317,7 @@ def _listed(file: Path) -> tuple[list[str], list[str]]:
 def _modules(file: Path) -> tuple[Sequence[str], str]:
     """The kinds of the modules, and where the second one, the pooling, has its files."""
     kinds, paths = _listed(file)
-    if kinds[1:2] == ["WeightedLayerPooling"] and _tuned_here(file.parent):  # config.json says so, too
+    if kinds[1:2] == [AVERAGED] and _tuned_here(file.parent):  # config.json says so, too
         del kinds[1], paths[1]
     usual = ["Transformer", "Pooling", "Normalize"]
     if kinds[2:3] == ["Dense"]:
