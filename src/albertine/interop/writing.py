@@ -17,28 +17,42 @@ from albertine.interop.config_values import our_flags
 from albertine.interop.huggingface_config import read_model_type
 from albertine.interop.pickled import PICKLED, PICKLED_INDEX
 from albertine.interop.savable import SavableTokenizer
-from albertine.interop.sentence_transformers import DENSE, LAYERS, MODULES, POOLING, PROMPTS, TRANSFORMER
+from albertine.interop.sentence_transformers import (
+    DENSE,
+    LAYERS,
+    MODULES,
+    POOLING,
+    PROMPTS,
+    TRANSFORMER,
+    WHITENING,
+)
 from albertine.interop.weights import INDEX, SINGLE, read_json
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-OURS = (
-    "added_tokens.json",
+SAVED = (
     "config.json",
-    README,
-    RESULTS,
     "spiece.model",
-    "special_tokens_map.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "vocab.txt",
+    SINGLE,
+    WHITENING,
+    *(MODULES, TRANSFORMER, PROMPTS, POOLING, DENSE, LAYERS),
+)
+"""Files and folders that saving a model writes, besides its card; they decide what it computes."""
+OURS = (
+    *SAVED,
+    README,
+    RESULTS,
+    "added_tokens.json",
+    "special_tokens_map.json",
     "*.safetensors",
     INDEX,
     PICKLED,
     "pytorch_model-*.bin",
     PICKLED_INDEX,
-    *(MODULES, TRANSFORMER, PROMPTS, POOLING, DENSE, LAYERS),
     *("export.json", "onnx", "openvino", "torch", "model.gguf"),
     *("scores.json", "pruning.json", "corpus.json", "curve.csv", "curve.png"),
     *("settings.yaml", "settings-*.yaml", "environment.json"),

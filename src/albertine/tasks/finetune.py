@@ -47,8 +47,9 @@ from albertine.tasks.record import (
     Made,
     check_files,
     check_finished,
-    files_of,
     finished,
+    models_in,
+    predictions_of,
     remember,
     remembered,
     stamp,
@@ -301,11 +302,14 @@ def _score_anew(
             remedy="Choose another name, delete the folder, or go on with --resume auto",
         )
     notes = (*data.notes, *check_finished(record, made, folder.path))
-    check_files(record, folder.path)
+    check_files(record, folder.path, predictions=False)
     world.together()  # until all have read the record
     if world.main:
         folder.begin()
         _recall(model, data.family, folder)
+        models = models_in(record)
+        # Without a stamp the next command scores anew, too, if this one is interrupted.
+        write_record(folder.path, {**record, "stamp": None, "files": models})
         splits: dict[Split, Encoded | None] = {"dev": data.dev, "test": data.test}
         found = {
             name: _answer(folder, model, data.family, name, split, world.busy)
@@ -319,7 +323,8 @@ def _score_anew(
         if "dev" in found:
             record["scores"] = {"step": _best_scores(folder.path).get("step", record["step"]), **found["dev"]}
             _write_scores(folder, record["scores"])
-        write_record(folder.path, {**record, "stamp": made.stamp, "files": files_of(folder.path)})
+        files = models | predictions_of(folder.path)
+        write_record(folder.path, {**record, "stamp": made.stamp, "files": files})
         _report(settings)
     world.together()
     return _done_before(settings, finished(folder.path) or record)

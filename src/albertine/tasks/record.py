@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from albertine.errors import AlbertineError, ModelError, RunError
-from albertine.evaluation.runs import RECORD, write_record
+from albertine.evaluation.runs import RECORD, predictions_file, write_record
 from albertine.files import MAX_JSON, is_run_checkpoint, json_at, read_regular, run_of_checkpoint
 from albertine.interop.huggingface_config import model_type
 from albertine.interop.places import model_folder
+from albertine.interop.writing import SAVED
 from albertine.model.task_model import TaskModel
 from albertine.settings import absolute, read_yaml
 from albertine.tasks.choice import TaskChoice
@@ -79,21 +80,42 @@ def remember(
 
 
 def files_of(run: Path) -> dict[str, str]:
-    """A digest of every file of a run's models and of its predictions, by its path in the run's folder."""
-    models = (path for name in MODELS for path in sorted((run / name).rglob("*")))
-    paths = (path for path in (*models, *sorted(run.glob("predictions-*.jsonl"))) if path.name not in TOLD)
-    return {path.relative_to(run).as_posix(): _digest(path) for path in paths if path.is_file()}
+    """A digest of every file that a run writes of its models and predictions, by its path in the run's
+    folder; files that others put beside them are not among them."""
+    models = (path for name in MODELS for path in sorted((run / name).rglob("*")) if path.is_file())
+    files = {path.relative_to(run).as_posix(): path for path in models}
+    return {name: _digest(path) for name, path in files.items() if _of_model(name)} | predictions_of(run)
 
 
-def check_files(record: Mapping[str, Any], run: Path) -> None:
+def predictions_of(run: Path) -> dict[str, str]:
+    """The part of `files_of` that is predictions."""
+    files = (predictions_file(run, split) for split in ("dev", "test"))
+    return {path.name: _digest(path) for path in files if path.is_file()}
+
+
+def models_in(record: Mapping[str, Any]) -> dict[str, str]:
+    """The digests of the files of a run's models in its record."""
+    known = record.get("files", {})  # a record of an earlier version has none
+    return {name: digest for name, digest in known.items() if _of_model(name)}
+
+
+def _of_model(name: str) -> bool:
+    """Whether a path in a run's folder is a file that saving one of its models writes."""
+    folder, *parts = name.split("/")
+    return folder in MODELS and bool(parts) and parts[0] in SAVED
+
+
+def check_files(record: Mapping[str, Any], run: Path, *, predictions: bool = True) -> None:
     """Refuse a run that is done and whose models or predictions are no longer what it wrote; a model whose
     whole folder was removed is missing on purpose.
+
+    Args:
+        predictions: whether they are checked too; not where they are about to be replaced.
 
     Raises:
         RunError: a file differs or is missing.
     """
-    known = record.get("files", {})  # that of an earlier version has none
-    for name, digest in known.items():
+    for name, digest in (record.get("files", {}) if predictions else models_in(record)).items():
         path = run / name
         there = path.is_file()
         if (there and _digest(path) != digest) or (not there and path.parent.is_dir() and path.parent != run):
