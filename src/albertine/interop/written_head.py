@@ -77,7 +77,7 @@ def with_head(
         kind: its model_type. model: of which it is written. encoder: its tensors, on the processor.
         head: tensors of the head by our names. tree: config.json, with what is said of the head.
         read: a folder of such tensors and config.json as others than Albertine read it.
-        layout: that was asked for, or None.
+        layout: of the folder, as the caller chose it; None: none was chosen.
 
     Raises:
         SettingsError: the layout is one of transformers', and it has no class that computes the head.
@@ -146,7 +146,7 @@ def outdated_head(config: Mapping[str, Any], found: ModelFolder) -> str:
 
 
 def _task_by_names(head: Mapping[str, Tensor]) -> Task | None:
-    """The task of a head that nobody named, as it is read."""
+    """The task of a head whose config.json names none, by the names of its tensors."""
     if "qa_outputs.weight" in head:
         return "answer"
     return "classify" if "classifier.weight" in head else None

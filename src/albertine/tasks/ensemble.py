@@ -226,7 +226,7 @@ def told_of(found: Ensemble, page: Path) -> dict[str, Any]:
 
 
 def ensemble_folder(runs: Sequence[TunedRun]) -> Path:
-    """Where predictions and report of an ensemble go if nobody says: beside its first run."""
+    """The default folder for predictions and report of an ensemble, beside its first run."""
     return runs[0].folder.absolute().parent / f"{without_seed(runs[0].name)}-ensemble"
 
 
