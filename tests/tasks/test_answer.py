@@ -375,7 +375,7 @@ def test_answers_that_cannot_be_predicted_are_counted_and_named(
     assert data.notes[
         0
     ] == f"train: {kept} examples, 1 left out, their answer is not in the passage {absent}, " + (
-        long.format("left out" if fate else "learned all the same")
+        long.format("left out" if fate else "still learned")
     )
     missed = f"1 with an answer that is not in the passage, never predicted as a whole {absent}"
     for split, note in zip(("dev", "test"), data.notes[1:], strict=True):

@@ -361,7 +361,10 @@ def test_a_process_that_is_killed_is_told_and_costs_its_part_alone(
         with pytest.raises(RunError, match=r"killed by SIGKILL\. If memory ran out, use fewer workers"):
             predict_file(asked, tables["dev"], output, fields=FIELDS, workers=2)
     assert not output.exists()
-    assert sorted(path.stem for path in parts.iterdir()) == [f"{n:06d}" for n in (0, 1, 3, 4, 5, 6)] + ["job"]
+    assert sorted(path.stem for path in parts.iterdir()) == [f"{n:06d}" for n in (0, 1, 3, 4, 5, 6)] + [
+        "job",
+        "parts",
+    ]
     done = predict_file(asked, tables["dev"], output, fields=FIELDS, workers=2)
     assert (
         done.rows == 100
@@ -879,7 +882,69 @@ def test_a_damaged_record_of_the_job_begins_anew(broken_off: Any, tmp_path: Path
     job = tmp_path / ".out.csv.parts" / "job.json"
     job.write_text(job.read_text().replace('"total": 100', '"total": 99'))
     done = broken_off()
-    assert (done.rows, done.before) == (100, 0)
+    assert (done.rows, done.before, done.again) == (100, 0, 48)
+
+
+def test_a_job_of_an_earlier_version_is_computed_again_and_counted(broken_off: Any, tmp_path: Path) -> None:
+    job = tmp_path / ".out.csv.parts" / "job.json"
+    tree = json.loads(job.read_text())
+    del tree["digest"]
+    job.write_text(json.dumps(tree))
+    done = broken_off()
+    assert (done.rows, done.before, done.again) == (100, 0, 48)
+
+
+def test_the_record_of_a_part_is_one_line(broken_off: Any, tmp_path: Path) -> None:
+    """Kills: a file that is written whole with every part, quadratic in the rows."""
+    folder = tmp_path / ".out.csv.parts"
+    job, records = folder / "job.json", folder / "parts.jsonl"
+    once, lines, made = job.read_text(), records.read_text().splitlines(), job.stat().st_ino
+    assert [json.loads(line)[:2] for line in lines] == [[0, 16], [1, 16], [2, 16]]
+
+    def stop(done: int, total: int | None) -> None:
+        if done >= 80:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        broken_off(progress=stop)
+    assert (job.read_text(), job.stat().st_ino) == (once, made)
+    assert records.read_text().splitlines()[:3] == lines and len(records.read_text().splitlines()) == 5
+    assert broken_off().before == 80
+
+
+def test_a_record_that_a_kill_cut_off_is_none(broken_off: Any, tmp_path: Path) -> None:
+    records = tmp_path / ".out.csv.parts" / "parts.jsonl"
+    records.write_bytes(records.read_bytes()[:-9])
+
+    def stop(done: int, total: int | None) -> None:
+        if done >= 64:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        broken_off(progress=stop)
+    done = broken_off()
+    assert (done.rows, done.before, done.again) == (100, 64, 0)
+    assert len({row["review"] for row in read(tmp_path / "out.csv")}) > 84
+
+
+@pytest.mark.parametrize(
+    ("damaged", "before"), [("", 0), ("{}\n", 0), ("first", 32), ("flipped", 32), ("no line", 16)]
+)
+def test_damaged_records_are_computed_again_and_counted(
+    broken_off: Any, tmp_path: Path, damaged: str, before: int
+) -> None:
+    records = tmp_path / ".out.csv.parts" / "parts.jsonl"
+    first, *others = records.read_text().splitlines(keepends=True)
+    content = {
+        "first": first[3:] + "".join(others),
+        "flipped": first.replace("[0,", "[9,") + "".join(others),
+        "no line": first,
+    }.get(damaged, damaged)
+    records.write_text(content)
+    done = broken_off()
+    assert (done.rows, done.before) == (100, before)
+    assert done.again == 48 - before
+    assert len({row["review"] for row in read(tmp_path / "out.csv")}) > 84
 
 
 def test_a_part_that_changes_meanwhile_is_refused(broken_off: Any, tmp_path: Path) -> None:

@@ -95,9 +95,7 @@ def encode(
         place, why = _place(example, passage, windows, reading)
         if why is not None:
             out = learning and place is None
-            fate = (
-                ("left out" if out else "learned all the same") if learning else "never predicted as a whole"
-            )
+            fate = ("left out" if out else "still learned") if learning else "never predicted as a whole"
             tally.add(f"{why}, {fate}", f"question {example.name}", example.where)
             if out:
                 continue

@@ -1,8 +1,8 @@
 """A file of questions to a file of answers: any number of rows, and a kill loses at most the last thousands.
 
-Answers are kept in parts beside the output, in `.NAME.parts/`, with `job.json`: what the job is, and the
-rows and digest of every part. A part that differs from its record is computed again. When the last part is
-written, all are checked, joined to the output in one step, and deleted.
+Answers are kept in parts beside the output, in `.NAME.parts/`, with `job.json`: what the job is, and
+`parts.jsonl`: a line for every part with its number, rows and digest. A part that differs from its record is
+computed again. When the last part is written, all are checked, joined to the output in one step, and deleted.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import gc
 import hashlib
 import json
 import multiprocessing
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +25,7 @@ from typing import Any
 from albertine.corpus.lock import locked
 from albertine.corpus.workers import WorkerPool
 from albertine.errors import DataError, NotFinite, RunError, SettingsError, check_whole
-from albertine.files import explained, make_folder, replace_durably, sync_folder
+from albertine.files import MODE, explained, make_folder, replace_durably, sync_folder
 from albertine.inference.exported import ExportedModel
 from albertine.tasks.asking import chunks, taken, with_answers
 from albertine.tasks.family import Fields
@@ -45,7 +46,7 @@ from albertine.tasks.questions import rows_to_ask
 from albertine.tasks.readers.table import Header, Row, rows_of
 from albertine.tasks.vectors import cosines
 
-JOB = "job.json"
+JOB, RECORDS = "job.json", "parts.jsonl"
 ENOUGH = 4
 """Parts for each process; with fewer, one process computes with all threads."""
 Progress = Callable[[int, int], None]
@@ -59,7 +60,8 @@ class Answered:
     Attributes:
         rows: in all. before: those of an earlier command that was interrupted.
         cut: rows of tokens that lost their end.
-        again: rows of an earlier command that were computed again, as their part had changed since.
+        again: rows of an earlier command that were computed again, as their part or its record had changed
+            since.
     """
 
     rows: int
@@ -139,7 +141,7 @@ def predict_file(
     mark, folder = mark_of(source), output.with_name(f".{output.name}.parts")
     with explained(output), _working_in(folder):
         check_free(output, overwrite)  # another command may have made it meanwhile
-        begun = _begun(folder, job, overwrite)
+        begun, dropped = _begun(folder, job, overwrite)
         reading: Any = {"header": header, "encoding": encoding, "prefix": "--"}
 
         def asked() -> tuple[Iterator[Row], Fields | None]:
@@ -152,6 +154,7 @@ def predict_file(
             total, late = _checked(rows, _question(predictor, ask, fields), form, source)
             rows, fields = asked()
         store = _Store(folder, form, {**job, "total": total}, CHUNK, begun)
+        dropped &= {*range(len(store))}
         store.check_strays()
         there, changed = store.check()
         before, cut = sum(map(store.rows, there)), predictor.cut
@@ -183,7 +186,7 @@ def predict_file(
         header = list(map(without_formula, store.names)) if escape_formulas else store.names
         assemble(folder, output, contents, header, form, mark=mark)
         _clear(folder)
-    return Answered(kept.rows, before, kept.cut, sum(map(store.rows, changed)))
+    return Answered(kept.rows, before, kept.cut, sum(map(store.rows, changed | dropped)))
 
 
 def _each_named(
@@ -214,8 +217,8 @@ def _ahead(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 class _Store:
-    """The parts of a job, numbered from 0, and `job.json`: what the job is, and the rows and digest of every
-    part that is written. A part that is not as it says does not count.
+    """The parts of a job, numbered from 0; `job.json`: what the job is; and `parts.jsonl`: the number, rows
+    and digest of every part that is written. A part that is not as that says does not count.
 
     Args:
         folder: of the parts. form: their ending, one of `FORMATS`. job: what the answers depend on; its
@@ -229,7 +232,8 @@ class _Store:
         self.folder, self.form, self.job, self.chunk = folder, form, job, chunk
         self.names: Sequence[str] = known.get("columns", ())
         """The columns of the output; empty before the first part is written."""
-        self._records: dict[str, list[Any]] = dict(known.get("parts", {}))
+        self._begun = bool(known)
+        self._records, self._whole, self._damaged = _read_records(folder) if known else ({}, 0, False)
 
     def __len__(self) -> int:
         return -(-int(self.job["total"]) // self.chunk)
@@ -242,19 +246,41 @@ class _Store:
         return int(min(self.chunk, self.job["total"] - number * self.chunk))
 
     def write(self, number: int, rows: int, content: bytes) -> None:
-        """Write a part, and then the job with its record."""
+        """Write a part, and then its record; before the first record the job."""
         replace_durably(self.path(number), content)
-        self._records[str(number)] = [rows, _content_digest(content)]
-        tree = {**self.job, "columns": list(self.names), "parts": self._records}
-        whole = {**tree, "digest": _content_digest(json.dumps(tree).encode())}
-        replace_durably(self.folder / JOB, json.dumps(whole).encode())
+        if not self._begun:
+            tree = {**self.job, "columns": list(self.names)}
+            whole = {**tree, "digest": _content_digest(json.dumps(tree).encode())}
+            replace_durably(self.folder / JOB, json.dumps(whole).encode())
+            self._begun = True
+        record = number, rows, _content_digest(content)
+        self._append(f"{json.dumps(record)}\n".encode())
+        self._records[number] = record
+
+    def _append(self, line: bytes) -> None:
+        """Write a record behind the others, over a part of one that a kill left, and flush it to the disk."""
+        path = self.folder / RECORDS
+        new = not path.exists()
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT, MODE)
+        try:
+            os.ftruncate(handle, self._whole)
+            os.lseek(handle, self._whole, os.SEEK_SET)
+            rest = memoryview(line)
+            while rest:
+                rest = rest[os.write(handle, rest) :]
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        if new:
+            sync_folder(self.folder)
+        self._whole += len(line)
 
     def check_strays(self) -> None:
         """
         Raises:
             RunError: there is a file that no part of this job is written to.
         """
-        ours = {JOB, f"whole{self.form}", *(self.path(number).name for number in range(len(self)))}
+        ours = {JOB, RECORDS, f"whole{self.form}", *(self.path(number).name for number in range(len(self)))}
         found = sorted(path.name for path in self.folder.iterdir() if not path.name.startswith("."))
         if strays := [name for name in found if name not in ours]:
             shown = ", ".join(f"`{name}`" for name in strays[:3]) + (", …" if len(strays) > 3 else "")
@@ -265,11 +291,18 @@ class _Store:
             )
 
     def check(self) -> tuple[Set[int], Set[int]]:
-        """The numbers of the parts that are as they were written, and of those that have changed since. One
-        that a kill left without a record is neither."""
-        good, changed = set[int](), set[int]()
-        for number in map(int, self._records):
-            (good if self._written(number) is not None else changed).add(number)
+        """The numbers of the parts that are as they were written, and of those that have changed since, or
+        whose record has. One that a kill left without a record is neither."""
+        good, changed, unrecorded = set[int](), set[int](), set[int]()
+        for number in range(len(self)):
+            if number in self._records:
+                (good if self._written(number) is not None else changed).add(number)
+            elif self.path(number).exists():
+                unrecorded.add(number)
+        strange = not self._records.keys() <= {*range(len(self))}
+        # Parts are written one by one: a kill leaves one without a record.
+        if self._damaged or strange or len(unrecorded) > 1:
+            changed |= unrecorded
         return good, changed
 
     def _written(self, number: int) -> bytes | None:
@@ -278,7 +311,7 @@ class _Store:
             content = self.path(number).read_bytes()
         except FileNotFoundError:
             return None
-        right = self._records.get(str(number)) == [self.rows(number), _content_digest(content)]
+        right = self._records.get(number) == (number, self.rows(number), _content_digest(content))
         return content if right else None
 
     def content(self, number: int) -> bytes:
@@ -307,6 +340,31 @@ def _read_job(folder: Path) -> dict[str, Any]:
         return {}
     digest = tree.pop("digest", None)
     return tree if digest == _content_digest(json.dumps(tree).encode()) else {}
+
+
+_Record = tuple[int, int, str]
+"""Number, rows and digest of a part."""
+
+
+def _read_records(folder: Path) -> tuple[dict[int, _Record], int, bool]:
+    """The records of the parts by their numbers; the bytes of `parts.jsonl` but for a last line that was cut
+    off; and whether another line is damaged."""
+    try:
+        content = (folder / RECORDS).read_bytes()
+    except FileNotFoundError:
+        return {}, 0, False
+    found, damaged = dict[int, _Record](), False
+    content = content[: content.rfind(b"\n") + 1]
+    for line in content.splitlines():
+        try:
+            match json.loads(line):
+                case [int(number), int(rows), str(digest)]:
+                    found[number] = number, rows, digest
+                case _:
+                    damaged = True
+        except (ValueError, RecursionError):
+            damaged = True
+    return found, len(content), damaged
 
 
 def _content_digest(content: bytes) -> str:
@@ -491,25 +549,26 @@ def _outside(error: BaseException | None) -> bool:
 
 
 def _clear(folder: Path) -> None:
-    """Delete the job, then its parts; files of other names stay. The lock is open: where the network has the
-    folder, an open file would stay in it under another name."""
+    """Delete the job, then its parts and their records; files of other names stay. The lock is open: where
+    the network has the folder, an open file would stay in it under another name."""
     for path in sorted(folder.iterdir(), key=lambda path: path.name != JOB):
         stem, _, ending = path.name.removeprefix(".").removesuffix(".new").partition(".")
-        if path.name == JOB or (
+        if path.name in (JOB, RECORDS) or (
             (stem.isdigit() or stem in ("whole", "job")) and f".{ending}" in (*FORMATS, ".json")
         ):
             path.unlink()
 
 
-def _begun(folder: Path, job: Mapping[str, Any], overwrite: bool) -> Mapping[str, Any]:
-    """What `job.json` says of the parts of this job; empty where a job begins anew.
+def _begun(folder: Path, job: Mapping[str, Any], overwrite: bool) -> tuple[Mapping[str, Any], set[int]]:
+    """What `job.json` says of this job, empty where a job begins anew; and the numbers of parts that were
+    deleted as it was damaged.
 
     Raises:
         RunError: the parts are of another job.
     """
     known = _read_job(folder)
     if known and {name: known.get(name) for name in job} == dict(job):
-        return known
+        return known, set()
     if known and not overwrite:
         different = [name for name in job if known.get(name) != job[name]]
         raise RunError(
@@ -517,6 +576,11 @@ def _begun(folder: Path, job: Mapping[str, Any], overwrite: bool) -> Mapping[str
             where=folder,
             remedy="Pass --overwrite to begin anew, or give what it was given",
         )
+    damaged = not known and (folder / JOB).exists()
+    form = job["format"]
+    parts = (
+        {int(path.stem) for path in folder.glob(f"*{form}") if path.stem.isdecimal()} if damaged else set()
+    )
     _clear(folder)
     sync_folder(folder)
-    return {}
+    return {}, parts

@@ -18,7 +18,7 @@ Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 Rules = Literal["squad", "cmrc", "dureader", "mlqa"]
 LabelIs = Literal["place", "place_from_1", "text"]
-"""How the right one of several options is told: by its number from 0 or 1, or letter; or by its text."""
+"""How a label names the right one of several options: its number from 0 or 1, or its letter; or its text."""
 Column = Annotated[str, Field(coerce_numbers_to_str=True)]
 """A column by its name, or by its number where a table has no names."""
 PARTS = ("few_all", "0", "1", "2", "3", "4")

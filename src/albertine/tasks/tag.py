@@ -42,7 +42,8 @@ class TextInWindows:
 
     Attributes:
         spans: its tokens. windows: the parts of them that its rows show, one each.
-        found: how many of its entities the tags of its tokens name.
+        found: how many of its entities the tags of its tokens name, but for blank and invisible characters
+            where an entity begins or ends.
     """
 
     example: Any
@@ -127,7 +128,7 @@ def _tally_lost(
         placed: those whose tokens were tagged. named: what these tags name.
 
     Returns:
-        How many are named.
+        How many are named, but for blank and invisible characters where they begin or end.
     """
     fate = "not learned" if learning else "always missed"
     exact = set(named)
@@ -143,12 +144,27 @@ def _tally_lost(
             what = f"entities on the same characters as one of another type, {fate}"
         elif any(a < end and b > begin for _, a, b in others):
             what = f"entities nested in or overlapping another, {fate}"
-        elif others and any(c.isprintable() and not c.isspace() for c in example.text[begin:end]):
+        elif others and any(map(_is_visible, example.text[begin:end])):
             what = f"entities in one token with another, {fate}"
         else:
             what = f"entities of blank or invisible characters, {fate}"
         tally.add(what, f"{kind} `{example.text[begin:end]:.40}`", example.where)
-    return sum(entity in exact for entity in entities)
+    seen = {_visible(example.text, entity) for entity in named}
+    return sum(_visible(example.text, entity) in seen for entity in entities)
+
+
+def _visible(text: str, entity: Entity) -> Entity:
+    """The entity without the blank and invisible characters where it begins and ends."""
+    kind, begin, end = entity
+    while begin < end and not _is_visible(text[begin]):
+        begin += 1
+    while begin < end and not _is_visible(text[end - 1]):
+        end -= 1
+    return kind, begin, end
+
+
+def _is_visible(character: str) -> bool:
+    return character.isprintable() and not character.isspace()
 
 
 def _first(example: Example) -> tuple[str, str]:

@@ -142,7 +142,10 @@ def _question(passage: str, asked: dict[str, Any], where: str) -> Question:
 
 def _offset(given: Any) -> int:
     """An offset of a file. Raises ValueError: it is no whole number."""
-    found = int(given) if isinstance(given, str) and given.isdecimal() else whole_number(given)
+    try:
+        found = int(given) if isinstance(given, str) else whole_number(given)
+    except ValueError:
+        found = None
     if found is None:
         raise ValueError(f"answer_start is {given!r:.40}, not a whole number")
     return found

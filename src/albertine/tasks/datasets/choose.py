@@ -199,7 +199,7 @@ class Readings:
     """What the label of a row can mean, before all rows tell which it is.
 
     Attributes:
-        column: of the label. told: what stands there. options: the row's.
+        column: of the label. told: its value in the row. options: the row's.
         by: number of the option, from 0, by every reading that is possible: "text", the option that reads so;
             "place", its number from 0 or its letter from A; "place_from_1", its number from 1 or its letter.
     """
@@ -243,11 +243,11 @@ def _readings(row: Row, label: str, options: tuple[str, ...], given: list[Any]) 
     return Readings(label, str(value), options, found)
 
 
-def _none_of(count: int) -> str:
+def _none_of(count: int, first: int = 0) -> str:
     last = count - 1
     return (
-        f"neither one of the options nor their number from 0 to {last} nor their letter from A to "
-        f"{LETTERS[min(last, len(LETTERS) - 1)]}"
+        f"neither one of the options nor their number from {first} to {last + first} nor their letter from "
+        f"A to {LETTERS[min(last, len(LETTERS) - 1)]}"
     )
 
 
@@ -259,11 +259,14 @@ WORDS: Mapping[LabelIs, str] = {
 SETTINGS = "task.label_is=place, task.label_is=place_from_1 or task.label_is=text"
 
 
-def settled(splits: Splits, label_is: LabelIs | None = None) -> tuple[LabelIs | None, Splits]:
+def settled(
+    splits: Splits, label_is: LabelIs | None = None, usual: LabelIs | None = None
+) -> tuple[LabelIs | None, Splits]:
     """The questions with the numbers of their right options, read in one way in all rows of all files.
 
     Args:
         label_is: how; None: by the rows, of which one or the other way may fit all.
+        usual: how a model's own rows were read, which decides where both ways fit all rows.
 
     Returns:
         How, None where it makes no difference; and the questions by their splits.
@@ -272,7 +275,8 @@ def settled(splits: Splits, label_is: LabelIs | None = None) -> tuple[LabelIs | 
         DataError: no way fits all rows; or both do and rows differ by it.
     """
     every = [e for name in SPLITS for e in splits.get(name, ()) if isinstance(e.label, Readings)]
-    ways: list[LabelIs] = [label_is] if label_is else ["place", "text"]
+    place: LabelIs = "place_from_1" if usual == "place_from_1" else "place"
+    ways: list[LabelIs] = [label_is] if label_is else [place, "text"]
     telling: dict[LabelIs, str] = {}
     for example in every:
         found = example.label
@@ -284,12 +288,14 @@ def settled(splits: Splits, label_is: LabelIs | None = None) -> tuple[LabelIs | 
             raise _unfitting(example, ways, telling)
         ways = left
     differs = next((e for e in every if len({e.label.by[way] for way in ways}) > 1), None)
-    if differs is not None:
+    if differs is not None and usual is not None and usual in ways:
+        ways = [usual]
+    elif differs is not None:
         found = differs.label
-        place, text = (found.options[found.by[way]] for way in ("place", "text"))
+        one, other = (found.options[found.by[way]] for way in ways)
         raise DataError(
-            f"`{found.column}` is `{found.told:.60}`, as a place the option `{place:.60}` and as a text "
-            f"`{text:.60}`, and no row tells which",
+            f"`{found.column}` is `{found.told:.60}`, as a place the option `{one:.60}` and as a text "
+            f"`{other:.60}`, and no row tells which",
             where=differs.where,
             remedy="Set task.label_is=place or task.label_is=text",
         )
@@ -297,7 +303,7 @@ def settled(splits: Splits, label_is: LabelIs | None = None) -> tuple[LabelIs | 
         name: [replace(e, label=e.label.by[ways[0]]) if isinstance(e.label, Readings) else e for e in part]
         for name, part in splits.items()
     }
-    return (ways[0] if len(ways) == 1 and every else label_is), read
+    return (ways[0] if len(ways) == 1 and every else label_is or usual), read
 
 
 def _unfitting(example: Choice, ways: Sequence[LabelIs], telling: Mapping[LabelIs, str]) -> DataError:
@@ -307,7 +313,11 @@ def _unfitting(example: Choice, ways: Sequence[LabelIs], telling: Mapping[LabelI
     remedy = f"Write it in one way in all rows; {SETTINGS} says in which"
     if "place_from_1" in found.by and "text" not in found.by:
         remedy = "If the first option is number 1, set task.label_is=place_from_1"
-    why = _none_of(len(found.options)) if len(ways) > 1 else f"not {WORDS[ways[0]]}{as_others}"
+    why = (
+        _none_of(len(found.options), int("place_from_1" in ways))
+        if len(ways) > 1
+        else f"not {WORDS[ways[0]]}{as_others}"
+    )
     return DataError(f"`{found.column}` is `{found.told:.60}`, {why}", where=example.where, remedy=remedy)
 
 
@@ -335,7 +345,7 @@ class OptionsTask(PooledTask):
 
     def decided(self, splits: Splits, known: Family | None) -> tuple[Self, Splits]:
         before = known.label_is if isinstance(known, Choose) else None
-        label_is, read = settled(splits, self.data.label_is or before)
+        label_is, read = settled(splits, self.data.label_is, before)
         return self.model_copy(update={"label_is": label_is}), read
 
     def family(self, splits: dict[str, list[Any]], tokenizer: Tokenizer, known: Family | None) -> Family:

@@ -91,7 +91,7 @@ def _label(
 
 def _several(dataset: Dataset, column: str, row: Row, value: Any) -> SeveralClasses:
     if not isinstance(value, list):
-        text = class_name(row, column, value)
+        text = class_name(row, column, value, several=True)
         parts: list[Any] = text.split(dataset.separator)
         listed = text[:1] + text[-1:] in ("[]", "{}", "()")
         if listed and (
@@ -105,9 +105,9 @@ def _several(dataset: Dataset, column: str, row: Row, value: Any) -> SeveralClas
             )
         if _BITS.fullmatch(text):
             parts = re.split(r"[\s,;|]+", text)
-            names = [class_name(row, column, part) for part in text.split(dataset.separator)]
+            names = [class_name(row, column, part, several=True) for part in text.split(dataset.separator)]
         else:
-            names = parts = [class_name(row, column, part) for part in parts]
+            names = parts = [class_name(row, column, part, several=True) for part in parts]
     else:
         numbers = [part for part in value if isinstance(part, float) and not part.is_integer()]
         if numbers and all(isinstance(part, int | float) for part in value):
@@ -117,7 +117,7 @@ def _several(dataset: Dataset, column: str, row: Row, value: Any) -> SeveralClas
                 remedy="Give 1 for every class that the row has and 0 for the others, or the names of its "
                 "classes",
             )
-        names = parts = [class_name(row, column, part) for part in value]
+        names = parts = [class_name(row, column, part, several=True) for part in value]
     bits = [_BIT.get(_without_point(part.rstrip(".")).lower()) for part in parts]
     places = tuple(bit for bit in bits if bit is not None)
     whole = len(places) == len(bits) and len(bits) > 1
@@ -192,19 +192,22 @@ def _with_names(example: Example, names: Sequence[str], count: int) -> Example:
     )
 
 
-def class_name(row: Row, column: str, value: Any) -> str:
+def class_name(row: Row, column: str, value: Any, *, several: bool = False) -> str:
     """The name of a class from a value of a row: what JSON writes for true and false, and a whole number
     without a point, since a column of numbers with gaps has them as 1.0.
+
+    Args:
+        several: rows have any number of classes, of which this is one.
 
     Raises:
         DataError: the value is neither text nor a number nor true nor false.
     """
     if not isinstance(value, str | int | float):
-        remedy = (
-            "Set task.kind=multi, by which a row has any number of classes"
-            if isinstance(value, list)
-            else None
-        )
+        remedy = None
+        if several:
+            remedy = "Give a row's classes in one list of their names, or of a 0 or 1 for each class"
+        elif isinstance(value, list):
+            remedy = "Set task.kind=multi, by which a row has any number of classes"
         raise DataError(
             f"`{column}` is {kind_of_value(value)}, not the name of a class", where=row.where, remedy=remedy
         )

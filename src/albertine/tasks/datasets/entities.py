@@ -20,7 +20,7 @@ from albertine.tasks.choice import Examples, Known, TaskChoice
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family, Fields
-from albertine.tasks.readers.conll import checked_tag, sentences, spaced
+from albertine.tasks.readers.conll import TagForms, sentences, spaced
 from albertine.tasks.readers.files import File, text_lines
 from albertine.tasks.readers.table import Row, form_of
 from albertine.tasks.readers.values import nested, whole_number
@@ -93,28 +93,33 @@ def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Example]:
 def _own_entities(rows: Iterable[Row], columns: Columns) -> Iterator[Example]:
     """A user's rows: a text, and its entities as a list of [type, first character, end (exclusive)], or as
     doccano and spaCy write them, the type last; or a list of words and their tags."""
-    label = columns.label or ""
+    label, forms = columns.label or "", TagForms()
     for row in rows:
         name, told = row.named(columns.id), nested(row.told(label), row.where)
-        words = words_of(row, columns.text)
+        words = words_of(row, columns.text, tagged=_of_texts(told))
         if words is None:
             text = row.text(columns.text)
             entities = None if told is None else _entities(told, label, text, row.where)
             yield _checked(Example(name, text, None, entities, row.where))
         else:
-            tags = None if told is None else _tags(told, label, len(words), row.where)
+            tags = None if told is None else _tags(told, label, len(words), row.where, forms)
             yield _joined(name, words, tags, row.where)
 
 
-def words_of(row: Row, column: str) -> list[str] | None:
-    """The words of a row whose text is a list of them, in CSV and TSV as JSON or Python writes it; else None.
+def words_of(row: Row, column: str, *, tagged: bool = False) -> list[str] | None:
+    """The words of a row whose text is a list of them; else None. Text that looks like a list, as JSON or
+    Python writes it, is one in a cell of CSV or TSV alone: elsewhere offsets refer to it as it is.
+
+    Args:
+        tagged: the row has a tag for every word, so that such text is a list of words wherever it comes from.
 
     Raises:
         DataError: it is a list of something else, or a word is empty.
     """
     words = row.fields.get(column)
-    if isinstance(words, str) and _QUOTED.match(words) and not _of_texts(words := nested(words, row.where)):
-        return None
+    if isinstance(words, str) and (row.cells or tagged) and _QUOTED.match(words):
+        found = nested(words, row.where)
+        words = found if _of_texts(found) else None
     if not isinstance(words, list):
         return None
     if not _of_texts(words):
@@ -135,10 +140,10 @@ def _of_texts(words: Any) -> bool:
     return isinstance(words, list) and bool(words) and all(isinstance(word, str) for word in words)
 
 
-def _tags(told: Any, label: str, count: int, where: str) -> list[str]:
+def _tags(told: Any, label: str, count: int, where: str, forms: TagForms) -> list[str]:
     if not isinstance(told, list) or len(told) != count:
         raise DataError(f"`{label}` has no tag for every one of the {count} words", where=where)
-    return [checked_tag(str(tag), where) for tag in told]
+    return [forms.checked(str(tag), where) for tag in told]
 
 
 FORMS = (

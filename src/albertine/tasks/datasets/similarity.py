@@ -110,7 +110,7 @@ def check_differences(pairs: Sequence[Likeness], objective: Objective, where: st
             len(kinds) <= 3 and all(a & b for a in kinds for b in kinds)
         )
         if meet and not refutes:
-            what = "every example shares a text with every other, so none is to be told from another"
+            what = "every example shares a text with every other, so no text has one that it is unlike"
     elif all(len(kind) == 1 for kind in kinds):
         what = "every text is paired with itself, whose cosine is always 1"
     elif len(scores) == 1 and (objective == "cosent" or len(pairs) > 1):

@@ -39,10 +39,11 @@ def sentences(path: File, encoding: str = "utf-8", prefix: str = "task.") -> Ite
         prefix: as in `text_lines`.
 
     Raises:
-        DataError: a line has no tag, although others have.
+        DataError: a line has no tag, although others have; some tags name a type and others none.
     """
     words: list[str] = []
     tags: list[str] = []
+    forms = TagForms()
     begin = ""
     for where, line in text_lines(path, encoding, prefix):
         columns = _columns(line)
@@ -59,7 +60,7 @@ def sentences(path: File, encoding: str = "utf-8", prefix: str = "task.") -> Ite
         begin = begin if words else where
         words.append(columns[0])
         if tag:
-            tags.append(checked_tag(tag, where))
+            tags.append(forms.checked(tag, where))
     if words:
         yield WordRow(words, tags or None, begin)
 
@@ -73,20 +74,37 @@ def _columns(line: str) -> list[str]:
     return line.split("\t") if "\t" in bare else [c for c in bare.split(" ") if c]
 
 
-def checked_tag(tag: str, where: str) -> str:
-    """A tag in BIO or BIOES; one that names no type, as B, has that of `UNTYPED`.
+class TagForms:
+    """The tags of a file, of which all name a type, as B-PER, or none does, as B."""
 
-    Raises:
-        DataError: it is none.
-    """
-    if not _TAG.fullmatch(tag):
-        raise DataError(
-            f"`{tag:.60}` is no tag",
-            where=where,
-            remedy="Tags are O, B-PER and I-PER, as in CoNLL's files, or O, B and I",
-        )
-    kind = tag[1:] if tag == "O" or len(tag) > 1 else f"-{UNTYPED}"
-    return AS_BIOES.get(tag[0], tag[0]) + kind
+    def __init__(self) -> None:
+        self._first: dict[bool, tuple[str, str]] = {}  # by whether it names a type: the tag and its place
+
+    def checked(self, tag: str, where: str) -> str:
+        """A tag in BIO or BIOES; one that names no type has that of `UNTYPED`.
+
+        Raises:
+            DataError: it is none; or it names a type and one before it does not, or the other way round.
+        """
+        if tag == "O":
+            return tag
+        if not _TAG.fullmatch(tag):
+            raise DataError(
+                f"`{tag:.60}` is no tag",
+                where=where,
+                remedy="Tags are O, B-PER and I-PER, as in CoNLL's files, or O, B and I",
+            )
+        has_type = len(tag) > 1
+        if has_type not in self._first:
+            self._first[has_type] = tag, where
+            if other := self._first.get(not has_type):
+                one, two = ("a type", "none") if has_type else ("no type", "one")
+                raise DataError(
+                    f"the tag `{tag:.60}` names {one}, and `{other[0]:.60}` in {other[1]} names {two}",
+                    where=where,
+                    remedy="Give every tag but O a type, as B-PER has it, or none",
+                )
+        return AS_BIOES.get(tag[0], tag[0]) + (tag[1:] if has_type else f"-{UNTYPED}")
 
 
 def spaced(words: list[str]) -> tuple[str, list[int]]:

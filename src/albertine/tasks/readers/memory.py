@@ -85,11 +85,15 @@ def _named_classes(source: Any, name: str) -> Iterator[dict[str, Any]]:
     """Rows of a Dataset, with the names of its classes in place of their numbers; -1 is no class."""
     features = (source.features or {}).items()
     naming = {column: named for column, feature in features if (named := _naming(feature))}
+    return _with_names(_unnamed(source, name), naming, name)
+
+
+def _unnamed(source: Any, name: str) -> Iterator[dict[str, Any]]:
+    """Rows of a Dataset with the numbers of their classes."""
     for given in source:  # in the formats pandas, polars and arrow a table of one row
         if hasattr(given, "replace_schema_metadata"):
             given = given.replace_schema_metadata(None)  # which has the same names
-        for row in [given] if isinstance(given, Mapping) else _records(given, name):
-            yield {column: naming.get(column, _as_it_is)(value) for column, value in row.items()}
+        yield from [given] if isinstance(given, Mapping) else _records(given, name)
 
 
 def with_class_names(
@@ -104,13 +108,18 @@ def with_class_names(
     Raises:
         DataError: a number is beyond the names.
     """
-    naming = _naming_of_schema(metadata)
+    return _with_names(rows, _naming_of_schema(metadata), where)
+
+
+def _with_names(
+    rows: Iterable[dict[str, Any]], naming: Mapping[str, Callable[[Any], Any]], where: object
+) -> Iterator[dict[str, Any]]:
     for number, row in enumerate(rows):
         for column, name in naming.items():
             try:
                 row = row | {column: name(row[column])} if column in row else row
             except ValueError as error:
-                remedy = "Correct the number, or remove the names of the classes from the table's schema"
+                remedy = "Correct the number, or remove the names of the classes from the table's features"
                 raise DataError(
                     f"row {number}: `{column}` has {error}", where=where, remedy=remedy
                 ) from error
@@ -154,7 +163,3 @@ def _name(names: Sequence[str], value: Any) -> str:
     if not 0 <= number < len(names):
         raise ValueError(f"class number {number} of {len(names)} classes")
     return names[number]
-
-
-def _as_it_is(value: Any) -> Any:
-    return value

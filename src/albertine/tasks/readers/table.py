@@ -67,12 +67,14 @@ class Row(NamedTuple):
     Attributes:
         fields: by name. where: its place for messages: `file:line`, `file, row 3`, `DataFrame[2]`.
         number: of the row, from 0. advice: what to do where a column is missed.
+        cells: whether its values are cells of CSV or TSV, in which a list is text.
     """
 
     fields: Mapping[str, Any]
     where: str
     number: int = 0
     advice: str | None = None
+    cells: bool = False
 
     @property
     def name(self) -> str:
@@ -169,7 +171,8 @@ def rows_of(
                 names, table, advice = _headed(table, header, None if ragged else spare, lines.name, prefix)
                 placed = _fields(table, names, lines, comma=form == "csv", ragged=ragged)
         with own_words(prefix):
-            yield from (Row(fields, where, n, advice) for n, (fields, where) in enumerate(placed))
+            cells = form in ("csv", "tsv")
+            yield from (Row(fields, where, n, advice, cells) for n, (fields, where) in enumerate(placed))
 
 
 def first_fields(path: File, encoding: str, prefix: str) -> Mapping[str, Any] | None:
