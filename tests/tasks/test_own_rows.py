@@ -13,7 +13,9 @@ import albertine
 from albertine.errors import AlbertineError, DataError
 from albertine.tasks.judge import judge, open_run
 from albertine.tasks.keeping import KeptRows
+from albertine.tasks.questions import rows_to_ask
 from albertine.tasks.sources import Data
+from albertine.tasks.tag import Tag
 from albertine.text.load import load_tokenizer
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.progress import Reporter
@@ -141,5 +143,35 @@ def test_a_run_on_frames_and_then_on_a_file_without_labels(
 
 
 def test_a_mark_inside_a_text_keeps_its_place(read: Read) -> None:
-    (example,) = read(train=[{"text": "\ufeff张三来了", "label": [["P", 1, 3]]}], kind="entities").train.asked
-    assert [example.text[a:b] for _, a, b in example.label] == ["张三"]
+    rows = [{"text": "\ufeff张三 来了", "label": [["P", 1, 3]]}]
+    (text,) = read(train=rows, kind="entities").train.examples
+    assert [text.example.text[a:b] for _, a, b in text.example.label] == ["张三"] and text.found == 1
+
+
+@pytest.mark.parametrize(("begin", "end"), [(0, 3), (1, 4), (0, 5)])
+def test_an_entity_may_begin_or_end_at_an_invisible_character(read: Read, begin: int, end: int) -> None:
+    """Kills: a file refused as if no tag could name what its tokens are tagged as."""
+    rows = [{"text": "\ufeff张三\u200b 来了", "label": [["P", begin, end]]}]
+    (text,) = (data := read(train=rows, kind="entities").train).examples
+    assert text.found == 1 and (data.targets[0] > 0).any()
+
+
+def test_text_that_looks_like_a_list_is_the_text_that_offsets_refer_to(read: Read, tmp_path: Path) -> None:
+    """Kills: the words of a list in place of the text, which are other characters."""
+    text = '["alice", "bob"]'
+    rows = [{"text": text, "label": [["PER", 2, 7]]}]
+    (found,) = read(train=rows, kind="entities").train.asked
+    assert (found.text, found.label) == (text, (("PER", 2, 7),))
+    family = Tag(("O", "B-PER", "I-PER"), 32)
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": text}))
+    (tmp_path / "a.csv").write_text('text\n"[""alice"", ""bob""]"\n')
+    for source, shown in (
+        ([{"text": text}], text),
+        (tmp_path / "a.jsonl", text),
+        (tmp_path / "a.csv", "alice bob"),
+        ([{"text": ["alice", "bob"]}], "alice bob"),
+    ):
+        assert [row.fields["text"] for row in rows_to_ask(source, family)[0]] == [shown]
+    words = [{"text": text, "label": '["B-PER", "O"]'}]  # as a frame has them that was read from CSV
+    (found,) = read(train=words, kind="entities").train.asked
+    assert (found.text, found.label) == ("alice bob", (("PER", 0, 5),))

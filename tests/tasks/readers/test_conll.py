@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from albertine.errors import DataError
 from albertine.tasks.readers.conll import sentences, spaced
 
 JOINED = {
@@ -58,6 +59,18 @@ def test_a_blank_between_characters_is_one_of_them(tmp_path: Path, between: str)
 
 def test_no_second_blank_stands_beside_one_that_a_file_has() -> None:
     assert spaced(["New", " ", "York", "的"]) == ("New York的", [0, 3, 4, 8])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "what"), [("B-PER", "B", "names no type"), ("I", "S-PER", "names a type")]
+)
+def test_tags_with_and_without_a_type_in_one_file_are_refused(
+    tmp_path: Path, one: str, other: str, what: str
+) -> None:
+    (path := tmp_path / "a.txt").write_text(f"a O\nb {one}\n\nc O\nd {other}\n")
+    named = rf"a\.txt:5: the tag `{other}` {what}, and `{one}` in .*a\.txt:2 "
+    with pytest.raises(DataError, match=named):
+        list(sentences(path))
 
 
 def test_tags_may_name_no_type(tmp_path: Path) -> None:
