@@ -362,6 +362,19 @@ def test_labels_of_two_kinds_are_refused_with_a_row_of_each() -> None:
     assert [e.label for e in read["train"]] == [0, 1]
 
 
+def test_the_way_of_a_model_decides_where_both_fit_alone() -> None:
+    """Kills: an unambiguous file refused as it has texts, and the model learned from places."""
+    for usual, numbers in (("place", [1, 1]), ("text", [0, 0]), ("place_from_1", [0, 1])):
+        said, read = settled(choices(*CASES[1:]), None, usual)
+        assert said == usual and [e.label for e in read["train"]] == numbers
+        said, read = settled(choices((["x", "y"], "y")), None, usual)
+        assert said == "text" and [e.label for e in read["train"]] == [1]
+    said, read = settled(choices((["x", "y"], 1)), None, "text")
+    assert said == "place" and [e.label for e in read["train"]] == [1]
+    with pytest.raises(DataError, match=r"neither one of the options nor their number from 1 to 2"):
+        settled(choices((["x", "y"], 0)), None, "place_from_1")
+
+
 def test_dev_and_evaluate_read_labels_as_the_training_file(tune: Tune, tmp_path: Path) -> None:
     """Kills: a dev file or one to be scored that decides for itself, since its own rows fit both ways."""
 
@@ -385,8 +398,10 @@ def test_dev_and_evaluate_read_labels_as_the_training_file(tune: Tune, tmp_path:
         assert [e.label for data in judged.splits.values() for e in data.examples] == [1, 1]
     said = open_run(alone, ["task.label_is=text"], file=either)
     assert [e.label for e in said.splits["test"].examples] == [0, 0]
-    with pytest.raises(DataError, match=r"text\.jsonl:1: `label` is `two`, not the number of an option"):
-        open_run(run, file=file("text.jsonl", (["one", "two"], "two")))
+    texts = open_run(run, file=file("text.jsonl", (["one", "two"], "two"), (["2", "1"], "1")))
+    assert [e.label for e in texts.splits["test"].examples] == [1, 1]
+    with pytest.raises(DataError, match=r"both\.jsonl:2: `label` is `1`, not the text of an option"):
+        open_run(run, file=file("both.jsonl", (["one", "two"], "two"), (["one", "two"], 1)))
 
 
 def test_chid_in_the_layout_of_clue(tune: Tune, tmp_path: Path) -> None:
