@@ -13,6 +13,8 @@ import albertine as package
 from albertine.errors import AlbertineError, DataError, ModelError, RunError, SettingsError
 from albertine.training.progress import Reporter
 from tests.cli.conftest import Command
+from tests.evaluation.test_suites import few_pairs as few_pairs
+from tests.evaluation.test_suites import write
 from tests.inference.exports import encoder, tuned
 from tests.tasks.conftest import table
 
@@ -161,7 +163,12 @@ def test_card_and_analyze(told: Any, model: Path, runs: list[Path], tmp_path: Pa
     assert encoder().plan.depth == 2  # and not 4, which it was applied
 
 
-def test_suite(model: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("few_pairs")
+def test_suite(told: Any, model: Path, tmp_path: Path) -> None:
+    folder = write(tmp_path / "files", "blimp", 2)
+    found = package.suite("blimp", model, folder, limit=1)
+    assert as_json(found) == told("suite", "blimp", model, "--data", folder, "--limit", 1)
+    assert found["pairs"] == 67 and 0 <= found["right"] <= 1
     with pytest.raises(DataError, match="is no folder"):
         package.suite("blimp", model, tmp_path / "nothing")
     with pytest.raises(AlbertineError, match="blimp"):

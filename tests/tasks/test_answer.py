@@ -395,7 +395,7 @@ def test_answers_that_cannot_be_predicted_are_counted_and_named(
 
 def test_of_several_places_the_nearest_is_taken(tmp_path: Path) -> None:
     tree = {"context": "a bb a bb a bb", "qas": [{"id": "1", "question": "?", "answers": []}]}
-    for said, place in ((8, 7), (9, 7), (3, 2), (100, 12), (-1, 2), (7, 7)):
+    for said, place in ((8, 7), (9, 7), (3, 2), (100, 12), (-1, 2), (7, 7), ("-1", 2), (" 8", 7)):
         tree["qas"][0]["answers"] = [{"text": "bb", "answer_start": said}]  # type: ignore[index]
         (tmp_path / "x.json").write_text(json.dumps({"data": [{"paragraphs": [tree]}]}))
         (found,) = squad_file(tmp_path / "x.json")

@@ -504,6 +504,12 @@ WRONG: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
         {"kind": "multi"},
         r"a\.jsonl:1: `label` is a list with the number 0\.2.*Give 1 for every class",
     ),
+    "many, in a list of lists": (
+        "a.jsonl",
+        lines({"text": "a", "label": [[0, 1, 0]]}),
+        {"kind": "multi"},
+        r"a\.jsonl:1: `label` is a list, not the name of a class\. Give a row's classes in one list of",
+    ),
     "many, of two lengths": (
         "a.jsonl",
         lines({"text": "a", "label": [0, 1, 0]}, {"text": "b", "label": [0, 1]}),
@@ -539,6 +545,12 @@ WRONG: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
         lines({"text": "a b", "label": ["O", "O"]}),
         {"kind": "entities"},
         r"a\.jsonl:1: `label` has tags of words, and the text is not a list of words\. Give the",
+    ),
+    "tags with and without a type": (
+        "a.jsonl",
+        lines({"text": ["a"], "label": ["B-PER"]}, {"text": ["b"], "label": ["B"]}),
+        {"kind": "entities"},
+        r"a\.jsonl:2: the tag `B` names no type, and `B-PER` in .*a\.jsonl:1 names one\. Give every tag",
     ),
     "an empty word": (
         "a.jsonl",

@@ -190,6 +190,17 @@ def test_classes_of_parquet_have_their_names(tmp_path: Path) -> None:
             list(rows_of(source))
 
 
+def test_a_class_number_of_a_dataset_that_has_no_name_is_refused_with_its_row() -> None:
+    datasets = pytest.importorskip("datasets")
+    plain = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [1, 2]})
+    label = datasets.ClassLabel(names=["neg", "pos"])
+    features = datasets.Features({"text": datasets.Value("string"), "label": label})
+    wrong = datasets.Dataset(plain.data, info=datasets.DatasetInfo(features=features))
+    for source in (wrong, wrong.with_format("pandas")):
+        with pytest.raises(DataError, match=r"row 1: `label` has class number 2 of 2 classes\. Correct"):
+            list(rows_of(source))
+
+
 @pytest.mark.parametrize("form", ["numpy", "torch", "pandas", "arrow"])
 def test_a_dataset_gives_the_same_rows_in_every_format(form: str) -> None:
     """Two of them make a table of every row."""

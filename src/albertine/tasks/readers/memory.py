@@ -93,7 +93,7 @@ def _unnamed(source: Any, name: str) -> Iterator[dict[str, Any]]:
     for given in source:  # in the formats pandas, polars and arrow a table of one row
         if hasattr(given, "replace_schema_metadata"):
             given = given.replace_schema_metadata(None)  # which has the same names
-        yield from [given] if isinstance(given, Mapping) else _records(given, name)
+        yield from [dict(given)] if isinstance(given, Mapping) else _records(given, name)
 
 
 def with_class_names(
