@@ -12,17 +12,17 @@ import logging
 import math
 import re
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import wraps
 from inspect import Parameter, signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args
 
 from albertine.arithmetic import InferencePrecision
-from albertine.errors import DataError, NotFinite, SettingsError, check_whole, needs_torch
+from albertine.errors import AlbertineError, DataError, NotFinite, SettingsError, check_whole, needs_torch
 from albertine.files import from_home
 from albertine.settings import RunSettings, merged, read_recipe, resolve
 from albertine.tasks.given import texts_of
@@ -45,15 +45,74 @@ if TYPE_CHECKING:
     from albertine.training.progress import Reporter
 
 S = TypeVar("S", bound=RunSettings)
+T = TypeVar("T")
+P = ParamSpec("P")
 R = TypeVar("R", "PretrainResult", "FinetuneResult")
 Part = Mapping[str, Any]
 IN_MEMORY = "Give files and folders; a corpus of texts in memory is made by albertine.prepare(texts=[…])"
 ROWS = 'Give the path of a file, or rows: [{"text": …, "label": …}, …]'
 """What to give where a text stands for a file."""
 log = logging.getLogger("albertine.tasks")
+_OPTION = re.compile(r"--(no-)?([a-z][a-z0-9-]*)")
+_COMMAND = re.compile(r"\balbertine [a-z]+\b[^.,;:()]*$")
+"""A command of which an option after it is part."""
+
+
+def _with_arguments(text: str, names: Container[str]) -> str:
+    """A message of the command, with arguments of a function in place of options of the same names. Commands
+    that it quotes stay as they are, and what already says it for Python."""
+    if "in Python" in text:
+        return text
+
+    def argument(option: re.Match[str]) -> str:
+        quoted = text.count("`", 0, option.start()) % 2 or _COMMAND.search(text, 0, option.start())
+        name = option[2].replace("-", "_")
+        if quoted or name not in names:
+            return option[0]
+        return f"`{name}=False`" if option[1] else f"`{name}`"
+
+    return _OPTION.sub(argument, text).replace(" where a command has that option", "")
+
+
+def _naming_arguments(
+    more: Callable[[], Iterable[str]] = tuple,
+) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorates a function whose errors are to name its arguments, and not options of the command.
+
+    Args:
+        more: names of arguments that its signature does not list.
+    """
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        @wraps(function)
+        def run(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return function(*args, **kwargs)
+            except AlbertineError as error:
+                names = {*signature(function).parameters, *more()}
+                what, where, remedy = (
+                    _with_arguments(part, names) if isinstance(part, str) else part
+                    for part in (error.what, error.where, error.remedy)
+                )
+                AlbertineError.__init__(error, str(what), where=where, remedy=remedy)
+                raise
+
+        return run
+
+    return decorate
+
+
+def _options_of_prepare() -> list[str]:
+    """The names of all arguments of `prepare`, with those that stand in its `options`."""
+    from albertine.corpus.prepare import prepare as run
+
+    own, more = (signature(one).parameters.values() for one in (prepare, run))
+    known = [one.name for one in own if one.kind is not Parameter.VAR_KEYWORD]
+    return known + [one.name for one in more if one.kind is Parameter.KEYWORD_ONLY]
 
 
 @needs_torch
+@_naming_arguments(_options_of_prepare)
 def prepare(
     text: str | Path | Sequence[str | Path] | None = None,
     output: str | Path | None = None,
@@ -86,11 +145,8 @@ def prepare(
     """
     from albertine.cli.source import Source
     from albertine.cli.text_to_corpus import corpus_of, unwatched
-    from albertine.corpus.prepare import prepare as run
 
-    own, more = (signature(one).parameters.values() for one in (prepare, run))
-    known = [one.name for one in own if one.kind is not Parameter.VAR_KEYWORD]
-    known += [one.name for one in more if one.kind is Parameter.KEYWORD_ONLY]
+    known = _options_of_prepare()
     for name in options:  # before a vocabulary is trained
         if name not in known:
             near = get_close_matches(name, known, n=1)
@@ -119,6 +175,7 @@ def prepare(
 
 
 @needs_torch
+@_naming_arguments()
 def pretrain(
     config: str | Path | None = None,
     *,
@@ -152,6 +209,7 @@ def pretrain(
 
 
 @needs_torch
+@_naming_arguments()
 def distill(
     teacher: str | Path,
     corpus: str | Path,
@@ -189,6 +247,7 @@ def distill(
 
 
 @needs_torch
+@_naming_arguments()
 def finetune(
     encoder: str | Path,
     *,
@@ -269,6 +328,7 @@ def finetune(
 
 
 @needs_torch
+@_naming_arguments()
 def score(
     model: str | Path,
     corpus: str | Path | None = None,
@@ -335,6 +395,7 @@ def score(
 
 
 @needs_torch
+@_naming_arguments()
 def evaluate(
     model: str | Path,
     *,
@@ -376,6 +437,7 @@ def evaluate(
 
 
 @needs_torch
+@_naming_arguments()
 def info(what: str | Path | None = None, *, length: int | Sequence[int] | None = None) -> dict[str, Any]:
     """What a model costs: parameters, operations a token, memory.
 
@@ -403,6 +465,7 @@ def info(what: str | Path | None = None, *, length: int | Sequence[int] | None =
 
 
 @needs_torch
+@_naming_arguments()
 def export(
     model: str | Path,
     output: str | Path,
@@ -439,11 +502,11 @@ def export(
     texts = tuple(_paths(sample)) if sample else ()
     options = ExportOptions(opset, int8, packed, bfloat16, texts)
     formats = [to] if isinstance(to, str) else list(to)
-    with _arguments():
-        return run(model, output, formats, head=head, overwrite=overwrite, options=options)
+    return run(model, output, formats, head=head, overwrite=overwrite, options=options)
 
 
 @needs_torch
+@_naming_arguments()
 def convert(
     source: str | Path,
     target: str | Path,
@@ -479,23 +542,25 @@ def convert(
     from albertine.export.convert import convert as run
 
     texts = _paths(whiten) if whiten else ()
-    with _arguments():
-        return run(
-            source,
-            from_home(target),
-            to=to,
-            share=share,
-            lossy=lossy,
-            stored=dtype,
-            whiten=texts,
-            depth=depth,
-            sample=None if sample is None else from_home(sample),
-            without_head=without_head,
-            without_tokenizer=without_tokenizer,
-        )
+    found = run(
+        source,
+        from_home(target),
+        to=to,
+        share=share,
+        lossy=lossy,
+        stored=dtype,
+        whiten=texts,
+        depth=depth,
+        sample=None if sample is None else from_home(sample),
+        without_head=without_head,
+        without_tokenizer=without_tokenizer,
+    )
+    names = signature(convert).parameters
+    return replace(found, notes=tuple(_with_arguments(note, names) for note in found.notes))
 
 
 @needs_torch
+@_naming_arguments()
 def suite(
     name: str,
     model: str | Path,
@@ -528,6 +593,7 @@ def suite(
 
 
 @needs_torch
+@_naming_arguments()
 def ensemble(
     runs: Sequence[str | Path],
     *,
@@ -604,6 +670,7 @@ def ensemble(
 
 
 @needs_torch
+@_naming_arguments()
 def report(runs: str | Path | Sequence[str | Path], output: str | Path) -> dict[str, Any]:
     """Write a report on finished tuned runs from what they left; no model is computed.
 
@@ -629,6 +696,7 @@ def report(runs: str | Path | Sequence[str | Path], output: str | Path) -> dict[
 
 
 @needs_torch
+@_naming_arguments()
 def card(
     model: str | Path,
     *,
@@ -656,6 +724,7 @@ def card(
 
 
 @needs_torch
+@_naming_arguments()
 def analyze(
     model: str | Path, texts: str | Iterable[str], *, depths: int = 48, max_length: int = 128
 ) -> DepthStudy:
@@ -710,19 +779,6 @@ def _paths(given: str | Path | Iterable[str | Path] | None) -> list[Path]:
     if not isinstance(given, Iterable) or is_table(given):
         raise SettingsError(f"a {type(given).__name__} names no files of text", remedy=IN_MEMORY)
     return [from_home(path, instead=IN_MEMORY) for path in given]
-
-
-@contextmanager
-def _arguments() -> Iterator[None]:
-    """Within, settings errors that name options of the command name the arguments of a function instead."""
-    try:
-        yield
-    except SettingsError as error:
-        what, remedy = (
-            text and re.sub(r"--([a-z][a-z-]*)", lambda m: f"`{m[1]}`".replace("-", "_"), text)
-            for text in (error.what, error.remedy)
-        )
-        raise SettingsError(str(what), where=error.where, remedy=remedy) from error
 
 
 def _written(texts: Any, folder: Path) -> Path:

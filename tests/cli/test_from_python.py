@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import albertine as package
-from albertine.errors import AlbertineError, DataError, ModelError, RunError, SettingsError
+from albertine.errors import AlbertineError, DataError, ModelError, RunError, SettingsError, TokenizerError
 from albertine.training.progress import Reporter
 from tests.cli.conftest import Command
 from tests.evaluation.test_suites import few_pairs as few_pairs
@@ -116,6 +116,33 @@ def test_convert(albertine: Command, model: Path, tmp_path: Path) -> None:
         with pytest.raises(SettingsError, match=message):
             package.convert(model, tmp_path / "d", **wrong)
     assert not (tmp_path / "d").exists()
+
+
+def test_messages_name_arguments(model: Path, runs: list[Path], tmp_path: Path) -> None:
+    """Kills: options of the command in errors of other classes and functions, and in notes; half a name."""
+    out = tmp_path / "out"
+    with pytest.raises(SettingsError, match=r"^`int8` belongs to onnx.*Add `to` onnx"):
+        package.export(model, out, "gguf", int8=True)
+    damaged = shutil.copytree(model, tmp_path / "damaged")
+    (damaged / "tokenizer.json").write_text("{")
+    with pytest.raises(TokenizerError, match="Or add `without_tokenizer`, and the model goes alone"):
+        package.convert(damaged, out)
+    with pytest.raises(SettingsError, match=r"is a run, .* Name another folder: `output`"):
+        package.ensemble(runs, output=runs[0])
+    text = tmp_path / "text.txt"
+    text.write_bytes("Ein schönes Haus, größer als jedes andere.\n".encode("latin-1") * 40)
+    with pytest.raises(DataError, match=r"pass `encoding` [a-z0-9-]+$"):
+        package.prepare(text, tmp_path / "corpus")
+    with pytest.raises(DataError, match=r"has no field `text`. Pass `text_field`; fields here"):
+        records = tmp_path / "records.jsonl"
+        records.write_text('{"a": "the old man said", "b": "that the house was good"}\n' * 9)
+        package.prepare(records, tmp_path / "corpus")
+    assert not out.exists() and not (tmp_path / "corpus").exists()
+    small = {"hidden_size": 32, "vocab_size": 64, "embedding_size": 16, "num_hidden_layers": 2}
+    unshared = package.load("albert-tiny-zh", random=True, plan="attention", **small)
+    package.save(unshared, None, tmp_path / "unshared")
+    notes = package.convert(tmp_path / "unshared", out, to="google", lossy=True).notes
+    assert "(`sample` takes a text)" in notes[-1] and "--" not in " ".join(notes)
 
 
 def test_ensemble(told: Any, runs: list[Path], tmp_path: Path) -> None:
