@@ -17,13 +17,17 @@ import numpy as np
 import pytest
 import torch
 
-from albertine.errors import DataError
+from albertine.errors import DataError, NotFinite
+from albertine.interop.huggingface import save_model
 from albertine.serving import service as services
+from albertine.serving.answerer import Kind
 from albertine.serving.app import application, as_json, in_parts
 from albertine.serving.limits import ServingLimits
 from albertine.serving.service import Service
+from tests.export import saved
 from tests.inference.exports import SENTENCE, TEXTS
 from tests.serving.served import service_of
+from tests.serving.test_engine import run
 
 Folders = Callable[[str], Path]
 
@@ -264,6 +268,23 @@ def test_one_poisoned_item_among_many(folder: Folders, caplog: pytest.LogCapture
         assert service.engine.spoiled == 1
         assert asyncio.run(_health(service))[1] == {"status": "degraded"}
     assert "ValueError" in caplog.text and "secrets" not in caplog.text and "house" not in caplog.text
+
+
+@pytest.mark.parametrize("task", ["embed", "fill-mask"])
+def test_a_text_that_overflows_is_computed_once_with_its_neighbours(tmp_path: Path, task: str) -> None:
+    """Kills: a step that is run again for each of its items because of one."""
+    base = saved.model(max_position_embeddings=64)
+    with torch.no_grad():
+        base.encoder.embeddings.position.weight[20:] = 3e38  # type: ignore[union-attr]
+    save_model(base, saved.tokenizer(), tmp_path / "model")
+    answerer = service_of(tmp_path / "model").answerer
+    good, bad = "the old man [MASK].", "the old man [MASK]." + " said the old man" * 6
+    texts = [good, bad, good, good]
+    questions = [(text, 3, None) for text in texts] if task == "fill-mask" else texts
+    items, notes, engine = run(questions, lambda _, asked: answerer.ask(Kind(task), asked))
+    failed = [isinstance(item.future.exception(0), NotFinite) for item in items]
+    assert failed == [False, True, False, False]
+    assert notes.steps == [4] and notes.reasons == ["non_finite_output"] and engine.spoiled == 1
 
 
 async def _health(service: Service, path: str = "/health") -> tuple[int, Any]:

@@ -57,13 +57,19 @@ class TextEmbedder:
         return min(positions, self.how.max_length or positions)
 
     def __call__(
-        self, texts: Sequence[str], *, pooling: Pooling | None = None, normalize: bool | None = None
+        self,
+        texts: Sequence[str],
+        *,
+        pooling: Pooling | None = None,
+        normalize: bool | None = None,
+        check: bool = True,
     ) -> Embedded:
         """The vectors of texts, in their order. What is computed together is bounded by tokens, so the list
         may be long.
 
         Args:
             pooling, normalize: as in `model.pooling`; None: as the folder says.
+            check: refuse vectors that are not finite; without it they are returned as they are.
 
         Raises:
             SettingsError: an unknown pooling. NotFinite: a vector is not; names the text.
@@ -95,7 +101,8 @@ class TextEmbedder:
         for chosen in runs(lengths, self.model.tokens_per_pass):
             vectors = ask(*([rows[i][part] for i in chosen] for part in (0, 1)))
             found[chosen] = unit(vectors) if normalize else vectors
-        check_finite(found, "text")
+        if check:
+            check_finite(found, "text")
         return Embedded(found, cut)
 
 

@@ -41,6 +41,8 @@ def guesses(
     top_k: int | Sequence[int],
     where: object,
     among: Sequence[Collection[int] | None] | None = None,
+    *,
+    check: bool = True,
 ) -> tuple[list[list[list[Guess]]], int]:
     """The likeliest pieces for every mask of every text, best first, and how many texts the model did not
     read to their end, where masks have none. Special pieces are never guessed.
@@ -50,6 +52,7 @@ def guesses(
         where: the model's name, for messages.
         among: for every text the ids of the only pieces to choose from, or None for all; their
             probabilities are those among all.
+        check: refuse logits that are not finite; without it all probabilities of such a text are NaN.
 
     Raises:
         ModelError: the model has no head that guesses words. DataError: a text has no mask where the model
@@ -80,11 +83,12 @@ def guesses(
     spoiled: list[int] = []
     for chosen in by_tokens(range(len(rows)), [len(masks) for masks in places], TOGETHER):
         logits = say(*([part[i] for i in chosen] for part in (rows, types, places)))
-        spoiled += [i for i, own in zip(chosen, logits, strict=True) if not np.isfinite(own).all()]
-        found += [
-            _likeliest(own, tokenizer, counts[i], choices[i]) for i, own in zip(chosen, logits, strict=True)
-        ]
-    if spoiled:
+        for i, own in zip(chosen, logits, strict=True):
+            if not np.isfinite(own).all():
+                spoiled.append(i)
+                own = np.full_like(own, np.nan)  # infinities would give numbers
+            found.append(_likeliest(own, tokenizer, counts[i], choices[i]))
+    if spoiled and check:
         raise NotFinite.of_items("text", sorted(spoiled))
     cut = sum(len(row) < len(ids) + 2 for row, ids in zip(rows, encoded, strict=True))  # and [CLS], [SEP]
     return found, cut

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple, cast
 
 from albertine.errors import ModelError
 from albertine.inference.exported import ExportedModel
-from albertine.inference.masks import no_mask
+from albertine.inference.masks import guesses, no_mask
 from albertine.inference.options import characters_of, question_length, question_limit
 from albertine.interop.exported_folder import GRAPHS
+from albertine.serving.engine import finite
 from albertine.tasks.answer import FromPassages, Question
 from albertine.tasks.choose import Choice
 from albertine.tasks.classify import Classify
@@ -92,8 +93,8 @@ class Answerer:
             self.ask(*self._short(found[0]))
         for task in ("fill-mask", "embed"):
             with suppress(ModelError):
-                self.ask(*self._short(task))
-                found.append(task)
+                if finite(self.ask(*self._short(task))):
+                    found.append(task)
         return found
 
     def _short(self, task: str) -> tuple[Kind, list[Any]]:
@@ -255,12 +256,15 @@ class Answerer:
         or None; `answer` (question, passage) → `LikelySpans`; `choose` (passage, question, options) → a
         probability for each; `relate` text → list of `Relation`.
 
+        Vectors and probabilities of pieces may hold NaN or infinities, so that one text that overflows does
+        not fail those beside it.
+
         Raises:
             AlbertineError: what a client can cause.
         """
         predictor, normalize = self.predictor, kind.normalize
         asked: dict[str, Callable[[Sequence[Any]], Sequence[Any]]] = {
-            "embed": lambda texts: list(predictor.embed(texts, normalize=normalize)),
+            "embed": lambda texts: list(predictor.embedder(texts, normalize=normalize, check=False).vectors),
             "fill-mask": self._filled,
             "classify": self._logits,
             "tag": self._entities,
@@ -273,7 +277,8 @@ class Answerer:
     def _filled(self, questions: Sequence[Any]) -> Sequence[Any]:
         """Each question is (text, candidates, ids to choose from or None)."""
         texts, counts, among = zip(*questions, strict=True)
-        return self.predictor.fill_mask_all(texts, top_k=counts, among=among)
+        predictor = self.predictor
+        return guesses(predictor.model, predictor.tokenizer, texts, counts, self.name, among, check=False)[0]
 
     def _logits(self, questions: Sequence[Any]) -> Sequence[Any]:
         self.predictor.made_to("classify")
