@@ -125,23 +125,33 @@ def load(what: str | Path, *, random: bool = False, seed: int = 0, **changes: An
                 remedy="Add random=True for random weights, or leave it out",
             )
         found = read_folder(folder := model_folder(what))
-        _tell_left_out(found, what, folder)
+        _warn_of_head(found, what, folder)
         return found.model
     config = changed_preset(str(what), plain(changes, "albertine.load"))
     return Model(config, config.pretraining_heads, seed=seed).eval()
 
 
-def _tell_left_out(found: ModelFolder, what: object, folder: Path) -> None:
-    """Warn that the head of a task is not part of what `load` returns."""
+def _warn_of_head(found: ModelFolder, what: object, folder: Path) -> None:
+    """Warn that the head of a task, or a whitening, is not part of what `load` returns."""
     from albertine.interop.heads import task_of
+    from albertine.interop.sentence_transformers import WHITENING
     from albertine.interop.xlnet_names import MASK_EMBEDDING
 
-    if not found.extra.keys() - {MASK_EMBEDDING}:
+    task = task_of(found)
+    named = f" ({task})" if task else ""
+    # What an ELECTRA was pretrained with is no head of a task, and its encoder is what is meant.
+    aside = [name for name in found.left_aside if not name.startswith("discriminator_predictions.")]
+    if aside:
+        left = f"a head{named} that Albertine does not compute ({', '.join(aside)})"
+    elif found.extra.keys() - {MASK_EMBEDDING}:
+        left = f"the head of its task{named}"
+    elif task == "embed" and (folder / WHITENING).is_file():
+        left = "the whitening of its vectors"
+    else:
         return
-    named = f" ({task})" if (task := task_of(found)) else ""
+    whole = f"for the model with it use albertine.load_task({str(folder)!r}), for answers albertine.Predictor"
     warn(
-        f"{what}: albertine.load leaves out the head of its task{named}; for the model with its head use "
-        f"albertine.load_task({str(folder)!r}), for answers albertine.Predictor",
+        f"{what}: albertine.load leaves out {left}" + ("" if aside else f"; {whole}"),
         stacklevel=4,  # the caller of `load`, around which stands `needs_torch`
     )
 

@@ -90,11 +90,10 @@ def _naming_arguments(
                 return function(*args, **kwargs)
             except AlbertineError as error:
                 names = {*signature(function).parameters, *more()}
-                what, where, remedy = (
-                    _with_arguments(part, names) if isinstance(part, str) else part
-                    for part in (error.what, error.where, error.remedy)
-                )
-                AlbertineError.__init__(error, str(what), where=where, remedy=remedy)
+                where = error.where
+                where = _with_arguments(where, names) if isinstance(where, str) else where
+                remedy = error.remedy and _with_arguments(error.remedy, names)
+                AlbertineError.__init__(error, _with_arguments(error.what, names), where=where, remedy=remedy)
                 raise
 
         return run

@@ -99,6 +99,8 @@ def test_vectors_and_thresholds_lie_beside_models_only(tune: Tune) -> None:
     step = run / "checkpoints" / "step-3"
     with pytest.raises(ModelError, match="of which only the encoder is read"):
         next(albertine.Predictor(step).predict([{"text": "a", "pair": "b"}]))
+    with pytest.raises(ModelError, match=r"of which only the encoder is read.*Name best/ or final/"):
+        albertine.load_task(step)
     again = finetune(tune(name="again", encoder={"folder": step}, training={"steps": 1}), reporter=QUIET)
     assert again.outcome.done
     found = read_folder(step)

@@ -296,9 +296,12 @@ def test_load_says_that_it_leaves_the_head_out(folders: dict[str, Path]) -> None
     with pytest.warns(UserWarning, match=r"leaves out the head of its task \(choose\).*load_task") as told:
         albertine.load(folders["choose"])
     assert told[0].filename == __file__
+    with pytest.warns(UserWarning, match=r"leaves out the whitening of its vectors.*load_task"):
+        albertine.load(folders["embed whitened"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         albertine.load(folders["fill-mask"])
+        albertine.load(folders["embed"])
         albertine.load_task(folders["choose"])
         albertine.Predictor(folders["choose"])
 

@@ -155,7 +155,7 @@ def family_of(folder: Described, tokenizer: Tokenizer, where: Path) -> Family:
     """
     if folder.left_aside:
         read_classifier(folder, where)  # which says what is there and cannot be computed
-    if is_run_checkpoint(where) and task_of(folder) is None and _tunes(where):
+    if lacks_head(folder, where):
         raise ModelError(
             "is a checkpoint, of which only the encoder is read: how vectors are made, and the threshold for "
             "no answer, are written beside saved models",
@@ -170,9 +170,11 @@ def family_of(folder: Described, tokenizer: Tokenizer, where: Path) -> Family:
     return FAMILIES[task].of_folder(Tuned(folder, tokenizer, where))
 
 
-def _tunes(checkpoint: Path) -> bool:
-    """Whether the run of a checkpoint tunes a model."""
-    run = run_of_checkpoint(checkpoint)
+def lacks_head(folder: Described, where: Path) -> bool:
+    """Whether a folder is a checkpoint of a tuned model of which only the encoder was read."""
+    if not is_run_checkpoint(where) or task_of(folder) is not None:
+        return False
+    run = run_of_checkpoint(where)
     return run is not None and "task" in read_yaml(run / "settings.yaml")
 
 

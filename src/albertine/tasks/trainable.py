@@ -27,7 +27,7 @@ from albertine.objectives.losses import Part
 from albertine.padding import from_padded, unpack
 from albertine.precision import own_precision
 from albertine.tasks.encoded import IGNORED, TaskBatch
-from albertine.tasks.families import asked_for, family_of, in_words, tuned_model
+from albertine.tasks.families import asked_for, family_of, in_words, lacks_head, tuned_model
 from albertine.tasks.family import Family
 from albertine.text.load import check_tokenizer, load_tokenizer
 
@@ -384,7 +384,8 @@ def load_task(what: str | Path) -> TrainableTask:
         )
     found, tokenizer = read_folder(folder), load_tokenizer(folder)
     check_tokenizer(found.model.config, tokenizer, folder)
-    if task_of(found) is None and not found.extra and not found.left_aside:
+    headless = task_of(found) is None and not found.extra and not found.left_aside
+    if headless and not lacks_head(found, folder):
         raise ModelError(
             "was not tuned for a task, and has no head",
             where=what,
