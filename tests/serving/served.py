@@ -16,10 +16,16 @@ from albertine.serving.service import Service
 from albertine.tasks.predictor import Predictor
 
 
-def service_of(folder: Path, limits: ServingLimits | None = None, **more: Any) -> Service:
-    """A service of a folder whose thread does not run yet."""
+def service_of(
+    folder: Path, limits: ServingLimits | None = None, answerer: type[Answerer] = Answerer, **more: Any
+) -> Service:
+    """A service of a folder whose thread does not run yet.
+
+    Args:
+        answerer: another class than the usual one, for example one that notes its calls.
+    """
     predictor = Predictor(folder, precision="float32")
-    return Service(Answerer(predictor, folder.name), limits or ServingLimits(), PATHS, **more)
+    return Service(answerer(predictor, folder.name), limits or ServingLimits(), PATHS, **more)
 
 
 @contextmanager

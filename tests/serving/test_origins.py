@@ -17,7 +17,7 @@ Folders = Callable[[str], Path]
 BODY = {"inputs": "who"}
 
 
-def asked(folder: Path, headers: dict[str, str], path: str = "/embed", **more: Any) -> tuple[int, Any]:
+def answer_to(folder: Path, headers: dict[str, str], path: str = "/embed", **more: Any) -> tuple[int, Any]:
     """Status and code of an answer to a request with such headers."""
     with client_of(folder, **more) as client:
         found = (
@@ -102,13 +102,13 @@ def test_whose_page_is_our_own(origin: str, host: str, same: bool) -> None:
 def test_pages_of_other_sites_get_no_answer(
     folder: Folders, headers: dict[str, str], status: int, code: str | None
 ) -> None:
-    assert asked(folder("embed"), headers) == (status, code)
+    assert answer_to(folder("embed"), headers) == (status, code)
     # Who has the token is no foreign page.
     own = {**headers, "authorization": "Bearer secret"}
-    assert asked(folder("embed"), own, token=b"secret") == (200, None)
+    assert answer_to(folder("embed"), own, token=b"secret") == (200, None)
 
 
-def test_only_health_is_told_to_any_name(folder: Folders) -> None:
+def test_only_health_is_answered_by_any_name(folder: Folders) -> None:
     with client_of(folder("embed")) as client:
         for path in ("/health", "/health/ready", "/health/live"):
             assert client.get(path, headers={"host": "probe.example"}).status_code == 200

@@ -56,7 +56,7 @@ def serve(
         typer.Option(
             "--allowed-origins",
             metavar="ORIGIN,…",
-            help="Sites whose pages may ask the server from a browser (CORS), such as http://localhost:3000; "
+            help="Sites whose pages may send requests from a browser (CORS), such as http://localhost:3000; "
             "* for any.",
         ),
     ] = "",

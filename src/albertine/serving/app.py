@@ -163,7 +163,7 @@ class Guard:
             # What is before or behind this server may take the rest of the body for a request of its own.
             why = "the end of the body is not clear: send Content-Length, or Transfer-Encoding by HTTP/1.1"
             return Refusal(400, "unclear_length", why, headers={"connection": "close"})
-        if self._token is None and path not in HEALTH:  # which is asked by names that nobody knows before
+        if self._token is None and path not in HEALTH:  # which probes call by any name
             limits = self._service.limits
             try:
                 check_browser(request.method, headers, self._host, limits.hosts, limits.origins)

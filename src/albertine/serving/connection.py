@@ -125,8 +125,8 @@ class Connection(H11Protocol):
 
     def _probe(self, times: int) -> None:
         """Find out whether a client that ended its side has left altogether, which looks the same until
-        something is sent to it: so that nothing is computed for nobody. An interim answer is one that every
-        client of HTTP/1.1 skips."""
+        something is sent to it; then its answer is not computed. An interim answer is one that every client
+        of HTTP/1.1 skips."""
         waiting = self._answering and not self.cycle.response_started and not self.transport.is_closing()
         if times and waiting and self.scope["http_version"] != "1.0":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")

@@ -28,8 +28,8 @@ class ServingLimits:
         queue_tokens, queue_items: that wait, of all requests together; also the most of one request.
         deadline_seconds: from a request's arrival to its answer.
         auto_truncate: whether too long inputs are cut where a request says nothing.
-        hosts, origins: what browsers may call the server, and the sites whose pages may ask it (see
-            `albertine.serving.origins`).
+        hosts, origins: further names of the server in the Host header, and the sites whose pages may send
+            requests (see `albertine.serving.origins`).
     """
 
     body_bytes: int = 2 * 1024 * 1024

@@ -99,7 +99,7 @@ async def in_time(futures: Sequence[Future[Any]], gone: Callable[[], Any], secon
 
 
 class Abandoned(Exception):
-    """Nobody waits any more for what a thread was tokenising."""
+    """The result of a thread that tokenises is no longer needed."""
 
 
 class Service:
@@ -225,7 +225,7 @@ class Service:
 
         Args:
             task: is given a function to call from time to time, which ends the task by an exception when
-                nobody waits for it any more.
+                its result is no longer needed.
 
         Raises:
             Refusal: no room to wait, or too late.

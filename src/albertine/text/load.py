@@ -93,8 +93,8 @@ def _of_checkpoint(folder: Path) -> Tokenizer:
     Raises:
         TokenizerError: it is not there any more.
     """
-    told = _config(folder / "state.json").get("fingerprint")
-    wanted = told.get("tokenizer") if isinstance(told, dict) else None
+    fingerprints = _config(folder / "state.json").get("fingerprint")
+    wanted = fingerprints.get("tokenizer") if isinstance(fingerprints, dict) else None
     for place in _beside_checkpoint(folder):
         found = load_tokenizer(place)
         if found.fingerprint == wanted:
