@@ -90,7 +90,7 @@ def test_their_heads_are_left_aside_and_never_asked(
     theirs.save_pretrained(tmp_path / "m")
     found = read_folder(tmp_path / "m")
     assert found.extra == {} and found.left_aside
-    with pytest.warns(UserWarning, match=f"leaves out .*{found.left_aside[0]}.*does not compute"):
+    with pytest.warns(UserWarning, match=f"does not compute .{found.left_aside[0]}"):
         albertine.load(tmp_path / "m")
     batch = batch_of(40, 1, 9)
     del batch["token_type_ids"]
