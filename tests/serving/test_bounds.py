@@ -199,8 +199,8 @@ def test_a_long_text_holds_nobody_up(folder: Folders) -> None:
         finally:
             release.set()
             long.join(20)
-        [told] = found
-        assert (told.status_code, told.json()["code"]) == (422, "batch_too_large")
+        [answer] = found
+        assert (answer.status_code, answer.json()["code"]) == (422, "batch_too_large")
 
 
 @pytest.mark.parametrize("direction", ["left", "right"])
