@@ -500,6 +500,11 @@ def export(
 
     texts = tuple(_paths(sample)) if sample else ()
     options = ExportOptions(opset, int8, packed, bfloat16, texts)
+    if not isinstance(to, str | Sequence):
+        raise SettingsError(
+            f"to is of the type {type(to).__name__}",
+            remedy='Give a format, such as "onnx", or a list of them',
+        )
     formats = [to] if isinstance(to, str) else list(to)
     return run(model, output, formats, head=head, overwrite=overwrite, options=options)
 
@@ -541,6 +546,8 @@ def convert(
     from albertine.export.convert import convert as run
 
     texts = _paths(whiten) if whiten else ()
+    if depth is not None:
+        check_whole("depth", depth, 0)
     found = run(
         source,
         from_home(target),
@@ -649,7 +656,7 @@ def ensemble(
             else "split is of the runs' own files",
             remedy="Leave it out",
         )
-    folders = [from_home(run) for run in runs]
+    folders = _folders(runs, "runs")
     device_of(device)  # before any data is read
     with TemporaryDirectory() as name:
         kept = [] if file is None or isinstance(file, str | Path) else [KeptRows.of(file, Path(name), "test")]
@@ -687,10 +694,10 @@ def report(runs: str | Path | Sequence[str | Path], output: str | Path) -> dict[
     """
     from albertine.evaluation.report import read_tasks, told_of, write_report
 
-    given = [runs] if isinstance(runs, str | Path) else list(runs)
+    given = _folders([runs] if isinstance(runs, str | Path) else runs, "runs")
     if not given:
         raise SettingsError("there is no run to report on", remedy="Give the folders of finished runs")
-    tasks = read_tasks([from_home(run) for run in given])
+    tasks = read_tasks(given)
     return told_of(write_report(from_home(output), ", ".join(tasks), tasks), tasks)
 
 
@@ -717,8 +724,15 @@ def card(
     from albertine.evaluation.stated import Stated
     from albertine.interop.places import model_folder
 
-    spoken = [language] if isinstance(language, str) else language
-    said = Stated(licence, tuple(spoken) if spoken else None, watts, grid, base_model)
+    given: Any = [] if language is None else [language] if isinstance(language, str) else language
+    codes = list(given) if isinstance(given, Iterable) else [given]
+    if not all(isinstance(code, str) for code in codes):
+        raise SettingsError(
+            f"language is {language!r:.40}", remedy='Give a code, such as "en", or a list of them'
+        )
+    if not isinstance(base_model, str | None):
+        raise SettingsError(f"base_model is {base_model!r:.40}", remedy="Give OWNER/NAME of the hub")
+    said = Stated(licence, tuple(codes) or None, watts, grid, base_model)
     return write_card(model_folder(model), said)[0]
 
 
@@ -740,6 +754,7 @@ def analyze(
     from albertine.analysis.depth import study_texts
 
     check_whole("depths", depths, 2)
+    check_whole("max_length", max_length, 1)
     return study_texts(model, texts_of(texts), depths=depths, max_length=max_length)[0]
 
 
@@ -778,6 +793,17 @@ def _paths(given: str | Path | Iterable[str | Path] | None) -> list[Path]:
     if not isinstance(given, Iterable) or is_table(given):
         raise SettingsError(f"a {type(given).__name__} names no files of text", remedy=IN_MEMORY)
     return [from_home(path, instead=IN_MEMORY) for path in given]
+
+
+def _folders(given: Any, name: str) -> list[Path]:
+    """Folders in a list or another iterable.
+
+    Raises:
+        SettingsError: they are nothing of the kind.
+    """
+    if not isinstance(given, Iterable) or is_table(given):
+        raise SettingsError(f"{name} is of the type {type(given).__name__}", remedy="Give folders in a list")
+    return [from_home(one) for one in given]
 
 
 def _written(texts: Any, folder: Path) -> Path:

@@ -15,7 +15,7 @@ from albertine.training.progress import Reporter
 from tests.cli.conftest import Command
 from tests.evaluation.test_suites import few_pairs as few_pairs
 from tests.evaluation.test_suites import write
-from tests.inference.exports import encoder, tuned
+from tests.inference.exports import tuned
 from tests.tasks.conftest import table
 
 ROWS = [{"text": "a good house", "label": "fine"}, {"text": "never a house", "label": "poor"}]
@@ -90,6 +90,8 @@ def test_export(model: Path, tmp_path: Path) -> None:
         package.export(model, tmp_path / "out", head="features")
     with pytest.raises(SettingsError, match="no format `onx`"):
         package.export(model, tmp_path / "other", "onx")
+    with pytest.raises(SettingsError, match="to is of the type NoneType"):
+        package.export(model, tmp_path / "other", None)
 
 
 def test_convert(albertine: Command, model: Path, tmp_path: Path) -> None:
@@ -110,6 +112,7 @@ def test_convert(albertine: Command, model: Path, tmp_path: Path) -> None:
         ({"to": "brt"}, "no layout `brt`"),
         ({"dtype": "int8"}, "no format `int8`"),
         ({"lossy": True}, "^`lossy` belongs to `to` google"),
+        ({"depth": "x"}, "depth is a whole number from 0, not 'x'"),
         ({"depth": 1}, r"^`depth` belongs to `whiten`. Add `whiten`"),
         ({"to": "google", "dtype": "bfloat16"}, "^`dtype` bfloat16 has no place in the layout google"),
     ):
@@ -157,6 +160,7 @@ def test_ensemble(told: Any, runs: list[Path], tmp_path: Path) -> None:
     for wrong, message in (
         ({"runs": runs[:1]}, "two members or more"),
         ({"runs": runs[0]}, "two members or more"),
+        ({"runs": None}, "runs is of the type NoneType"),
         ({"runs": runs, "pick": 0}, "pick is a whole number from 1"),
         ({"runs": runs, "pick": 1, "rule": "gready"}, "no rule 'gready'. Known are greedy, best"),
         ({"runs": runs, "rule": "best"}, "rule belongs to pick"),
@@ -177,6 +181,8 @@ def test_report(told: Any, runs: list[Path], tmp_path: Path) -> None:
         package.report(tmp_path, tmp_path / "c")
     with pytest.raises(SettingsError, match="no run to report on"):
         package.report([], tmp_path / "c")
+    with pytest.raises(SettingsError, match=r"runs is of the type NoneType\. Give folders in a list"):
+        package.report(None, tmp_path / "c")
 
 
 def test_card_and_analyze(told: Any, model: Path, runs: list[Path], tmp_path: Path) -> None:
@@ -185,9 +191,23 @@ def test_card_and_analyze(told: Any, model: Path, runs: list[Path], tmp_path: Pa
     assert page == run / "best" / "README.md" and "license: apache-2.0" in page.read_text()
     study = package.analyze(model, "the old man", depths=4)
     assert study.residual == told("analyze", "depth", model, "the old man", "--depths", 4)["residual"]
+    assert len(study.residual) == 4
     with pytest.raises(DataError, match="no text"):
         package.analyze(model, [])
-    assert encoder().plan.depth == 2  # and not 4, which it was applied
+    with pytest.raises(SettingsError, match="max_length is a whole number from 1, not 'x'"):
+        package.analyze(model, "the old man", max_length="x")
+    for wrong, message in (
+        ({"watts": "x"}, "watts is 'x'; it must be a number above zero"),
+        ({"watts": True}, "watts is True; it must be a number"),
+        ({"grid": -1}, "grid is -1; it must be above zero"),
+        ({"grid": float("nan")}, "grid is nan"),
+        ({"licence": 3}, "`3` is no name of a licence"),
+        ({"language": 3}, "language is 3. Give a code"),
+        ({"language": ["en", None]}, "language is .*Give a code"),
+        ({"base_model": 3}, "base_model is 3. Give OWNER/NAME"),
+    ):
+        with pytest.raises(SettingsError, match=message):
+            package.card(run, **wrong)
 
 
 @pytest.mark.usefixtures("few_pairs")

@@ -33,7 +33,8 @@ class Stated:
         """With what was said when the card was last written, where it is not said anew.
 
         Raises:
-            SettingsError: a licence that is no name of one, a power or an intensity that is not above zero.
+            SettingsError: a licence that is no name of one, a power or an intensity that is no number
+                above zero.
         """
         known = {name: before.get(name) for name in self.__dataclass_fields__}
         merged = {
@@ -42,13 +43,17 @@ class Stated:
         if merged["languages"] is not None:
             merged["languages"] = tuple(merged["languages"])
         result = Stated(**merged)
-        if result.licence is not None and not _LICENCE.fullmatch(result.licence):
+        named = result.licence is not None
+        if named and not (isinstance(result.licence, str) and _LICENCE.fullmatch(result.licence)):
             raise SettingsError(
                 f"`{result.licence}` is no name of a licence",
                 remedy="Write it as the Hub does: apache-2.0, mit, cc-by-sa-4.0, other",
             )
         for name in ("watts", "grid"):
-            if (value := getattr(result, name)) is not None and not value > 0:
+            value = getattr(result, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+                raise SettingsError(f"{name} is {value!r:.40}; it must be a number above zero")
+            if value is not None and not value > 0:
                 raise SettingsError(f"{name} is {value:g}; it must be above zero")
         return result
 
