@@ -52,9 +52,8 @@ def test_the_last_checkpoint_is_the_final_model(kind: str, build: Build, corpus:
     last = run / "checkpoints" / "step-8"
     same(last, run / "final")
     assert folder_config(last).get("albertine") == folder_config(run / "final").get("albertine")
-    assert albertine.score(last, corpus, sequences=8) == albertine.score(
-        run / "final", corpus, sequences=8
-    ) | ({"mlm": albertine.score(last, corpus, sequences=8)["mlm"]} if kind != "left to right" else {})
+    scores = [albertine.score(model, corpus, sequences=8) for model in (last, run / "final")]
+    assert scores[0] == scores[1]
     earlier = albertine.load(run / "checkpoints" / "step-6")
     assert not torch.equal(
         earlier.encoder.embeddings.word.weight, albertine.load(last).encoder.embeddings.word.weight
