@@ -72,6 +72,10 @@ def test_info(told: Any, model: Path) -> None:
         ((model, "--length", 16), {"what": str(model), "length": 16}),
     ):
         assert as_json(package.info(**given)) == told("info", *words)
+    recipe = told("info", "albert-tiny-en")
+    assert recipe["name"] == "albert-tiny-en" and recipe["parameters"]
+    for name in ("recipes/albert-tiny-en.yaml", "albert-tiny-en.yaml"):
+        assert as_json(package.info(name)) == recipe | {"name": name}
     with pytest.raises(SettingsError, match="reads 40 tokens"):
         package.info(model, length=41)
     with pytest.raises(AlbertineError, match="albert-base-v2"):

@@ -35,8 +35,8 @@ def info(
         str | None,
         typer.Argument(
             metavar=_WHAT,
-            help="A preset, a config.json, a recipe, a model, corpus or run folder, a released model, or "
-            "OWNER/NAME of the Hugging Face hub.",
+            help="A preset, a config.json, a recipe, a model, corpus or run folder, a checkpoint of a run, a "
+            "released model, or OWNER/NAME of the Hugging Face hub.",
         ),
     ] = None,
     length: Annotated[
@@ -64,13 +64,13 @@ def info(
     if json:
         show.as_json(costs(what, length))
         return
-    what = named(what)
-    found = look_up(what)
+    path = named(what)
+    found = look_up(path)
     if isinstance(found, NoModel):
         show.facts(found.kind, found.facts)
         return
-    _model(what, found, copies_behind(what), lengths_of(found, length))
-    if (told := assumed(what)) is not None:
+    _model(what, found, copies_behind(path), lengths_of(found, length))
+    if (told := assumed(path)) is not None:
         typer.echo(told)
 
 

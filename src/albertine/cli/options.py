@@ -134,7 +134,8 @@ Runs = Annotated[
     list[str],
     typer.Argument(
         metavar="RUN|KEY.SUB=VALUE",
-        help="Folders of `albertine finetune`, and changes to their settings, such as task.folder=FOLDER "
+        help="Folders of `albertine finetune`, models or checkpoints in them, and changes to their settings, "
+        "such as task.folder=FOLDER "
         "where the files have moved.",
     ),
 ]

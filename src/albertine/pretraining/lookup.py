@@ -19,7 +19,7 @@ from albertine.interop.model_files import checkpoint_in
 from albertine.interop.places import model_of_run, place
 from albertine.interop.weights import read_json, refuse_adapter
 from albertine.model.config import EncoderConfig
-from albertine.model.presets import preset
+from albertine.model.presets import is_preset, preset
 from albertine.released import which
 
 if TYPE_CHECKING:
@@ -214,10 +214,15 @@ def assumed(what: str) -> str | None:
 
 
 def named(what: str) -> str:
-    """A word that may name a recipe of the package, as a path."""
-    if what.endswith((".yaml", ".yml")):  # a bare name is that of a model or a preset
-        from albertine.settings import recipe_file
+    """The path of a recipe of the package where a word names one; a file or folder, a model or a preset of
+    that name comes first."""
+    from albertine.settings import recipe_file, recipe_names
 
+    # Bare names of recipes for pretraining alone: those for tasks leave the encoder open.
+    bare = "/" not in what and what in recipe_names()
+    if what.endswith((".yaml", ".yml")) or (
+        bare and not standing(Path(what)).exists() and not is_preset(what)
+    ):
         return str(recipe_file(Path(what)))
     return what
 
@@ -262,11 +267,11 @@ def costs(what: str, lengths: Sequence[int] | None = None) -> dict[str, Any]:
     from albertine.analysis.parameters import report
     from albertine.model.plan import sharing_in_words
 
-    what = named(what)
-    config = look_up(what)
+    path = named(what)
+    config = look_up(path)
     if isinstance(config, NoModel):
         return config.facts
-    plan, copies = sharing_in_words(config.plan), copies_behind(what)
+    plan, copies = sharing_in_words(config.plan), copies_behind(path)
     found: dict[str, Any] = {"name": what, "encoder": config.to_dict(), "sharing": plan}
     found["block"] = block_in_words(config)
     if copies is not None:
