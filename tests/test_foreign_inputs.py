@@ -582,7 +582,7 @@ OF_KIND: dict[str, tuple[str, Callable[[Rows], bytes], CELL]] = {
             choice="neither one of the options nor their number",
             relations="is not a list of triples",
             similarity="`label` is an object, not text",
-            reading="`answers` is not what SQuAD's are",
+            reading="`answers` is a number, not what SQuAD's are",
         ),
     ),
     "no text": ("a.jsonl", lacking("text", "context"), "has no column `"),
