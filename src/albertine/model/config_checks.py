@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from math import log10
 from sys import float_info
 from typing import Any
 
@@ -44,17 +45,18 @@ def check(config: Fields, choices: Mapping[str, tuple[str, ...]], flags: Iterabl
     for name, known in choices.items():
         if config[name] not in known:
             raise SettingsError(
-                f"{name} `{config[name]}` is not supported", remedy=f"Use one of {', '.join(known)}"
+                f"{name} `{_shown(config[name], str)}` is not supported",
+                remedy=f"Use one of {', '.join(known)}",
             )
     for name in flags:
         if not isinstance(config[name], bool):
-            raise SettingsError(f"{name} must be true or false, got {config[name]!r}")
+            raise SettingsError(f"{name} must be true or false, got {_shown(config[name])}")
     for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob"):
-        if not 0.0 <= config[name] < 1.0:
-            raise SettingsError(f"{name} must be in [0, 1), got {config[name]}")
+        if not _is_number(config[name]) or not 0.0 <= config[name] < 1.0:
+            raise SettingsError(f"{name} must be in [0, 1), got {_shown(config[name])}")
     for name in ("initializer_range", "layer_norm_eps"):
-        if not 0 < config[name] <= float_info.max:  # a whole number may be larger than any float
-            raise SettingsError(f"{name} must be positive and finite, got {config[name]}")
+        if not _is_number(config[name]) or not 0 < config[name] <= float_info.max:
+            raise SettingsError(f"{name} must be positive and finite, got {_shown(config[name])}")
     _check_positions(config)
     _check_halting(config)
     if config["embedding_mapping"] == "words" and config["norm"] == "pre":
@@ -71,7 +73,7 @@ def _check_sizes(config: Fields) -> None:
         value, least = config[name], int(name not in _MAY_BE_0)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= cap:
             raise SettingsError(
-                f"{name} must be a whole number from {least} to {cap}, got {value!r}",
+                f"{name} must be a whole number from {least} to {cap}, got {_shown(value)}",
                 remedy=_REMEDIES.get(name),
             )
     if config["plan"].depth > MAX_DEPTH:
@@ -83,7 +85,8 @@ def _check_sizes(config: Fields) -> None:
         )
     if not 0 <= config["pad_token_id"] < config["vocab_size"]:
         raise SettingsError(
-            f"pad_token_id {config['pad_token_id']} is outside the vocabulary of {config['vocab_size']}"
+            f"pad_token_id {_shown(config['pad_token_id'])} is outside the vocabulary of "
+            f"{config['vocab_size']}"
         )
 
 
@@ -91,14 +94,24 @@ def _head_size(config: Fields) -> int:
     return int(config["hidden_size"] // config["num_attention_heads"])
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _shown(value: object, text: Callable[[object], str] = repr) -> str:
+    """A value in a message. Python refuses to write whole numbers of thousands of digits."""
+    if isinstance(value, int) and value.bit_length() > 64:
+        return f"a whole number of about {value.bit_length() * log10(2):.0f} digits"
+    return text(value)
+
+
 def _check_positions(config: Fields) -> None:
-    if config["positions"] == "rotary" and (
-        not 1 < config["rotary_base"] <= float_info.max or _head_size(config) % 2
-    ):
-        raise SettingsError(
-            "rotary positions need a finite base above 1 and heads of an even size, "
-            f"got {config['rotary_base']:g} and {_head_size(config)}"
-        )
+    base = config["rotary_base"]
+    if not _is_number(base) or not 1 < base <= float_info.max:
+        # A whole number may be larger than any float.
+        raise SettingsError(f"rotary_base must be above 1 and finite, got {_shown(base)}")
+    if config["positions"] == "rotary" and _head_size(config) % 2:
+        raise SettingsError(f"rotary positions need heads of an even size, got {_head_size(config)}")
     if config["positions"] == "relative":
         if config["hidden_size"] % 2 or config["qk_norm"]:
             raise SettingsError("relative positions need an even hidden_size, and qk_norm: false")
@@ -110,8 +123,8 @@ def _check_positions(config: Fields) -> None:
 
 
 def _check_halting(config: Fields) -> None:
-    if not 0 < config["halting_epsilon"] < 1:
-        raise SettingsError(f"halting_epsilon must be above 0 and below 1, got {config['halting_epsilon']}")
+    if not _is_number(epsilon := config["halting_epsilon"]) or not 0 < epsilon < 1:
+        raise SettingsError(f"halting_epsilon must be above 0 and below 1, got {_shown(epsilon)}")
     blocks = config["plan"].num_attention_blocks, config["plan"].num_feed_forward_blocks
     if config["halting"] != "none" and blocks != (1, 1):
         raise SettingsError(
@@ -122,8 +135,8 @@ def _check_halting(config: Fields) -> None:
 
 
 def _check_fixed_point(config: Fields) -> None:
-    if not 0 < config["tolerance"] < 1:
-        raise SettingsError(f"tolerance must be between 0 and 1, got {config['tolerance']}")
+    if not _is_number(tolerance := config["tolerance"]) or not 0 < tolerance < 1:
+        raise SettingsError(f"tolerance must be between 0 and 1, got {_shown(tolerance)}")
     if config["halting"] != "none":
         raise SettingsError(
             "a loop either halts by itself or runs to its fixed point",
