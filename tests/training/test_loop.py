@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import hashlib
+import json
 import math
 import os
 import shutil
@@ -454,6 +456,24 @@ def test_a_gradient_that_is_zero_for_good_reasons_ends_nothing(tmp_path: Path, c
         if case == "some frozen":
             for name, parameter in job.model.named_parameters():
                 parameter.requires_grad_(name.startswith("parity"))
+        assert train(job).step == 40
+
+
+def test_the_first_steps_are_not_counted_after_a_checkpoint_without_their_count(tmp_path: Path) -> None:
+    """Kills: 20 steps without a gradient late in a run, begun by an earlier version, as "the first"."""
+    with RunFolder(tmp_path) as folder:
+        train(toy_job(folder, steps=8))
+    checkpoint = tmp_path / "checkpoints" / "step-8"
+    state = json.loads((checkpoint / "state.json").read_text())
+    assert "unmoved" in state
+    text = json.dumps({key: value for key, value in state.items() if key != "unmoved"}).encode()
+    (checkpoint / "state.json").write_bytes(text)
+    manifest = json.loads((checkpoint / "manifest.json").read_text())
+    manifest["files"]["state.json"] = {"size": len(text), "sha256": hashlib.sha256(text).hexdigest()}
+    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+    with RunFolder(tmp_path) as folder:
+        job = toy_job(folder)
+        job.loss_fn = flat({*range(1, 41)})
         assert train(job).step == 40
 
 

@@ -219,4 +219,8 @@ class State:
     @classmethod
     def of(cls, saved: Mapping[str, Any]) -> State:
         """The state in a checkpoint; what another version wrote besides is left out."""
-        return cls(**{key: value for key, value in saved.items() if key in cls.__dataclass_fields__})
+        known = {key: value for key, value in saved.items() if key in cls.__dataclass_fields__}
+        if known.get("step", 0) > 0:
+            # A checkpoint of an earlier version has no count of the first steps, which are over.
+            known.setdefault("unmoved", None)
+        return cls(**known)
