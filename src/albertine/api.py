@@ -672,7 +672,7 @@ def ensemble(
                 whole = ensembles.ensemble(
                     found, pick=pick, rule=rule or "greedy", splits=splits, device=device
                 )
-            return ensembles.told_of(whole, ensembles.write_ensemble(folder, whole))
+            return ensembles.ensemble_data(whole, ensembles.write_ensemble(folder, whole))
 
 
 @needs_torch
@@ -692,13 +692,13 @@ def report(runs: str | Path | Sequence[str | Path], output: str | Path) -> dict[
     Raises:
         RunError: a folder holds no finished run.
     """
-    from albertine.evaluation.report import read_tasks, told_of, write_report
+    from albertine.evaluation.report import read_tasks, report_data, write_report
 
     given = _folders([runs] if isinstance(runs, str | Path) else runs, "runs")
     if not given:
         raise SettingsError("there is no run to report on", remedy="Give the folders of finished runs")
     tasks = read_tasks(given)
-    return told_of(write_report(from_home(output), ", ".join(tasks), tasks), tasks)
+    return report_data(write_report(from_home(output), ", ".join(tasks), tasks), tasks)
 
 
 @needs_torch

@@ -142,7 +142,7 @@ def test_losses_are_asked_for_and_told(
     assert off == pytest.approx(told, rel=0.1, abs=1e-5)
     computed_otherwise = ("hidden_act" in changes and to != "bert4keras") or "layer_norm_eps" in changes
     assert (off > 1e-5) == computed_otherwise
-    assert "On 16 rows of random pieces" in said(outcome.out)
+    assert "On 16 rows of random tokens" in said(outcome.out)
 
 
 @pytest.mark.parametrize("biases", ["block", "tied"])

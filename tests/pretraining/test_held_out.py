@@ -210,7 +210,7 @@ def test_sentence_tasks_that_cannot_be_scored(model: Model, corpus: Path, tmp_pa
         albertine.score(tmp_path / "words alone", corpus, sentence_task="nsp")
     with pytest.raises(SettingsError, match=r"no sentence task `order`. Give sop or nsp"):
         albertine.score(tmp_path / "sop", corpus, sentence_task="order")  # type: ignore[arg-type]
-    with pytest.raises(SettingsError, match="judged by pairs, and none are wanted"):
+    with pytest.raises(SettingsError, match="scored on pairs, and pairs are switched off"):
         albertine.score(tmp_path / "sop", corpus, sentence_task="nsp", pairs=False)
     with pytest.raises(SettingsError, match="are of a corpus"):
         albertine.score(tmp_path / "sop", texts=[tmp_path], sentence_task="nsp")

@@ -51,7 +51,7 @@ def ensemble(
     page, warning = ensembles.write_ensemble(folder, whole), ensembles.warning(whole)
     show.notes(found[0].notes([one.split for one in whole.found]))
     if json:
-        show.as_json(ensembles.told_of(whole, page))
+        show.as_json(ensembles.ensemble_data(whole, page))
         return
     names = [one.split for one in whole.found]
     columns = (f"{whole.family.metrics[0]}, members: {whole.rule}", "taken", *names)

@@ -24,12 +24,12 @@ def report(
     """Write a report on tuned runs from what they left. No model is asked.
 
     Runs whose names differ in their seed alone are one task; what `evaluate` left is another."""
-    from albertine.evaluation.report import best_run, read_tasks, spreads, told_of, write_report
+    from albertine.evaluation.report import best_run, read_tasks, report_data, spreads, write_report
 
     tasks = read_tasks(runs)
     page = write_report(output, ", ".join(tasks), tasks)
     if json:
-        show.as_json(told_of(page, tasks))
+        show.as_json(report_data(page, tasks))
         return
     rows = []
     for name, own in tasks.items():

@@ -90,7 +90,7 @@ def _by_task(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return tasks
 
 
-def told_of(page: Path, tasks: Groups) -> dict[str, Any]:
+def report_data(page: Path, tasks: Groups) -> dict[str, Any]:
     """A report as plain data: its page, and of every task the spread of each metric."""
     spread = {name: spreads(own).items() for name, own in tasks.items()}
     told = {name: {metric: one.told() for metric, one in own} for name, own in spread.items()}

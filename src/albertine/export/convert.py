@@ -39,7 +39,7 @@ from albertine.text.documents import FileReport
 from albertine.text.load import check_tokenizer, has_vocabulary, load_tokenizer
 from albertine.text.tokenizer import Tokenizer
 
-Say = Callable[[str], None]
+AddNote = Callable[[str], None]
 OnFile = Callable[[FileReport], None] | None
 SAMPLES = 64
 """Lines of a text on which outputs are compared."""
@@ -146,7 +146,7 @@ def convert(
 
 
 def _vectors(
-    source: Path, found: ModelFolder, model: Model, say: Say, *, all_layers: bool
+    source: Path, found: ModelFolder, model: Model, add_note: AddNote, *, all_layers: bool
 ) -> tuple[ModelFolder, dict[str, bytes]]:
     """What a folder says of how it makes vectors, as far as it is true of the model as it is written; what is
     left out is told.
@@ -161,7 +161,7 @@ def _vectors(
         return found, every
     files = vector_files(source, same_weights=False, last=last, all_layers=all_layers)
     if left := sorted(every.keys() - files.keys()):
-        say(f"Left out: {', '.join(left)}, of the weights before. --whiten TEXT makes new ones.")
+        add_note(f"Left out: {', '.join(left)}, of the weights before. --whiten TEXT makes new ones.")
     whitened = our_flags(found.config).get("pooling") == "whitened"
     return (headless(found) if left and whitened else found), files
 
@@ -186,7 +186,7 @@ def _folder(
     to: str | None,
     files: dict[str, bytes],
     stored: Stored,
-    say: Say,
+    add_note: AddNote,
 ) -> None:
     """Write a folder with config.json and safetensors."""
 
@@ -204,10 +204,10 @@ def _folder(
         stored=stored,
     )
     if has_own_head(written := read_json(target / "config.json")):
-        say(f"transformers: {in_transformers(written)}.")
+        add_note(f"transformers: {in_transformers(written)}.")
     if layout is not None and layout != "albertine" and found.model.config.mapped == "words":
         numbers = in_numbers(found.model, copied(found.model, layout))
-        say(f"Its word embeddings are written multiplied: {numbers}; both factors are kept beside.")
+        add_note(f"Its word embeddings are written multiplied: {numbers}; both factors are kept beside.")
 
 
 def _checkpoint(
@@ -217,7 +217,7 @@ def _checkpoint(
     target: Path,
     to: str,
     text: Packed | None,
-    say: Say,
+    add_note: AddNote,
     *,
     lossy: bool,
 ) -> None:
@@ -244,14 +244,14 @@ def _checkpoint(
     else:
         save_checkpoint(model, tokenizer, target, to, extra_tensors=found.extra, extra_config=said)
     if out:
-        say(f"Left out: {', '.join(out)}, which the layout {to} has no place for.")
+        add_note(f"Left out: {', '.join(out)}, which the layout {to} has no place for.")
     if told:
-        say(" ".join(told))
+        add_note(" ".join(told))
         rows = random_rows(model) if text is None else text
         off, most = greatest_difference(found.model, model, rows)
-        where = "rows of random pieces (--sample takes a text)" if text is None else "lines"
+        where = "rows of random tokens (--sample takes a text)" if text is None else "lines"
         far = f"its outputs differ by at most {off:.2g}, where the greatest is {most:.2g}"
-        say(f"On {rows.num_sequences} {where} {far}.")
+        add_note(f"On {rows.num_sequences} {where} {far}.")
 
 
 def _out_of_place(source: Path, found: ModelFolder, to: str, kind: Kind) -> list[str]:
@@ -306,11 +306,11 @@ def _rows(sample: Path, model: Model, tokenizer: Tokenizer | None) -> Packed:
     return pack([ids for ids, _ in rows], [types for _, types in rows])
 
 
-def _shared(model: Model, text: Packed | None, say: Say) -> tuple[Model, dict[str, list[float]]]:
+def _shared(model: Model, text: Packed | None, add_note: AddNote) -> tuple[Model, dict[str, list[float]]]:
     """The model with one block for all depths, and how far each depth was from it."""
     shared = shared_again(model)
     apart = distances(model, shared)
     if text is not None:
         change = output_change(model, shared, text)
-        say(f"Outputs on {text.num_sequences} lines change by {change:.4f} of their norm.")
+        add_note(f"Outputs on {text.num_sequences} lines change by {change:.4f} of their norm.")
     return shared, {part: list(values) for part, values in apart.items()}

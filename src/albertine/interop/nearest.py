@@ -48,7 +48,7 @@ def fitted(model: Model, wanted: str) -> tuple[Model, tuple[str, ...]]:
 
 
 def random_rows(model: Model) -> Packed:
-    """What outputs are compared on where there is no text: rows of random pieces."""
+    """What outputs are compared on where there is no text: rows of random tokens."""
     limit = model.config.max_position_embeddings
     pieces = generator(0, "interop/sample").integers(0, model.config.vocab_size, (ROWS, min(LENGTH, limit)))
     return pack(list(pieces))

@@ -104,7 +104,7 @@ def _encoder(told: Mapping[str, Any], folder: Path) -> tuple[EncoderConfig, froz
     tree = told.get("model")
     if not isinstance(tree, dict):
         raise ModelError(
-            "does not tell the shape of its model",
+            "has no configuration of its model",
             where=folder,
             remedy="Name best/ or final/ of its run instead",
         )
@@ -113,7 +113,7 @@ def _encoder(told: Mapping[str, Any], folder: Path) -> tuple[EncoderConfig, froz
     try:
         return EncoderConfig.from_dict({name: x for name, x in tree.items() if name != "heads"}), known
     except SettingsError as error:
-        raise ModelError(f"tells no encoder that can be used: {error}", where=folder) from error
+        raise ModelError(f"has an invalid encoder configuration: {error}", where=folder) from error
 
 
 def _heads_in(names: Mapping[str, Tensor]) -> frozenset[str]:

@@ -165,7 +165,7 @@ def held_out_scores(
         raise SettingsError(f"there is no sentence task `{sentence_task}`", remedy="Give sop or nsp")
     if sentence_task is not None and not pairs:
         raise SettingsError(
-            f"the sentence task {sentence_task} is judged by pairs, and none are wanted",
+            f"the sentence task {sentence_task} is scored on pairs, and pairs are switched off",
             remedy="Leave one of the two out",
         )
     if sentence_task is not None and judged.model.sentence is None:

@@ -212,7 +212,7 @@ def write_ensemble(folder: Path, found: Ensemble) -> Path:
     return write_report(folder, folder.name, {folder.name: [read_run(folder)]}, remarks(found))
 
 
-def told_of(found: Ensemble, page: Path) -> dict[str, Any]:
+def ensemble_data(found: Ensemble, page: Path) -> dict[str, Any]:
     """An ensemble and the page of its report as plain data."""
     return {
         "rule": found.rule,
