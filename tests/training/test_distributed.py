@@ -7,6 +7,7 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
+from torch.distributed import TCPStore
 
 from albertine.errors import RunError
 from albertine.training import distributed
 from albertine.training.distributed import LOCAL_RANKS, World, start, stop
+from albertine.training.launch import PartnerEnded
 from albertine.training.metrics import TIMINGS, read_metrics
 from albertine.training.surroundings import own_process
 from tests.training.toy import Toy
@@ -194,6 +197,44 @@ def test_the_group_is_told_the_card_of_its_process(
     assert told[0]["device_id"] == card and cards.chosen == [card]
     start("cpu")
     assert told[1]["device_id"] is None
+
+
+@pytest.mark.parametrize(("rank", "message"), [(0, "1 did not start"), (1, "did not answer")])
+def test_a_process_that_never_starts_is_not_waited_for_without_end(
+    rank: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    monkeypatch.setattr(distributed, "PATIENCE", timedelta(seconds=2))
+    values = {"RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": store.port}
+    values |= {"TORCHELASTIC_RUN_ID": "one", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    for name, value in values.items():
+        monkeypatch.setenv(name, str(value))
+    with pytest.raises(RunError, match=rf"{message} within .*start the run again"):
+        start("cpu")
+
+
+@pytest.mark.parametrize(
+    ("message", "gone"),
+    [
+        ("Connection closed by peer [127.0.0.1]:1234", True),
+        ("Read error: Connection reset by peer", True),
+        ("Timed out waiting 1800000ms for recv operation to complete", True),
+        ("Socket Timeout", True),
+        ("wait timeout after 1800000ms", True),
+        ("CUDA error: peer access is not supported between these two devices", False),
+        ("CUDA error: the launch timed out and was terminated", False),
+        ("The size of tensor a (2) must match the size of tensor b (3)", False),
+    ],
+)
+def test_errors_that_come_from_another_process_are_told_from_others(
+    message: str, gone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(tensor: Tensor) -> None:
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(torch.distributed, "all_reduce", fail)
+    with pytest.raises(RuntimeError if not gone else PartnerEnded):
+        World(size=2).any(True)
 
 
 def test_alone_every_sum_is_its_argument() -> None:

@@ -175,41 +175,58 @@ def _of_this_start(store: Store, rank: int, size: int) -> Store:
 
     Processes that torchrun starts again (`--max-restarts`) get the store of those before them, in which the
     addresses of these still lie: they would call processes that are gone, and wait for each other. Nothing
-    that torchrun tells them is different from before on every machine, so that the first process chooses a
-    name. The others are told under a name of their own, which no process had before.
+    in the environment of torchrun is different from before on every machine, so that the first process
+    chooses a name. Every other process reads it under a random key, which no process had before.
+
+    Raises:
+        RunError: a process is not there after `PATIENCE`.
     """
     from torch.distributed.distributed_c10d import PrefixStore
+
+    deadline = time.monotonic() + PATIENCE.total_seconds()
+
+    def check_time(what: str) -> None:
+        if time.monotonic() > deadline:
+            raise RunError(
+                f"{what} within {PATIENCE.total_seconds() / 60:g} minutes",
+                remedy="Look at the output of the other processes, end all of them and start the run again; "
+                "it continues from its last checkpoint",
+            )
 
     mine, prefix = uuid.uuid4().hex, "albertine"
     if rank == 0:
         absent = set(range(1, size))
         while absent:
+            check_time(f"of {size} processes of the run {len(absent)} did not start")
             for other in sorted(absent):
                 if store.check([f"{prefix}/{mine}/{other}"]):
                     absent.remove(other)
                 elif store.check([f"{prefix}/here/{other}"]):  # perhaps left by one that is gone
                     name = store.get(f"{prefix}/here/{other}").decode()
-                    store.set(f"{prefix}/told/{name}", mine)
+                    store.set(f"{prefix}/start/{name}", mine)
             time.sleep(POLL)
         return PrefixStore(mine, store)
     store.set(f"{prefix}/here/{rank}", mine)
-    while not store.check([f"{prefix}/told/{mine}"]):
+    while not store.check([f"{prefix}/start/{mine}"]):
+        check_time("the first process of the run did not answer")
         time.sleep(POLL)  # where a signal is heard
-    first = store.get(f"{prefix}/told/{mine}").decode()
+    first = store.get(f"{prefix}/start/{mine}").decode()
     store.set(f"{prefix}/{first}/{rank}", "")
     return PrefixStore(first, store)
 
 
 @contextlib.contextmanager
 def _partners() -> Iterator[None]:
-    """Within, what gloo and the store say when another process is gone is a PartnerEnded."""
+    """Turn errors of gloo and of the store that come from another process into PartnerEnded."""
     try:
         yield
     except RuntimeError as error:
         if GONE.search(str(error)) is None:
             raise
-        remedy = "It says why, if it could. The same command goes on from the last checkpoint"
-        raise PartnerEnded("another process of the run has ended", remedy=remedy) from error
+        remedy = "See its own output for the cause. The same command goes on from the last checkpoint"
+        raise PartnerEnded(
+            "another process of the run has ended or does not answer", remedy=remedy
+        ) from error
 
 
 _abandoned: list[World] = []

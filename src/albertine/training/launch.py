@@ -26,8 +26,12 @@ READY = "ALBERTINE_READY"
 """Names the file descriptor to which one of the others writes that it is about to meet the first."""
 
 
-GONE = re.compile("connection|connect to|peer|broken pipe|recvvalue", re.IGNORECASE)
-"""In what a collective and the store say when another process is gone."""
+GONE = re.compile(
+    r"\A(?!.*\bCUDA error\b).*(?:connection|connect to|\bby peer\b|broken pipe|recvvalue|timed? ?out)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""In the message of a collective or of the store when another process has ended or does not answer; not in
+that of an error of this process' own GPU, such as "CUDA error: the launch timed out"."""
 
 
 class PartnerEnded(ProcessError):
