@@ -18,6 +18,7 @@ import pytest
 import torch
 
 from albertine.cli.app import run
+from albertine.corpus.manifest import manifest_digest
 from albertine.corpus.prepare import prepare
 from albertine.corpus.reader import Corpus
 from albertine.corpus.usage import coverage_of, piece_counts
@@ -114,6 +115,15 @@ def test_what_is_told_is_what_a_person_would_count(place: Path, tmp_path: Path) 
     record = json.loads((tmp_path / "small" / "pruning.json").read_text())
     assert record["coverage"] == vars(told) == vars(written.coverage)
     assert record["pieces"] == {"before": 500, "after": len(kept)}
+
+
+def test_digests_of_blocks_do_not_make_it_another_corpus(place: Path, tmp_path: Path) -> None:
+    corpus = shutil.copytree(place / "corpus", tmp_path / "corpus")
+    manifest = json.loads((corpus / "manifest.json").read_text())
+    (corpus / "manifest.json").write_text(json.dumps({**manifest, "version": 2}))
+    first = prune(place / "model", place / "corpus", tmp_path / "first", share=0.9)
+    second = prune(place / "model", corpus, tmp_path / "second", share=0.9)
+    assert first.corpus == second.corpus == manifest_digest(corpus)
 
 
 def test_unknown_characters_are_counted(place: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from albertine.corpus.manifest import NAME as MANIFEST
+from albertine.corpus.manifest import manifest_digest
 from albertine.corpus.reader import Corpus
 from albertine.corpus.usage import Coverage, coverage_of, piece_counts
 from albertine.errors import CorpusError
@@ -34,7 +33,7 @@ class Pruned:
 
     Attributes:
         pieces, parameters: before and after. coverage: what of the corpus stays as it was.
-        corpus: SHA-256 of its table of contents. left_out: tensors of a head that Albertine does not compute.
+        corpus: `manifest_digest` of it. left_out: tensors of a head that Albertine does not compute.
     """
 
     pieces: tuple[int, int]
@@ -90,7 +89,7 @@ def prune(
         (before.vocab_size, after.vocab_size),
         (_parameters(found.model), _parameters(small)),
         coverage_of(corpus, before, after, kept, progress),
-        hashlib.sha256((corpus / MANIFEST).read_bytes()).hexdigest(),
+        manifest_digest(corpus),
         tuple(found.left_aside),
     )
     files = vector_files(model, last=found.encoder.summary == "last")
