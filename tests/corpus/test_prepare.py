@@ -433,8 +433,9 @@ def test_a_text_whose_name_is_not_utf8(tmp_path: Path, tokenizer: Tokenizer) -> 
 
 def test_nothing_left_says_why(tmp_path: Path, tokenizer: Tokenizer) -> None:
     text = write_lines(tmp_path / "t.txt", [["The old man went home."]] * 7 + [document(1, 9)] * 3)
-    with pytest.raises(CorpusError, match="10 documents: 10 had fewer than 5000 characters, 0 were dup"):
+    with pytest.raises(CorpusError, match="10 had fewer than 5000 characters, 0 were dup") as told:
         run(text, tmp_path / "corpus", tokenizer, min_characters=5000)
+    assert '--format lines (Python: format="lines")' in str(told.value)
     assert not (tmp_path / "corpus").exists()
 
 

@@ -40,8 +40,8 @@ def let_through(before: Mask) -> None:
 
 
 def end_with_parent() -> None:
-    """In a child: end when the parent has ended, whatever this process is at. A parent that was killed tells
-    nobody, and its children would hold its locks and its connections to other machines."""
+    """In a child: end when the parent has ended, whatever this process is at. A parent that is killed cannot
+    end its children, which would hold its locks and its connections to other machines."""
     threading.Thread(target=_wait_for_parent, daemon=True).start()
 
 

@@ -90,7 +90,7 @@ class Loader(Generic[Order, T]):
         # They ignore SIGTERM, by which Python ends processes that are left when the program ends, and it
         # would wait for them without a limit.
         end = Finalize(None, end_processes, args=(processes,), exitpriority=1)
-        seconds = 0.0  # after an error its traceback keeps `results`, so that nobody tells them to end
+        seconds = 0.0  # after an error its traceback keeps `results`, so that they get no signal to end
         try:
             while (parcel := _next(results, processes)) is not None:
                 if isinstance(parcel, Failure):
@@ -161,8 +161,8 @@ def _start_worker(mask: Mask, _: int) -> None:
     let_through(mask)
     end_with_parent()
     # A parent that lets go of results that are on their way breaks the connection of a thread here.
-    sys.excepthook = _unsaid
+    sys.excepthook = _ignore_error
 
 
-def _unsaid(*error: object) -> None:
+def _ignore_error(*error: object) -> None:
     """Errors that matter are sent to the parent."""

@@ -19,9 +19,9 @@ from albertine.files import read_regular
 NAME = "manifest.json"
 FORMAT = "albertine-corpus"
 VERSION = 2
+"""2 where a file has digests of its blocks; a manifest without any is of version 1."""
 MAX_BYTES = 1 << 30
 """Of a manifest; one of a thousand shards has 2 MB."""
-"""2 where a file has digests of its blocks; a manifest without any is of version 1."""
 BLOCK = 2 << 20
 """Bytes of a shard's file that share a digest."""
 SPLITS = ("train", "heldout")

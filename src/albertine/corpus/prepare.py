@@ -316,13 +316,15 @@ class _Run:
                 f"{manifest.dropped['empty']:,} had no token",
                 where=", ".join(str(source["path"]) for source in self.plan["sources"]),
                 remedy="Lower min_characters, or choose the format that tells documents apart correctly, as "
-                "--format lines does where a line is a sentence and a blank line ends a document",
+                '--format lines (Python: format="lines") does where a line is a sentence and a blank line '
+                "ends a document",
             )
         if not manifest.count("documents", "train"):
             raise CorpusError(
                 f"all {manifest.documents:,} documents fell to the held-out part",
                 remedy="Give more text, a smaller held_out share, or the format that tells documents apart, "
-                "as --format lines does where a line is a sentence and a blank line ends a document",
+                'as --format lines (Python: format="lines") does where a line is a sentence and a blank line '
+                "ends a document",
             )
 
     def _remove_others(self, manifest: Manifest) -> None:

@@ -70,7 +70,7 @@ class FixedPoint(Depths):
         sequences, gradients = Sequences.of(rows.cu_seqlens), torch.is_grad_enabled()
         solution = self.solved(detached(f, x_TH.dtype, gradients), start_TH.detach(), sequences, depth)
         equilibrium = Equilibrium(solution.first(None), self.warn)
-        # Where f was never finite the best iterate is the start, which says nothing of the text.
+        # Where f was never finite the best iterate is the start, which does not depend on the text.
         known_S = torch.isfinite(solution.residual)
         z_TH = sequences.chosen(known_S, solution.f, solution.f.new_tensor(math.nan)).to(x_TH.dtype)
         if gradients:

@@ -62,8 +62,8 @@ def padded_to(packed: Packed, num_tokens: int) -> Packed:
 
 
 def sum_is_finite(x: Tensor) -> bool:
-    """Whether the sum of all numbers is finite, which is so only if each of them is; True where there is no
-    knowing, within `torch.func`'s transforms and of tensors without values."""
+    """Whether the sum of all numbers is finite, which is so only if each of them is; True where it cannot be
+    computed, within `torch.func`'s transforms and of tensors without values."""
     if type(x) is not Tensor or x.is_meta or torch._C._functorch.is_functorch_wrapped_tensor(x):
         return True
     return math.isfinite(x.sum().item())
@@ -74,7 +74,7 @@ class Processor(Backend):
 
     _shortcuts: bool | None = None
     """Whether rows may be computed so that one that is not finite spoils others. In `isolated` True at first;
-    False when it computes again; None outside, where nobody looks at the result."""
+    False when it computes again; None outside, where the result is not checked."""
 
     @property
     def rounds(self) -> bool:
