@@ -459,6 +459,11 @@ def test_a_gradient_that_is_zero_for_good_reasons_ends_nothing(tmp_path: Path, c
         assert train(job).step == 40
 
 
+def written(tree: dict[str, Any]) -> bytes:
+    """JSON as checkpoints have it."""
+    return (json.dumps(tree, indent=1, sort_keys=True) + "\n").encode()
+
+
 def test_the_first_steps_are_not_counted_after_a_checkpoint_without_their_count(tmp_path: Path) -> None:
     """Kills: 20 steps without a gradient late in a run, begun by an earlier version, as "the first"."""
     with RunFolder(tmp_path) as folder:
@@ -466,11 +471,14 @@ def test_the_first_steps_are_not_counted_after_a_checkpoint_without_their_count(
     checkpoint = tmp_path / "checkpoints" / "step-8"
     state = json.loads((checkpoint / "state.json").read_text())
     assert "unmoved" in state
-    text = json.dumps({key: value for key, value in state.items() if key != "unmoved"}).encode()
+    text = written({key: value for key, value in state.items() if key != "unmoved"})
     (checkpoint / "state.json").write_bytes(text)
     manifest = json.loads((checkpoint / "manifest.json").read_text())
     manifest["files"]["state.json"] = {"size": len(text), "sha256": hashlib.sha256(text).hexdigest()}
-    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+    del manifest["manifest_sha256"]
+    own = hashlib.sha256(written(manifest)).hexdigest()
+    (checkpoint / "manifest.json").write_bytes(written({**manifest, "manifest_sha256": own}))
+    shutil.rmtree(tmp_path / "checkpoints" / "step-5")  # none to take instead
     with RunFolder(tmp_path) as folder:
         job = toy_job(folder)
         job.loss_fn = flat({*range(1, 41)})
