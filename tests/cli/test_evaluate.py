@@ -18,6 +18,7 @@ OPTIONS = {
     "report": {"--output", "--json"},
     "score": {
         *("--texts", "--max-length", "--sequences", "--pairs", "--no-pairs", "--memory", "--reach"),
+        "--sentence-task",
         *("--clamp", "--device", "--precision", "--json"),
     },
     "suite": {"--data", "--limit", "--device", "--precision", "--json"},

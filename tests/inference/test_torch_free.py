@@ -274,6 +274,15 @@ CALLS: dict[str, dict[str, Any]] = {
     "evaluate": {"model": "x"},
     "score": {"model": MODEL, "texts": ["a text"]},
     "Predictor": {"path": MODEL},
+    "load_task": {"what": MODEL},
+    "analyze": {"model": MODEL, "texts": ["a text"]},
+    "export": {"model": MODEL, "output": "x"},
+    "convert": {"source": MODEL, "target": "x"},
+    "ensemble": {"runs": ["x", "y"]},
+    "suite": {"name": "blimp", "model": MODEL, "data": "x"},
+    "card": {"model": MODEL},
+    "report": {"runs": ["x"], "output": "y"},
+    "info": {},
 }
 
 
@@ -353,7 +362,7 @@ def test_what_cannot_be_asked(folders: Folders) -> None:
         Predictor(folders["relate"][1]).embed("a")
     with pytest.raises(ModelError, match="not made to tell which passage"):
         Predictor(folders["fill-mask"][1]).sentence_order([("a", "b")])
-    with pytest.raises(ModelError, match="no head of a task"):
+    with pytest.raises(ModelError, match="was not tuned for a task"):
         Predictor(folders["fill-mask"][1]).classify(["a"])
 
 

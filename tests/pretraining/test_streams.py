@@ -246,8 +246,8 @@ def test_a_run_of_each_kind(build: Build, kind: str) -> None:
     carried = {name for name in saved if name.startswith("carried/")}
     assert carried == ({"carried/0", "carried/1", "carried/lengths"} if memory else set())
     shown = [line for line in (folder / "log.txt").read_text().splitlines() if "held out:" in line]
-    names = {"mlm loss", "mask loss"} if kind == "masked" else {"lm loss"}
-    assert shown and set(re.findall(r"\w+ loss", shown[-1])) == names
+    losses = {"masked": {"mlm loss", "mask loss"}, "permutation": {"plm loss"}}
+    assert shown and set(re.findall(r"\w+ loss", shown[-1])) == losses.get(kind, {"lm loss"})
 
 
 def test_guessing_by_frequency_knows_how_often_a_document_ends(build: Build) -> None:

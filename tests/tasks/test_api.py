@@ -204,7 +204,7 @@ def test_importing_is_cheap() -> None:
         subprocess.run([sys.executable, "-c", s], capture_output=True, text=True, check=True).stdout
         for s in (names, script)
     ]
-    assert out == ["False ['Predictor', 'distill']\n", "False\n"]
+    assert out == ["False ['Predictor', 'analyze']\n", "False\n"]
     with pytest.raises(AttributeError, match="no attribute `finetuned`"):
         albertine.finetuned  # type: ignore[attr-defined]  # noqa: B018
 

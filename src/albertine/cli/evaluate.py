@@ -22,7 +22,9 @@ MOVED = {
     "--suite": "suite",
     "--report": "report",
     **dict.fromkeys(("--ensemble", "--pick", "--rule"), "ensemble"),
-    **dict.fromkeys(("--texts", "--max-length", "--sequences", "--pairs", "--no-pairs"), "score"),
+    **dict.fromkeys(
+        ("--texts", "--max-length", "--sequences", "--pairs", "--no-pairs", "--sentence-task"), "score"
+    ),
 }
 """Options that `evaluate` once had, and the verbs that they have become or belong to now."""
 
