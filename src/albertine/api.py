@@ -13,6 +13,7 @@ import math
 import re
 import signal
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import wraps
@@ -53,6 +54,8 @@ IN_MEMORY = "Give files and folders; a corpus of texts in memory is made by albe
 ROWS = 'Give the path of a file, or rows: [{"text": …, "label": …}, …]'
 """What to give where a text stands for a file."""
 log = logging.getLogger("albertine.tasks")
+OPTIONS_IN_ERRORS: ContextVar[bool] = ContextVar("OPTIONS_IN_ERRORS", default=False)
+"""Whether errors keep the options of the command, which sets it while it calls a function of this module."""
 _OPTION = re.compile(r"--(no-)?([a-z][a-z0-9-]*)")
 _COMMAND = re.compile(r"\balbertine [a-z]+\b[^.,;:()]*$")
 """A command of which an option after it is part."""
@@ -89,6 +92,8 @@ def _naming_arguments(
             try:
                 return function(*args, **kwargs)
             except AlbertineError as error:
+                if OPTIONS_IN_ERRORS.get():
+                    raise
                 names = {*signature(function).parameters, *more()}
                 where = error.where
                 where = _with_arguments(where, names) if isinstance(where, str) else where

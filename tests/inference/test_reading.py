@@ -25,7 +25,7 @@ PIECES, UNKNOWN, START, END = 50, 1, 2, 3
 class Letters:
     """A tokenizer whose tokens are letters: a is 5. What a `Speaker` and a `ReadPassage` need of one."""
 
-    vocab_size, sep_id, unk_id = PIECES, END, UNKNOWN
+    vocab_size, sep_id, unk_id, between = PIECES, END, UNKNOWN, 1
     special_ids = frozenset({0, UNKNOWN, START, END, 4})
 
     def encode(self, text: str) -> list[int]:

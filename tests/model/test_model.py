@@ -354,7 +354,7 @@ def test_a_preset_with_other_sizes():
         ({"hidden_size": 100, "num_attention_heads": 3}, "is not a multiple of num_attention_heads 3"),
         ({"hidden_size": "128"}, "hidden_size must be a whole number"),
         ({"num_hidden_layers": 0}, "num_hidden_layers is a whole number from 1, not 0"),
-        ({"hidden_dropout_prob": "a"}, "wrong type"),
+        ({"hidden_dropout_prob": "a"}, "must be in"),
         ({"hidden_act": "swish"}, "hidden_act `swish` is not supported"),
     ],
 )

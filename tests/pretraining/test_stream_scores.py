@@ -26,7 +26,7 @@ def test_a_folder_without_the_settings_of_its_run_tells_what_it_can(build: Build
     scores = albertine.score(folder / "final", settings.corpus, max_length=8, sequences=64)["lm"]
     lonely = folder.parent.parent / "alone"
     shutil.copytree(folder / "final", lonely)
-    with pytest.raises(ModelError, match=r"from left to right, and not how many tokens.*Give --memory"):
+    with pytest.raises(ModelError, match=r"from left to right, and not how many tokens.*Give `memory`"):
         albertine.score(lonely, settings.corpus)
     told = albertine.score(lonely, settings.corpus, max_length=8, sequences=16, memory=24)["lm"]
     assert told == scores, "whose 64 segments of 32 are 16 of 128"
@@ -97,7 +97,7 @@ def test_a_length_that_segments_of_a_run_cannot_have_is_told(build: Build) -> No
     assert albertine.score(folder, settings.corpus, sequences=16, max_length=32) == own
     for length in (16, 24, 64):
         with pytest.raises(
-            SettingsError, match=r"hold 16 tokens of the step before.*Leave --max-length out.*32"
+            SettingsError, match=r"hold 16 tokens of the step before.*Leave `max_length` out.*32"
         ):
             albertine.score(folder, settings.corpus, max_length=length)
     other = settings_of(

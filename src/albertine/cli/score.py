@@ -101,11 +101,17 @@ def score(
     for name, given in of_a_corpus.items():
         if corpus is None and given:
             raise typer.BadParameter("belongs to a corpus", param_hint=name)
+    from contextvars import copy_context
+
+    from albertine.api import OPTIONS_IN_ERRORS
     from albertine.api import score as run
     from albertine.cli.source import Source
 
     source = Source(texts or ())
-    told = run(
+    context = copy_context()
+    context.run(OPTIONS_IN_ERRORS.set, True)
+    told = context.run(
+        run,
         model,
         corpus,
         texts=texts or (),
