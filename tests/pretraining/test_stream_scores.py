@@ -105,7 +105,7 @@ def test_a_length_that_segments_of_a_run_cannot_have_is_told(build: Build) -> No
     )
     folder = run(other) / "final"
     assert albertine.score(folder, other.corpus, max_length=16, sequences=16)["lm"]["segment"] == 16
-    with pytest.raises(SettingsError, match=r"not fit segments of 24 tokens: .*Leave --max-length out.*32"):
+    with pytest.raises(SettingsError, match=r"not fit segments of 24 tokens: .*Leave `max_length` out.*32"):
         albertine.score(folder, other.corpus, max_length=24)
 
 
