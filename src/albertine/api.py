@@ -9,11 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 import re
 import signal
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import wraps
@@ -23,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args
 
 from albertine.arithmetic import InferencePrecision
-from albertine.errors import AlbertineError, DataError, NotFinite, SettingsError, check_whole, needs_torch
+from albertine.errors import AlbertineError, DataError, SettingsError, check_whole, needs_torch
 from albertine.files import from_home
 from albertine.settings import RunSettings, merged, read_recipe, resolve
 from albertine.tasks.given import texts_of
@@ -54,8 +52,6 @@ IN_MEMORY = "Give files and folders; a corpus of texts in memory is made by albe
 ROWS = 'Give the path of a file, or rows: [{"text": …, "label": …}, …]'
 """What to give where a text stands for a file."""
 log = logging.getLogger("albertine.tasks")
-OPTIONS_IN_ERRORS: ContextVar[bool] = ContextVar("OPTIONS_IN_ERRORS", default=False)
-"""Whether errors keep the options of the command, which sets it while it calls a function of this module."""
 _OPTION = re.compile(r"--(no-)?([a-z][a-z0-9-]*)")
 _COMMAND = re.compile(r"\balbertine [a-z]+\b[^.,;:()]*$")
 """A command of which an option after it is part."""
@@ -92,8 +88,6 @@ def _naming_arguments(
             try:
                 return function(*args, **kwargs)
             except AlbertineError as error:
-                if OPTIONS_IN_ERRORS.get():
-                    raise
                 names = {*signature(function).parameters, *more()}
                 where = error.where
                 where = _with_arguments(where, names) if isinstance(where, str) else where
@@ -366,8 +360,7 @@ def score(
     Raises:
         NotFinite: a loss is not. AlbertineError: what is missing, damaged or does not fit together.
     """
-    from albertine.pretraining.reading import reading
-    from albertine.pretraining.scores import held_out_scores, open_pretrained, token_counts
+    from albertine.pretraining.reading import score_pretrained
 
     check_whole("sequences", sequences, 1)
     carried: dict[str, Any] = {"memory": memory, "reach": reach, "clamp": clamp}
@@ -379,23 +372,19 @@ def score(
             "memory, reach, clamp, pairs and sentence_task are of a corpus",
             remedy="Name one, or leave them out",
         )
-    files = _paths(texts)
-    folder = None if corpus is None else from_home(corpus)
-    judged = open_pretrained(model, device=device, precision=precision)
-    found: dict[str, dict[str, Any]] = {"mlm": {"task": "mlm"}}
-    how: dict[str, Any] = {"max_length": max_length}
-    if folder is not None:
-        how["counts"] = token_counts(judged, folder)  # which reads all of the corpus
-        how |= {"pairs": pairs, "sentence_task": sentence_task}
-        found = held_out_scores(judged, folder, sequences=sequences, **carried, **how)
-    if "lm" not in found or files:
-        found.setdefault("mlm", {"task": "mlm"})
-        own = {name: how[name] for name in ("max_length", "counts") if name in how}
-        found["mlm"] |= reading(judged, folder, files, passages=sequences, on_file=on_file, **own)
-    losses = (x for task in found.values() for name, x in task.items() if name.endswith("loss"))
-    if not all(map(math.isfinite, losses)):
-        raise NotFinite(where=model)
-    return found
+    return score_pretrained(
+        model,
+        None if corpus is None else from_home(corpus),
+        texts=_paths(texts),
+        max_length=max_length,
+        sequences=sequences,
+        pairs=pairs,
+        sentence_task=sentence_task,
+        **carried,
+        device=device,
+        precision=precision,
+        on_file=on_file,
+    )
 
 
 @needs_torch

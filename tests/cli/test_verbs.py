@@ -583,7 +583,7 @@ def test_every_option_of_score_reaches_it(albertine: Command, monkeypatch: pytes
         asked.append((model, corpus, how))
         return {}
 
-    monkeypatch.setattr("albertine.api.score", noted)
+    monkeypatch.setattr("albertine.pretraining.reading.score_pretrained", noted)
     words = ("--texts", "t", "--max-length", 16, "--sequences", 5, "--no-pairs", "--memory", 7, "--reach", 3)
     words += ("--clamp", 9, "--sentence-task", "nsp")
     assert albertine("score", "m", "c", *words, "--device", "cuda", "--precision", "int8", "--json").code == 0

@@ -101,20 +101,15 @@ def score(
     for name, given in of_a_corpus.items():
         if corpus is None and given:
             raise typer.BadParameter("belongs to a corpus", param_hint=name)
-    from contextvars import copy_context
-
-    from albertine.api import OPTIONS_IN_ERRORS
-    from albertine.api import score as run
     from albertine.cli.source import Source
+    from albertine.files import from_home
+    from albertine.pretraining.reading import score_pretrained
 
     source = Source(texts or ())
-    context = copy_context()
-    context.run(OPTIONS_IN_ERRORS.set, True)
-    told = context.run(
-        run,
+    told = score_pretrained(
         model,
-        corpus,
-        texts=texts or (),
+        None if corpus is None else from_home(corpus),
+        texts=[from_home(path) for path in texts or ()],
         max_length=max_length,
         sequences=sequences,
         pairs=pairs,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,19 +11,76 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from albertine.arithmetic import InferencePrecision
 from albertine.corpus.reader import Corpus
 from albertine.devices import on_processor
-from albertine.errors import ModelError, SettingsError
+from albertine.errors import ModelError, NotFinite, SettingsError
 from albertine.evaluation.cloze import PASSAGES, SEED, choose_passages, judge_cloze
 from albertine.evaluation.copying import judge_copying
 from albertine.objectives.baseline import Unigram
-from albertine.pretraining.scores import Pretrained, objective_of, token_counts
+from albertine.pretraining.scores import (
+    Pretrained,
+    SentenceTask,
+    held_out_scores,
+    objective_of,
+    open_pretrained,
+    token_counts,
+)
 from albertine.randomness import permutation
 from albertine.text.documents import FileReport, read_documents
 from albertine.text.tokenizer import Tokenizer
 from albertine.training.branching import onset_of
 
 MOST_TOKENS = 100_000  # of a document
+
+
+def score_pretrained(
+    model: str | Path,
+    corpus: Path | None,
+    *,
+    texts: Sequence[Path] = (),
+    max_length: int | None = None,
+    sequences: int = 1024,
+    pairs: bool = True,
+    sentence_task: SentenceTask | None = None,
+    memory: int | None = None,
+    reach: int | None = None,
+    clamp: int | None = None,
+    device: str = "cpu",
+    precision: InferencePrecision = "float32",
+    on_file: Callable[[FileReport], None] | None = None,
+) -> dict[str, dict[str, Any]]:
+    """The scores of a pretrained model on held-out documents of a corpus and on hidden words, by objective.
+
+    Args:
+        model: any name of a model. The others as in `albertine.score`.
+
+    Raises:
+        NotFinite: a loss is not. AlbertineError: what is missing, damaged or does not fit together.
+    """
+    judged = open_pretrained(model, device=device, precision=precision)
+    found: dict[str, dict[str, Any]] = {"mlm": {"task": "mlm"}}
+    how: dict[str, Any] = {"max_length": max_length}
+    if corpus is not None:
+        how["counts"] = token_counts(judged, corpus)  # which reads all of the corpus
+        found = held_out_scores(
+            judged,
+            corpus,
+            sequences=sequences,
+            pairs=pairs,
+            sentence_task=sentence_task,
+            memory=memory,
+            reach=reach,
+            clamp=clamp,
+            **how,
+        )
+    if "lm" not in found or texts:
+        own = reading(judged, corpus, texts, passages=sequences, on_file=on_file, **how)
+        found.setdefault("mlm", {"task": "mlm"}).update(own)
+    losses = (x for task in found.values() for name, x in task.items() if name.endswith("loss"))
+    if not all(map(math.isfinite, losses)):
+        raise NotFinite(where=model)
+    return found
 
 
 @on_processor()
