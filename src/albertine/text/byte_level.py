@@ -13,7 +13,7 @@ from typing import Any
 from albertine.errors import TokenizerError
 from albertine.text.bulk import BulkEncoder
 from albertine.text.cleaning import well_formed
-from albertine.text.tokenizer import Spans, SpecialPieces, Tokenizer, truncate
+from albertine.text.tokenizer import Spans, SpecialPieces, Tokenizer
 
 ROBERTA = SpecialPieces("<pad>", "<unk>", "<s>", "</s>", "<mask>")
 BYTE_FILE, PAIRS_FILE = "vocab.json", "merges.txt"
@@ -21,8 +21,6 @@ SPACE = "Ġ"
 """How the space before a word is written in its piece."""
 _BORDER = re.compile(r"(?<=\S) (?=\S)")
 """A space that belongs to the word behind it, before which a text can be cut."""
-LONGEST = 10_000
-"""Characters of a text that is short."""
 _DAMAGED = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 _PLAIN = {"dropout": None, "byte_fallback": False, "ignore_merges": False}
 """Settings of a model of pairs that change ids, and their usual values; of affixes the usual one is none."""
@@ -86,10 +84,9 @@ class ByteLevelTokenizer(Tokenizer):
         return tuple(self._read(text).ids)
 
     def _read(self, text: str) -> Any:
-        if len(text) <= LONGEST:
-            return self._library.encode(well_formed(text), add_special_tokens=False)
-        # As a batch, since the library then lets other threads work.
-        return self._library.encode_batch([well_formed(text)], add_special_tokens=False)[0]
+        from albertine.text.fast import encoded
+
+        return encoded(self._library, text)
 
     def _encode_parts(self, parts: list[str]) -> list[Sequence[int]]:
         texts = [well_formed(part) for part in parts]
@@ -113,53 +110,8 @@ class ByteLevelTokenizer(Tokenizer):
             spans.ends.append(max(visible, end))
         return spans
 
-    def _before_mask(self, text: str) -> str:
-        """The text without the spaces that belong to `<mask>`, which stand at other places in it."""
-        if not self.mask_lstrip or self.special.mask not in text:
-            return text
-        *parts, last = text.split(self.special.mask)
-        return self.special.mask.join([*(part.rstrip() for part in parts), last])
-
-    def encode_marked(self, text: str) -> list[int]:
-        """`encode`, but special pieces written in the text, such as <mask>, become those pieces."""
-        return super().encode_marked(self._before_mask(text))
-
-    def encode_marked_spans(self, text: str) -> Spans:
-        """The ids of `encode_marked` with the characters of the text that each came from."""
-        if self._before_mask(text) == text:
-            return super().encode_marked_spans(text)
-        found, begin = Spans([], [], []), 0
-        for place, part in enumerate(self._written_special.split(text)):
-            if place % 2:
-                own = Spans([self._ids[part]], [0], [len(part)])
-            else:
-                masked = text.startswith(self.special.mask, begin + len(part))
-                own = self.encode_spans(part.rstrip() if masked else part)
-            found.ids.extend(own.ids)
-            found.starts.extend(begin + start for start in own.starts)
-            found.ends.extend(begin + end for end in own.ends)
-            begin += len(part)
-        return found
-
-    def layout(
-        self, a: Sequence[int], b: Sequence[int] | None = None, *, max_length: int | None = None
-    ) -> tuple[list[int], list[int]]:
-        """Token ids and segment ids of one model input: <s> A </s> or <s> A </s> </s> B </s>, in segment 0.
-
-        Args:
-            a, b: ids without special pieces.
-            max_length: whole length allowed; the longer of A and B loses tokens from its end until all fits.
-        """
-        a, b = list(a), (None if b is None else list(b))
-        if max_length is not None:
-            room = max_length - (2 if b is None else 4)
-            if room < 1:
-                raise TokenizerError(
-                    f"max_length {max_length} leaves no room for text", remedy="Allow at least 5"
-                )
-            a, b = truncate(a, b, room)
-        ids = [self.cls_id, *a, self.sep_id, *([] if b is None else [self.sep_id, *b, self.sep_id])]
-        return ids, [0] * len(ids)
+    def _before(self, text: str, special: str) -> str:
+        return text.rstrip() if self.mask_lstrip and special == self.special.mask else text
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """Readable text for token ids, without the space that begins it."""

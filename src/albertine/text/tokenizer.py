@@ -7,6 +7,7 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -255,29 +256,39 @@ class Tokenizer(ABC):
         if len(parts) == 1:
             return self.encode(text)
         ids: list[int] = []
-        for place, part in enumerate(parts):
-            if place % 2:
-                ids.append(self._ids[part])
-            else:
-                ids.extend(self.encode(part))
+        for part, special in zip_longest(parts[::2], parts[1::2], fillvalue=""):
+            ids.extend(self.encode(self._before(part, special)))
+            if special:
+                ids.append(self._ids[special])
         return ids
 
     def encode_marked_spans(self, text: str) -> Spans:
         """The ids of `encode_marked` with the characters of the text that each came from."""
         found, begin = Spans([], [], []), 0
-        for place, part in enumerate(self._written_special.split(text)):
-            own = Spans([self._ids[part]], [0], [len(part)]) if place % 2 else self.encode_spans(part)
+        parts = self._written_special.split(text)
+        for part, special in zip_longest(parts[::2], parts[1::2], fillvalue=""):
+            own = self.encode_spans(self._before(part, special))
             found.ids.extend(own.ids)
             found.starts.extend(begin + start for start in own.starts)
             found.ends.extend(begin + end for end in own.ends)
             begin += len(part)
+            if special:
+                found.ids.append(self._ids[special])
+                found.starts.append(begin)
+                begin += len(special)
+                found.ends.append(begin)
         return found
+
+    def _before(self, text: str, special: str) -> str:
+        """The text between two special pieces as it is encoded; `special` is the one behind it, empty at the
+        end of all."""
+        return text
 
     def layout(
         self, a: Sequence[int], b: Sequence[int] | None = None, *, max_length: int | None = None
     ) -> tuple[list[int], list[int]]:
-        """Token ids and segment ids of one model input: [CLS] A [SEP] or [CLS] A [SEP] B [SEP],
-        or XLNet's A [SEP] [CLS] or A [SEP] B [SEP] [CLS].
+        """Token ids and segment ids of one model input: [CLS] A [SEP] or [CLS] A [SEP] B [SEP], XLNet's
+        A [SEP] [CLS] or A [SEP] B [SEP] [CLS], or RoBERTa's <s> A </s> or <s> A </s> </s> B </s>.
 
         Args:
             a, b: ids without special pieces.
@@ -285,15 +296,17 @@ class Tokenizer(ABC):
         """
         a, b = list(a), (None if b is None else list(b))
         if max_length is not None:
-            room = max_length - (2 if b is None else 3)
+            room = max_length - (2 if b is None else 2 + self.between)
             if room < 1:
                 raise TokenizerError(
-                    f"max_length {max_length} leaves no room for text", remedy="Allow at least 4"
+                    f"max_length {max_length} leaves no room for text",
+                    remedy=f"Allow at least {3 + self.between}",
                 )
             a, b = truncate(a, b, room)
         ids, segments = [*a, self.sep_id], [0] * (len(a) + 1)
         if b is not None:
-            ids, segments = [*ids, *b, self.sep_id], [*segments, *([1] * (len(b) + 1))]
+            second = [*[self.sep_id] * (self.between - 1), *b, self.sep_id]
+            ids, segments = [*ids, *second], [*segments, *([int(self.segments)] * len(second))]
         if self.cls_last:
             return [*ids, self.cls_id], [*segments, CLS_SEGMENT]
         return [self.cls_id, *ids], [0, *segments]
