@@ -173,9 +173,7 @@ class JointAnswer(TaskModel):
         ).table()
 
     def _impossible(self, x_TH: Tensor, begins: Tensor, row_T: Tensor, packed: Packed) -> Tensor:
-        # Not `position_ids`: those of a batch that was padded on the left begin later.
-        places_T = torch.arange(packed.num_tokens, device=row_T.device) - packed.first_tokens[row_T]
-        weighted = begins.exp()[row_T, places_T, None] * x_TH.float()
+        weighted = begins.exp()[row_T, packed.position_ids, None] * x_TH.float()
         expected = weighted.new_zeros(packed.num_sequences, x_TH.shape[1]).index_add(0, row_T, weighted)
         dropout = self.dropout if self.training else 0.0
         return self.answer_class(expected.to(x_TH.dtype), x_TH[self.base.summary_rows(packed)], dropout)  # type: ignore[no-any-return]
