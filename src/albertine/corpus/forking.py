@@ -19,6 +19,9 @@ from multiprocessing.process import BaseProcess
 
 Mask = set[signal.Signals]
 
+GRACE = 5.0
+"""Seconds in which a process that is no longer needed may end by itself."""
+
 
 @contextlib.contextmanager
 def held_back(*numbers: signal.Signals) -> Iterator[Mask]:

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 from torch.utils.data import DataLoader, Dataset
 
 from albertine.corpus.forking import (
+    GRACE,
     Failure,
     Mask,
     end_processes,
@@ -36,8 +37,6 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 METHOD = "fork" if sys.platform == "linux" else None
 """As `WorkerPool` has it; Python 3.14 would run a script without a guard around its main module once more. On
 macOS torch does not survive a fork."""
-GRACE = 5.0
-"""Seconds in which a process that is no longer needed may end by itself."""
 
 
 class WorkerTraceback(Exception):

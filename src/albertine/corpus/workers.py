@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from albertine.corpus.forking import (
+    GRACE,
     Failure,
     Mask,
     end_processes,
@@ -28,9 +29,6 @@ from albertine.errors import AlbertineError, ProcessError, RunError
 
 J = TypeVar("J")
 R = TypeVar("R")
-
-GRACE = 5.0
-"""Seconds in which a process that is no longer needed may end by itself."""
 
 
 class WorkerPool(Generic[J, R]):
