@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from albertine.bench.contest import compete
+from albertine.bench.interleaved import compete
 from albertine.model.backend.cpu_attention import Seen, by_kernel, by_products
-from albertine.model.backend.cpu_learning import products_learning
+from albertine.model.backend.cpu_training_attention import products_learning
 from benchmarks.keep import keep
 from benchmarks.markdown import newest, table
 

@@ -18,10 +18,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertine.layout import Packed, pack
+from albertine.core.packing import Packed, pack
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 from albertine.training.optimizers import build_optimizer
 
 TOKENS, VOCABULARY = 4096, 8000

@@ -36,11 +36,11 @@ from albertine.corpus.reader import Corpus
 from albertine.corpus.shards import CheckedArray, ShardArrays, token_dtype, write_shard
 from albertine.model.model import Model
 from albertine.model.presets import preset
-from albertine.objectives.baseline import count_tokens
 from albertine.objectives.batch import BatchBuilder, Specials
 from albertine.objectives.masking import MaskSettings
 from albertine.objectives.pairs import PairSettings
 from albertine.objectives.spans import SpanReader
+from albertine.objectives.unigram_baseline import count_tokens
 from benchmarks.keep import keep
 
 SHARD_TOKENS, SENTENCE, SENTENCES = 4_000_000, 25, 20

@@ -25,17 +25,17 @@ from typing import Any
 import torch
 
 import albertine
-from albertine.bench.contest import compete
 from albertine.bench.inputs import inputs, lengths_of
+from albertine.bench.interleaved import compete
 from albertine.bench.machine import describe, save_result
-from albertine.cores import usable_cores
-from albertine.interop.places import model_folder
+from albertine.core.processors import usable_cores
+from albertine.core.settings import resolve
+from albertine.interop.model_location import model_folder
 from albertine.model.model import Model
 from albertine.pretraining.data import held_out_batches
 from albertine.pretraining.held_out import judge
 from albertine.pretraining.settings import ObjectiveChoice
 from albertine.pretraining.student import Student, student_of
-from albertine.settings import resolve
 from albertine.tasks.finetune import finetune
 from albertine.tasks.settings import FinetuneSettings
 from albertine.training.progress import Reporter

@@ -43,8 +43,8 @@ def questions(shared: Path) -> list[Any]:
 
 
 def choices(shared: Path) -> list[Any]:
-    from albertine.tasks.datasets.choose import read
-    from albertine.tasks.registry import named
+    from albertine.tasks.dataset_registry import named
+    from albertine.tasks.datasets.multiple_choice import read
 
     return list(read(named("race"), shared / "race", "train"))
 
@@ -52,14 +52,14 @@ def choices(shared: Path) -> list[Any]:
 def our_squad(examples: list[Any], shared: Path) -> int:
     from albertine.inference.windows import Reading
     from albertine.tasks.answer import encode
-    from albertine.text.load import load_tokenizer
+    from albertine.tokenizers.load import load_tokenizer
 
     return len(encode(examples, load_tokenizer(shared / TOKENIZER), Reading(SQUAD)).ids)
 
 
 def our_race(examples: list[Any], shared: Path) -> int:
-    from albertine.tasks.choose import encode
-    from albertine.text.load import load_tokenizer
+    from albertine.tasks.multiple_choice import encode
+    from albertine.tokenizers.load import load_tokenizer
 
     return len(encode(examples, load_tokenizer(shared / TOKENIZER), RACE).ids)
 
@@ -165,7 +165,7 @@ def imported(name: str) -> None:
         import datasets  # noqa: F401
         from transformers import AlbertTokenizer  # noqa: F401
     else:
-        import albertine.text.load  # noqa: F401
+        import albertine.tokenizers.load  # noqa: F401
 
 
 def main() -> None:

@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from albertine.bench.machine import describe
+from albertine.core.settings import resolve
 from albertine.evaluation.ensembles import Rule
 from albertine.interop.huggingface import load_model
-from albertine.interop.places import model_folder
-from albertine.settings import resolve
-from albertine.tasks.data import once
+from albertine.interop.model_location import model_folder
 from albertine.tasks.ensemble import ensemble
 from albertine.tasks.finetune import finetune
-from albertine.tasks.judge import open_run
+from albertine.tasks.rescore import open_run
 from albertine.tasks.settings import FinetuneSettings
+from albertine.tasks.task_data import once
 from albertine.training.progress import Reporter
 from benchmarks.keep import keep
 

@@ -23,12 +23,12 @@ import torch
 
 from albertine.analysis.depth import study_depth
 from albertine.bench.machine import describe
+from albertine.core.settings import resolve
 from albertine.interop.huggingface import load_model
 from albertine.pretraining.data import held_out_batches
 from albertine.pretraining.demo import demo_texts
 from albertine.pretraining.run import pretrain
 from albertine.pretraining.settings import PretrainingSettings
-from albertine.settings import resolve
 from albertine.training.metrics import read_metrics
 from benchmarks.keep import keep
 

@@ -28,19 +28,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import albertine
-from albertine.bench.contest import compete
 from albertine.bench.inputs import Inputs, inputs, lengths_of
+from albertine.bench.interleaved import compete
 from albertine.bench.machine import describe
 from albertine.bench.peers import NAMES, peers
-from albertine.devices import fast_bfloat16
+from albertine.core.devices import fast_bfloat16
+from albertine.core.precision import InferencePrecision
 from albertine.errors import ModelError
+from albertine.export.export_model import export
 from albertine.export.formats import ExportOptions
-from albertine.export.make import export
 from albertine.export.onnx import session_of
-from albertine.export.opened import opened
-from albertine.export.quantized import products, quantized
-from albertine.interop.places import model_folder
-from albertine.precision import InferencePrecision
+from albertine.export.onnx_int8 import products, quantized
+from albertine.export.source_model import opened
+from albertine.interop.model_location import model_folder
 from benchmarks.keep import keep
 
 MODELS = ("albert-base-v2", "albertine-mini-en")
@@ -107,10 +107,10 @@ def _in_8_bits(to: str, folder: Path, out: Path, stem: Path) -> tuple[Path, dict
     if to == "onnx":
         small = stem.with_suffix(".onnx")
         return small, quantized(out / "onnx" / "model.onnx", small)
-    from albertine.export import calibrated, openvino
+    from albertine.export import openvino, openvino_int8
 
-    rows = calibrated.calibration(opened(folder, "features"), [SAMPLE])
-    model, told = calibrated.quantized(out / openvino.FOLDER / "openvino_model.xml", rows[::2])
+    rows = openvino_int8.calibration(opened(folder, "features"), [SAMPLE])
+    model, told = openvino_int8.quantized(out / openvino.FOLDER / "openvino_model.xml", rows[::2])
     openvino.save(model, small := stem.with_suffix(".xml"))
     return small, told
 

@@ -22,15 +22,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from albertine.bench.machine import describe
-from albertine.interop.places import model_folder
-from albertine.settings import override, resolve
-from albertine.tasks.choice import TaskChoice
-from albertine.tasks.data import read_data
+from albertine.core.settings import override, resolve
+from albertine.interop.model_location import model_folder
+from albertine.tasks.dataset_files import Data
 from albertine.tasks.finetune import finetune
+from albertine.tasks.initial_model import open_encoder
+from albertine.tasks.kind_settings import TaskChoice
 from albertine.tasks.settings import FinetuneSettings
-from albertine.tasks.sources import Data
-from albertine.tasks.start import open_encoder
-from albertine.text.tokenizer import Tokenizer
+from albertine.tasks.task_data import read_data
+from albertine.tokenizers.base import Tokenizer
 from albertine.training.progress import Reporter
 from benchmarks import peer_finetuning
 from benchmarks.keep import keep

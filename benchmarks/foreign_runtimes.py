@@ -30,7 +30,7 @@ import torch
 import albertine
 from albertine import Predictor
 from albertine.bench.machine import describe, save_result
-from albertine.export.make import export
+from albertine.export.export_model import export
 from albertine.interop.huggingface import save_model
 from tests.export import saved
 

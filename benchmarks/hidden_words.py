@@ -24,14 +24,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from albertine.core.packing import pack
+from albertine.core.randomness import generator
 from albertine.corpus.reader import Corpus
-from albertine.layout import pack
-from albertine.model.memory import Memory
+from albertine.model.segment_memory import Memory
 from albertine.model.two_streams import Segments, predict_segments
 from albertine.model.visibility import Visibility, causal
 from albertine.pretraining.scores import Pretrained, objective_of, open_pretrained, token_counts
 from albertine.pretraining.stream_data import HELD_OUT_LANES
-from albertine.randomness import generator
 
 TEXT, HIDDEN, MARGIN = 62, 9, 8
 """Tokens of a window, how many of them are hidden, and how far from its ends they are at least."""

@@ -18,15 +18,15 @@ import torch
 import torch.nn.functional as F
 
 from albertine.bench.machine import describe
-from albertine.interop.places import model_folder
-from albertine.layout import pack
+from albertine.core.packing import pack
+from albertine.core.precision import InferencePrecision
+from albertine.core.settings import resolve
+from albertine.interop.model_location import model_folder
 from albertine.model.pooling import text_vectors
-from albertine.precision import InferencePrecision
-from albertine.settings import resolve
-from albertine.tasks.data import once
 from albertine.tasks.finetune import finetune
-from albertine.tasks.judge import TunedRun, judge, model_of, open_run
+from albertine.tasks.rescore import TunedRun, judge, model_of, open_run
 from albertine.tasks.settings import FinetuneSettings
+from albertine.tasks.task_data import once
 from albertine.training.progress import Reporter
 from benchmarks.keep import keep
 

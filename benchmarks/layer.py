@@ -14,7 +14,7 @@ import time
 import torch
 from torch import Tensor
 
-from albertine.model.backend.proof import CANDIDATES, LinearLayer, choices
+from albertine.model.backend.autotune import CANDIDATES, LinearLayer, choices
 
 HIDDEN, INNER = 768, 3072
 SHAPES = ((3 * HIDDEN, HIDDEN), (HIDDEN, HIDDEN), (INNER, HIDDEN), (HIDDEN, INNER))

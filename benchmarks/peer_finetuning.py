@@ -27,14 +27,14 @@ from transformers import (
     TrainingArguments,
 )
 
-from albertine.devices import fast_bfloat16
+from albertine.core.devices import fast_bfloat16
 from albertine.evaluation.metrics import score
 from albertine.inference.tags import bio_spans
 from albertine.interop.weights import read_json
+from albertine.tasks.dataset_files import Data
 from albertine.tasks.settings import FinetuneSettings
-from albertine.tasks.sources import Data
 from albertine.tasks.tag import tags_for
-from albertine.text.tokenizer import Spans
+from albertine.tokenizers.base import Spans
 
 Features = list[dict[str, Any]]
 QUESTION = 16

@@ -35,10 +35,10 @@ from transformers import (
 )
 
 from albertine.bench.machine import describe
+from albertine.core.padding import unpack
 from albertine.corpus.reader import Corpus
 from albertine.model.presets import preset
 from albertine.objectives.batch import PretrainingBatch
-from albertine.padding import unpack
 from albertine.pretraining.data import held_out_batches
 from albertine.pretraining.settings import ObjectiveChoice
 from benchmarks.keep import keep

@@ -32,7 +32,7 @@ from albertine.interop.heads import head_config
 from albertine.interop.huggingface import save_model
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 from albertine.model.task_model import Classifier
 
 PIPELINE_SHARE = 20

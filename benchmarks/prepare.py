@@ -30,8 +30,8 @@ from typing import Any
 from albertine.bench.machine import describe
 from albertine.corpus.prepare import prepare
 from albertine.text.documents import Document, read_documents
-from albertine.text.load import load_tokenizer
 from albertine.text.sentences import Language, split_sentences
+from albertine.tokenizers.load import load_tokenizer
 from benchmarks.keep import keep
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

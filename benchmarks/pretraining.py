@@ -26,16 +26,16 @@ from typing import Any
 import torch
 
 from albertine.bench.machine import RESULTS, describe, hardware, newest
+from albertine.core.devices import fast_bfloat16
+from albertine.core.settings import resolve
 from albertine.corpus.prepare import prepare
-from albertine.devices import fast_bfloat16
-from albertine.objectives.baseline import Unigram
+from albertine.objectives.unigram_baseline import Unigram
 from albertine.pretraining.data import held_out_batches
 from albertine.pretraining.held_out import judge
 from albertine.pretraining.run import pretrain
 from albertine.pretraining.scores import open_pretrained, token_counts
 from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings
-from albertine.settings import resolve
-from albertine.text.load import load_tokenizer
+from albertine.tokenizers.load import load_tokenizer
 from albertine.training.metrics import read_metrics
 from benchmarks.keep import keep
 

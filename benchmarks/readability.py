@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 import albertine
-from albertine.layout import pack
+from albertine.core.packing import pack
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 
 PACKAGE = Path(albertine.__file__).parent
 

@@ -27,14 +27,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertine.layout import pack
+from albertine.core.packing import pack
+from albertine.core.randomness import generator
 from albertine.model.config import EncoderConfig
-from albertine.model.memory import Memory
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.segment_memory import Memory
+from albertine.model.sharing import SharingPlan
 from albertine.model.two_streams import Segments, predict_segments
 from albertine.model.visibility import causal
-from albertine.randomness import generator
 from benchmarks.keep import keep
 
 KEYS, VALUES, PAIRS, SEGMENT = 16, 16, 4, 16

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from albertine.bench.contest import compete
+from albertine.bench.interleaved import compete
 from albertine.bench.process import run
 from albertine.model import relative_attention
 from albertine.model.backend import current

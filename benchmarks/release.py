@@ -30,7 +30,8 @@ import albertine
 from albertine.analysis.parameters import parameters_by_part
 from albertine.analysis.plots import save_curves
 from albertine.bench.machine import describe
-from albertine.cores import usable_cores
+from albertine.core.processors import usable_cores
+from albertine.core.released import FOLDER
 from albertine.corpus.manifest import load_manifest
 from albertine.inference import whitening
 from albertine.interop.card import Card
@@ -39,7 +40,6 @@ from albertine.interop.citations import citation
 from albertine.interop.huggingface import save_model
 from albertine.model.config import EncoderConfig
 from albertine.pretraining.curves import borders
-from albertine.released import FOLDER
 from albertine.training.branching import branch_of
 from albertine.training.metrics import read_metrics
 

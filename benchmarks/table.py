@@ -16,8 +16,8 @@ from typing import Any
 from albertine.analysis.pictures import save_bars
 from albertine.analysis.plots import save_curves
 from albertine.bench.machine import RESULTS
-from albertine.files import json_at
-from albertine.released import FOLDER
+from albertine.core.files import json_at
+from albertine.core.released import FOLDER
 from benchmarks import attention, memories, serving
 from benchmarks.asked import from_python, predicted_files
 from benchmarks.exported import exported, foreign, without_torch

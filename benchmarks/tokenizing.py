@@ -22,9 +22,9 @@ from typing import Any
 
 from sentencepiece import SentencePieceTrainer
 
-from albertine.text.load import load_tokenizer
-from albertine.text.sentencepiece import SentencePieceTokenizer
-from albertine.text.tokenizer import Tokenizer
+from albertine.tokenizers.base import Tokenizer
+from albertine.tokenizers.load import load_tokenizer
+from albertine.tokenizers.sentencepiece import SentencePieceTokenizer
 from benchmarks.keep import keep
 
 LENGTHS = (10_000, 100_000, 1_000_000)

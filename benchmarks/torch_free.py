@@ -23,8 +23,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from albertine.bench.machine import describe, save_result
-from albertine.export.make import export
-from albertine.released import released_folder
+from albertine.core.released import released_folder
+from albertine.export.export_model import export
 from tests.inference.exports import QUESTIONS, TEXTS, exported
 from tests.inference.torch_free_driver import asked
 

@@ -26,12 +26,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from albertine.bench.contest import compete
-from albertine.layout import pack
+from albertine.bench.interleaved import compete
+from albertine.core.packing import pack
 from albertine.model.config import EncoderConfig
-from albertine.model.memory import Memory
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.segment_memory import Memory
+from albertine.model.sharing import SharingPlan
 from albertine.model.two_streams import Segments, predict_segments
 from albertine.model.visibility import causal
 from benchmarks.keep import keep

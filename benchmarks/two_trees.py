@@ -34,10 +34,10 @@ PRESETS = {"base": ("albert-base-v2", 12), "tiny": ("albert-tiny-zh", 32)}
 
 def cases_of_tree() -> Iterator[tuple[str, Callable[[], object]]]:
     """Every case of the tree that is imported, and what runs it once."""
-    from albertine.layout import pack
+    from albertine.core.packing import pack
+    from albertine.core.precision import fast_bfloat16
     from albertine.model.model import Model
     from albertine.model.presets import preset
-    from albertine.precision import fast_bfloat16
 
     # Emulated, a training step of base would take minutes, and nobody would train so.
     precisions = ("float32", "bfloat16") if fast_bfloat16(torch.device("cpu")) else ("float32",)
@@ -66,7 +66,7 @@ def cases_of_tree() -> Iterator[tuple[str, Callable[[], object]]]:
 
 def _training_step(model: Any, lengths: Sequence[int]) -> Callable[[], object]:
     """Forward and backward of texts of so many tokens, a seventh of all of them masked."""
-    from albertine.layout import pack
+    from albertine.core.packing import pack
     from albertine.objectives.batch import PretrainingBatch
     from albertine.objectives.losses import pretraining_losses
 

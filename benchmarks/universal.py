@@ -26,15 +26,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from albertine.core.packing import Packed, pack
+from albertine.core.randomness import generator, seed_torch
 from albertine.evaluation.metrics import spearman
-from albertine.layout import Packed, pack
 from albertine.model.config import EncoderConfig
-from albertine.model.evaluating import evaluating
+from albertine.model.eval_mode import evaluating
 from albertine.model.init import widen_embeddings
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
-from albertine.objectives.pondering import WEIGHT
-from albertine.randomness import generator, seed_torch
+from albertine.model.sharing import SharingPlan
+from albertine.objectives.ponder_cost import WEIGHT
 from albertine.training.optimizers import build_optimizer
 from benchmarks.keep import keep
 from benchmarks.markdown import table

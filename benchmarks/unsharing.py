@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from albertine.bench.machine import describe
-from albertine.interop.places import model_folder
-from albertine.settings import resolve
+from albertine.core.settings import resolve
+from albertine.interop.model_location import model_folder
 from albertine.tasks.finetune import finetune
 from albertine.tasks.settings import FinetuneSettings
 from albertine.training.metrics import read_metrics

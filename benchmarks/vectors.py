@@ -18,13 +18,13 @@ from torch import Tensor
 
 import albertine
 from albertine.bench.machine import describe, save_result
+from albertine.core.packing import Packed, pack
 from albertine.evaluation.metrics import spearman
 from albertine.inference.whitening import LONGEST, measure, sentences_of
-from albertine.layout import Packed, pack
 from albertine.model.pooling import mean_rows, text_vectors
+from albertine.tasks.dataset_registry import named
 from albertine.tasks.datasets.similarity import read
 from albertine.tasks.embed import Likeness
-from albertine.tasks.registry import named
 
 SETS = {
     "en": {"sts-b": "glue/STS-B", "sick-relatedness": "sick"},

@@ -13,18 +13,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from albertine.core.packing import pack
+from albertine.core.precision import InferencePrecision
+from albertine.core.randomness import generator
 from albertine.interop.huggingface import save_model
 from albertine.interop.xlnet import xlnet_json
-from albertine.layout import pack
 from albertine.model.config import EncoderConfig
-from albertine.model.memory import Memory
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.segment_memory import Memory
+from albertine.model.sharing import SharingPlan
 from albertine.model.two_streams import Segments, predict_segments
 from albertine.model.visibility import Visibility
 from albertine.objectives.factorisation import drawn_order
-from albertine.precision import InferencePrecision
-from albertine.randomness import generator
 
 VOCABULARY, HEAD = 8000, 64
 SPECIALS = 3  # [SEP], [SEP] and [CLS] end a segment

@@ -22,9 +22,9 @@ from typing import Any
 
 import torch
 
-from albertine.bench.contest import compete
+from albertine.bench.interleaved import compete
 from albertine.bench.process import run
-from albertine.precision import InferencePrecision
+from albertine.core.precision import InferencePrecision
 from benchmarks.keep import keep
 from benchmarks.markdown import table
 from benchmarks.xlnet_pair import (

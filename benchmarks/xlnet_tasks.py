@@ -21,13 +21,13 @@ from pathlib import Path
 from albertine.bench.machine import describe
 from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
 from albertine.model.presets import preset
-from albertine.tasks.data import read_data
+from albertine.model.sharing import SharingPlan
+from albertine.tasks.initial_model import open_encoder
 from albertine.tasks.settings import FinetuneSettings
-from albertine.tasks.start import open_encoder
-from albertine.text.load import load_tokenizer
-from albertine.text.train import train_sentencepiece
+from albertine.tasks.task_data import read_data
+from albertine.tokenizers.load import load_tokenizer
+from albertine.tokenizers.train import train_sentencepiece
 from benchmarks import peer_finetuning
 from benchmarks.finetuning import ours, settings_of
 from benchmarks.intervals import interval

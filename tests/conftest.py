@@ -46,7 +46,7 @@ def as_many_threads_as_before() -> Iterator[None]:
 @pytest.fixture
 def products_in_int8() -> Iterator[None]:
     """Whatever was measured: on a busy machine every way may have been timed as slower than float32."""
-    from albertine.model.backend.proof import fixed
+    from albertine.model.backend.autotune import fixed
 
     with fixed(int8="unsigned"):
         yield

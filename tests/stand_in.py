@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import albertine
-from albertine import released
+from albertine.core import released
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
-from albertine.text.load import load_tokenizer
+from albertine.model.sharing import SharingPlan
+from albertine.tokenizers.load import load_tokenizer
 
 WORDS = {
     "en": "the old man said he was a good house cat sat on mat . ,",

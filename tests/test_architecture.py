@@ -31,32 +31,20 @@ ROOMS = (
     "training",
     "objectives",
     "corpus",
+    "tokenizers",
     "text",
     "model",
+    "core",
 )
-GROUND = {
-    "layout",
-    "padding",
-    "randomness",
-    "precision",
-    "devices",
-    "settings",
-    "errors",
-    "files",
-    "released",
-    "cores",
-} | {
-    "arithmetic",
-    "grouping",
-    "quick",
-}
+GROUND = {"errors"}
 ALLOWED: dict[str, set[str]] = {
-    "model": set(),
-    "text": set(),
-    "corpus": {"text"},
-    "training": set(),
-    "objectives": {"corpus", "text", "model"},
-    "interop": {"model", "text", "training"},
+    "model": {"core"},
+    "text": {"core"},
+    "tokenizers": {"text", "core"},
+    "corpus": {"tokenizers", "text", "core"},
+    "training": {"core"},
+    "objectives": {"corpus", "tokenizers", "text", "model", "core"},
+    "interop": {"model", "tokenizers", "text", "training", "core"},
 }
 FOREIGN = (
     r"albert_layer_groups|attention\.self\.|full_layer_layer_norm|sop_classifier|seq_relationship"
@@ -66,7 +54,7 @@ KERNELS = (
     r"scaled_dot_product_attention|varlen_attn|flash_attn|sdpa_kernel|flex_attention"
     r"|ops\.mkldnn|ops\.onednn|qlinear|_int_mm|int8pack|get_cpu_capability|torch\.compile\("
 )
-DOOR = {"base", "cuda", "replay"}
+DOOR = {"base", "cuda", "cuda_graphs"}
 """Files of `model/backend/` that others import: the plain backend, and passes of a GPU started as a whole."""
 PICKLES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 CONFINED = "setrlimit"
@@ -220,7 +208,7 @@ RULES: dict[str, tuple[Rule, str | None, str]] = {
         "from albertine.model.backend.onednn import Inference",
     ),
     "only interop knows foreign names": (foreign_names, None, "name = 'sop_classifier.weight'"),
-    "only randomness.py makes generators": (generators, "randomness.py", "np.random.default_rng(0)"),
+    "only randomness.py makes generators": (generators, "core/randomness.py", "np.random.default_rng(0)"),
     "no code in data": (
         code_in_data,
         None,

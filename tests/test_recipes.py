@@ -13,17 +13,17 @@ from transformers import XLNetLMHeadModel
 
 import albertine
 from albertine.cli.app import run
-from albertine.cli.source import Source
-from albertine.cli.vocabulary import Kind, train
+from albertine.core.packing import pack
+from albertine.core.settings import load
 from albertine.corpus.prepare import prepare
-from albertine.layout import pack
-from albertine.model.plan import SharingPlan
-from albertine.pretraining.lookup import look_up_model
+from albertine.corpus.source import Source
+from albertine.corpus.vocabulary import Kind, train
+from albertine.model.sharing import SharingPlan
+from albertine.pretraining.model_names import look_up_model
 from albertine.pretraining.run import PretrainResult, _beginning, _hints, pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.pretraining.stages import resolved, untrained
-from albertine.settings import load
-from albertine.tasks.registry import known
+from albertine.tasks.dataset_registry import known
 from albertine.tasks.settings import FinetuneSettings
 from albertine.training.metrics import curve
 from tests.toy import MODEL, RUN, demo_text

@@ -14,12 +14,12 @@ import torch
 import transformers
 
 import albertine
+from albertine.core.released import released_folder, released_names
+from albertine.core.settings import load
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
-from albertine.model.replan import replan
+from albertine.model.resharing import replan
+from albertine.model.sharing import SharingPlan
 from albertine.pretraining.settings import PretrainingSettings
-from albertine.released import released_folder, released_names
-from albertine.settings import load
 from albertine.tasks.predictor import Predictor
 
 NAMES = ("albertine-mini-en", "albertine-mini-zh", "albertine-small-en", "albertine-small-zh")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from albertine.corpus.prepare import prepare
 from albertine.text.documents import read_documents
-from albertine.text.load import load_tokenizer
 from albertine.text.sentences import document_sentences
-from albertine.text.train import train_sentencepiece
+from albertine.tokenizers.load import load_tokenizer
+from albertine.tokenizers.train import train_sentencepiece
 
 DEMO = Path(__file__).resolve().parents[1] / "data" / "demo"
 ARCHIVES = {"en": DEMO / "english.tar.xz", "zh": DEMO / "chinese.tar.xz"}

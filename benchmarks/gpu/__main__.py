@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from albertine.bench.machine import describe, save_result
-from albertine.files import replace_durably
+from albertine.core.files import replace_durably
 from benchmarks.gpu.parts import (
     PARTS,
     RECIPE,

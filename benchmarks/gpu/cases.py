@@ -10,13 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albertine.bench.inputs import inputs, lengths_of, pretraining
-from albertine.layout import Packed
+from albertine.core.packing import Packed
+from albertine.core.precision import Precision
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
 from albertine.model.presets import preset
+from albertine.model.sharing import SharingPlan
 from albertine.objectives.batch import PretrainingBatch
-from albertine.precision import Precision
 from tests.reference import encode, mlm_logits, sentence_logits, unilm_mask
 
 VOCABULARY = 1000

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from albertine.bench.inputs import inputs
 from albertine.bench.step import learn
-from albertine.model.backend import cuda, replay
+from albertine.core.precision import Format, Precision
+from albertine.core.randomness import apart
+from albertine.model.backend import cuda, cuda_graphs
 from albertine.model.backend.base import Backend
 from albertine.model.model import Model
 from albertine.model.rows import Rows
 from albertine.model.visibility import Visibility
 from albertine.objectives.batch import PretrainingBatch
-from albertine.precision import Format, Precision
-from albertine.randomness import apart
 from albertine.training.optimizers import OptimizerKind, build_optimizer
 from benchmarks.gpu.cases import VOCABULARY, Right, batch_of, cases, gradients_of, model_of, right
 from benchmarks.gpu.findings import Findings
@@ -196,14 +196,14 @@ def replays(place: Place, found: Findings) -> None:
             ways = [(None, "all rows" if i < 40 else "other weights"), (rows, "some rows")]
             for wanted, name in ways:
                 said = model.encoder(packed, rows=wanted).last_hidden
-                with patch.object(replay, "MOST_TOKENS", 0):
+                with patch.object(cuda_graphs, "MOST_TOKENS", 0):
                     right = model.encoder(packed, rows=wanted).last_hidden
                 apart[name] = max(apart[name], float((said - right).float().abs().max() / right.abs().max()))
     for name, value in apart.items():
         found.bounded(name, value, ROWS["bfloat16"])
-    graphs = sum(len(kept.graphs.known) for kept in replay._replays.values())
+    graphs = sum(len(kept.graphs.known) for kept in cuda_graphs._replays.values())
     found.note("graphs", graphs)
-    failed = any(kept.graphs.failed for kept in replay._replays.values())
+    failed = any(kept.graphs.failed for kept in cuda_graphs._replays.values())
     found.demand(not failed, "a pass could not be recorded, after others had been forgotten or before")
     found.demand(graphs > 0 or place.rehearsal, "no graph was recorded, so none was compared")
 

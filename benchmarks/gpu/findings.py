@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from albertine.files import replace_durably
+from albertine.core.files import replace_durably
 
 
 class Findings:

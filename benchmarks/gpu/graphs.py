@@ -1,4 +1,4 @@
-"""Passes of pretraining recorded as CUDA graphs (`albertine.pretraining.recorded`) beside the same passes
+"""Passes of pretraining recorded as CUDA graphs (`albertine.pretraining.cuda_graphs`) beside the same passes
 whose kernels are started one by one: gradients, and milliseconds of a step."""
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from torch import Tensor
 from albertine.bench.inputs import inputs, lengths_of, pretraining
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
 from albertine.model.presets import preset
+from albertine.model.sharing import SharingPlan
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.losses import pretraining_losses
-from albertine.pretraining.recorded import RecordedPasses
+from albertine.pretraining.cuda_graphs import RecordedPasses
 from albertine.training.distributed import World
 from albertine.training.optimizers import build_optimizer
 from albertine.training.step import Instead, StepReport, never, train_step

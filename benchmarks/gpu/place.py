@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from albertine.model.backend import cuda
 from albertine.model.model import Model
 from albertine.model.rows import Rows
-from albertine.pretraining import recorded as recording
+from albertine.pretraining import cuda_graphs as recording
 
 M = TypeVar("M", bound=nn.Module)
 

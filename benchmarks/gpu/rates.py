@@ -25,11 +25,11 @@ import albertine
 from albertine.analysis.parameters import training_flops_per_token
 from albertine.bench.inputs import inputs, lengths_of, pretraining
 from albertine.bench.step import learn
-from albertine.model.backend import replay
+from albertine.model.backend import cuda_graphs
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
 from albertine.model.presets import preset as named
+from albertine.model.sharing import SharingPlan
 from albertine.objectives.batch import PretrainingBatch
 from albertine.training.optimizers import OptimizerKind, build_optimizer
 from benchmarks.gpu.findings import Findings
@@ -256,5 +256,5 @@ def encoding(place: Place, found: Findings) -> None:
             }
             for way, run in ways.items():
                 found.note(f"{name}, {way}, ms", 1e3 * place.seconds(run))
-            with patch.object(replay, "MOST_TOKENS", 0):
+            with patch.object(cuda_graphs, "MOST_TOKENS", 0):
                 found.note(f"{name}, albertine without a graph, ms", 1e3 * place.seconds(ways["albertine"]))

@@ -46,9 +46,9 @@ def resuming(place: Place, found: Findings) -> None:
 
 def _pretrained(tree: dict[str, Any], resume: str | Path) -> dict[str, Tensor]:
     """The weights at the end of a run."""
+    from albertine.core.settings import resolve
     from albertine.pretraining.run import pretrain
     from albertine.pretraining.settings import PretrainingSettings
-    from albertine.settings import resolve
     from albertine.training.progress import Reporter
 
     result = pretrain(resolve(PretrainingSettings, tree), resume=resume, reporter=Reporter(quiet=True))
@@ -63,7 +63,7 @@ def _pretrained(tree: dict[str, Any], resume: str | Path) -> dict[str, Tensor]:
 def _corpus(scratch: Path) -> Path:
     """Of 150 kB of the demo text, with 500 pieces."""
     from albertine.corpus.prepare import prepare
-    from albertine.text.load import load_tokenizer
+    from albertine.tokenizers.load import load_tokenizer
     from tests.toy import toy_vocabulary
 
     text, vocabulary = toy_vocabulary(scratch, 150_000)

@@ -57,9 +57,9 @@ def ways(place: Place, found: Findings) -> None:
 
 def _run(recipe: str, corpus: Path, output: Path, device: torch.device, precision: str) -> dict[str, Any]:
     """What a run wrote down: the lines of its steps, and the scores of its end."""
+    from albertine.core.settings import load
     from albertine.pretraining import run
     from albertine.pretraining.settings import PretrainingSettings
-    from albertine.settings import load
     from albertine.training.distributed import World
     from albertine.training.progress import Reporter
 

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import albertine
-from albertine.files import replace_durably
-from albertine.interop.places import model_folder
+from albertine.core.files import replace_durably
+from albertine.core.settings import resolve
+from albertine.interop.model_location import model_folder
 from albertine.model.model import Model
-from albertine.settings import resolve
-from albertine.tasks.data import once
 from albertine.tasks.finetune import finetune
-from albertine.tasks.record import stamp
+from albertine.tasks.run_record import stamp
 from albertine.tasks.settings import FinetuneSettings
+from albertine.tasks.task_data import once
 from albertine.text.sentences import guess_language
-from albertine.text.tokenizer import Tokenizer
+from albertine.tokenizers.base import Tokenizer
 from albertine.training.progress import Reporter
 from benchmarks.tuned.tasks import Files, Task
 

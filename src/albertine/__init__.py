@@ -31,12 +31,12 @@ if TYPE_CHECKING:
         suite,
     )
     from albertine.interop.model_folder import ModelFolder
-    from albertine.interop.savable import SavableTokenizer
+    from albertine.interop.save_checks import SavableTokenizer
     from albertine.model.model import Model
     from albertine.sklearn import TextClassifier as TextClassifier
     from albertine.tasks.predictor import Predictor
     from albertine.tasks.trainable import TrainableTask
-    from albertine.text.tokenizer import Tokenizer
+    from albertine.tokenizers.base import Tokenizer
 
 __version__ = "0.1.0"
 __all__ = [
@@ -112,7 +112,7 @@ def load(what: str | Path, *, random: bool = False, seed: int = 0, **changes: An
         SettingsError: there is no preset or field of that name, or values do not fit together.
     """
     from albertine.interop.huggingface import read_folder
-    from albertine.interop.places import model_folder
+    from albertine.interop.model_location import model_folder
     from albertine.model.model import Model
     from albertine.model.presets import changed_preset
     from albertine.tasks.readers.values import plain
@@ -192,9 +192,9 @@ def save(model: Model | TrainableTask, tokenizer: SavableTokenizer | None, folde
             would refuse: adapters are not merged, a layer has another shape, a weight is not finite.
         TokenizerError: the tokenizer is none of ours.
     """
-    from albertine.files import from_home
+    from albertine.core.files import from_home
     from albertine.interop.huggingface import save_model
-    from albertine.interop.savable import COMPILED, plain_model
+    from albertine.interop.save_checks import COMPILED, plain_model
     from albertine.interop.sentence_transformers import vector_files
 
     folder = from_home(folder)
@@ -222,15 +222,15 @@ def load_tokenizer(what: str | Path) -> Tokenizer:
     Raises:
         ModelError: nothing there. TokenizerError: nothing there that is one.
     """
-    from albertine.interop.places import model_folder
-    from albertine.text.load import load_tokenizer as load_from
+    from albertine.interop.model_location import model_folder
+    from albertine.tokenizers.load import load_tokenizer as load_from
 
     return load_from(model_folder(what))
 
 
 def released_models() -> tuple[str, ...]:
     """The names of the trained models that come with the package."""
-    from albertine.released import released_names
+    from albertine.core.released import released_names
 
     return released_names()
 

@@ -20,26 +20,26 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args
 
-from albertine.arithmetic import InferencePrecision
+from albertine.core.dataframes import is_table
+from albertine.core.files import from_home
+from albertine.core.number_formats import InferencePrecision
+from albertine.core.settings import RunSettings, merged, read_recipe, resolve
 from albertine.errors import AlbertineError, DataError, SettingsError, check_whole, needs_torch
-from albertine.files import from_home
-from albertine.settings import RunSettings, merged, read_recipe, resolve
-from albertine.tasks.given import texts_of
+from albertine.tasks.input_texts import texts_of
 from albertine.tasks.readers.values import plain
-from albertine.text.columns import is_table
 
 if TYPE_CHECKING:
     from albertine.analysis.depth import DepthStudy
-    from albertine.cli.vocabulary import Kind
     from albertine.corpus.manifest import Manifest
+    from albertine.corpus.vocabulary import Kind
     from albertine.evaluation.ensembles import Rule
     from albertine.export.convert import Converted
-    from albertine.export.make import Exported
+    from albertine.export.export_model import Exported
     from albertine.interop.huggingface import Stored
     from albertine.pretraining.run import PretrainResult
     from albertine.pretraining.scores import SentenceTask
     from albertine.tasks.finetune import FinetuneResult
-    from albertine.tasks.judge import Judged, Split, TunedRun
+    from albertine.tasks.rescore import Judged, Split, TunedRun
     from albertine.text.documents import FileReport
     from albertine.training.progress import Reporter
 
@@ -141,8 +141,9 @@ def prepare(
         AlbertineError: there is no such option, the text cannot be read, or the folder belongs to another
             call.
     """
-    from albertine.cli.source import Source
-    from albertine.cli.text_to_corpus import corpus_of, unwatched
+    from albertine import load_tokenizer
+    from albertine.corpus.build import build_corpus
+    from albertine.corpus.source import Source
 
     known = _options_of_prepare()
     for name in options:  # before a vocabulary is trained
@@ -158,18 +159,17 @@ def prepare(
         remedy = 'albertine.prepare("FOLDER", "corpora/mine") or prepare(texts=[…], output="corpora/mine")'
         raise SettingsError(what, where="albertine.prepare", remedy=remedy)
     folder = from_home(output)
-    options |= {"tokenizer": tokenizer, "kind": kind, "vocab_size": vocab_size, "language": language}
+    loaded = None if tokenizer is None else load_tokenizer(tokenizer)
+    options |= {"tokenizer": loaded, "kind": kind, "vocab_size": vocab_size, "language": language}
     reading = {name: options.pop(name) for name in ("format", "text_field", "encoding") if name in options}
     if texts is None:
-        return corpus_of(Source(_paths(text), **reading), folder, watch=unwatched, **options)
+        return build_corpus(Source(_paths(text), **reading), folder, **options)
     if reading:
         what = f"{', '.join(reading)} is for files, and texts are in memory"
         raise SettingsError(what, where="albertine.prepare", remedy="Leave it out")
     with TemporaryDirectory() as name:
         file = _written(texts, Path(name))
-        return corpus_of(
-            Source([file], format="jsonl"), folder, watch=unwatched, named="texts in memory", **options
-        )
+        return build_corpus(Source([file], format="jsonl"), folder, named="texts in memory", **options)
 
 
 @needs_torch
@@ -236,7 +236,7 @@ def distill(
         KeyboardInterrupt, SystemExit: as `pretrain`.
         AlbertineError: teacher, corpus, settings, checkpoint or disk do not allow it.
     """
-    from albertine.pretraining.distilling import distillation_settings
+    from albertine.pretraining.distillation_settings import distillation_settings
     from albertine.pretraining.run import pretrain as begin
 
     folder, recipe = (None if path is None else from_home(path) for path in (run, config))
@@ -288,7 +288,7 @@ def finetune(
         AlbertineError: settings, rows or model do not allow it. Then no rows are kept.
     """
     from albertine.tasks.finetune import finetune as run
-    from albertine.tasks.keeping import KeptRows, keeping
+    from albertine.tasks.materialized_rows import KeptRows, keeping
     from albertine.tasks.settings import FinetuneSettings
 
     if not isinstance(encoder, str | Path):
@@ -360,7 +360,7 @@ def score(
     Raises:
         NotFinite: a loss is not. AlbertineError: what is missing, damaged or does not fit together.
     """
-    from albertine.pretraining.reading import score_pretrained
+    from albertine.pretraining.probes import score_pretrained
 
     check_whole("sequences", sequences, 1)
     carried: dict[str, Any] = {"memory": memory, "reach": reach, "clamp": clamp}
@@ -413,8 +413,8 @@ def evaluate(
     Raises:
         AlbertineError: what is missing, damaged or does not fit together.
     """
-    from albertine.tasks.judge import judge, open_run
-    from albertine.tasks.keeping import KeptRows, keeping
+    from albertine.tasks.materialized_rows import KeptRows, keeping
+    from albertine.tasks.rescore import judge, open_run
 
     how: dict[str, Any] = {"task": _part("task", task), "precision": precision}
     if file is None:
@@ -447,7 +447,7 @@ def info(what: str | Path | None = None, *, length: int | Sequence[int] | None =
     Raises:
         AlbertineError: nothing of that name, or the model reads fewer tokens.
     """
-    from albertine.pretraining.lookup import costs, preset_sizes
+    from albertine.pretraining.model_names import costs, preset_sizes
 
     if what is None:
         return preset_sizes()
@@ -489,8 +489,8 @@ def export(
         AlbertineError: the model has no such graph, the export says something else, a library is missing, or
             the folder holds something else. In each case nothing is written.
     """
+    from albertine.export.export_model import export as run
     from albertine.export.formats import ExportOptions
-    from albertine.export.make import export as run
 
     texts = tuple(_paths(sample)) if sample else ()
     options = ExportOptions(opset, int8, packed, bfloat16, texts)
@@ -625,13 +625,13 @@ def ensemble(
     Raises:
         AlbertineError: fewer than two runs, or they do not belong together; what is missing or damaged.
     """
-    from albertine.devices import device_of
+    from albertine.core.devices import device_of
+    from albertine.core.files import made_folder
     from albertine.evaluation.ensembles import Rule
-    from albertine.files import made_folder
     from albertine.tasks import ensemble as ensembles
-    from albertine.tasks.data import once
-    from albertine.tasks.judge import SPLITS, check_no_run, open_run
-    from albertine.tasks.keeping import KeptRows, keeping
+    from albertine.tasks.materialized_rows import KeptRows, keeping
+    from albertine.tasks.rescore import SPLITS, check_no_run, open_run
+    from albertine.tasks.task_data import once
 
     if isinstance(runs, str | Path):
         raise SettingsError("an ensemble has two members or more", remedy="Give the folders in a list")
@@ -714,9 +714,9 @@ def card(
     Raises:
         AlbertineError: there is no model, the run is not done, or a value makes no sense.
     """
+    from albertine.evaluation.card_metadata import Stated
     from albertine.evaluation.run_card import write_card
-    from albertine.evaluation.stated import Stated
-    from albertine.interop.places import model_folder
+    from albertine.interop.model_location import model_folder
 
     given: Any = [] if language is None else [language] if isinstance(language, str) else language
     codes = list(given) if isinstance(given, Iterable) else [given]

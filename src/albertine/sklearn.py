@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from albertine import api
-from albertine.arithmetic import Precision
+from albertine.core.number_formats import Precision
+from albertine.core.settings import merged
 from albertine.errors import InputError, RunError, SettingsError
-from albertine.settings import merged
-from albertine.tasks.asking import chunks
 from albertine.tasks.datasets.classes import class_name
+from albertine.tasks.prediction_columns import chunks
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.readers.table import Row
 from albertine.tasks.readers.values import kind_of_value, plain

@@ -16,7 +16,7 @@ from albertine.analysis.depth import falling, study_depth
 from albertine.cli.app import run
 from albertine.errors import SettingsError
 from albertine.model.fixed_point import FixedPoint
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 from tests.model import builders
 
 LENGTHS = [5, 12, 7]

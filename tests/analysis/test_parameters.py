@@ -12,8 +12,8 @@ from albertine.analysis.parameters import (
     training_flops_per_token,
 )
 from albertine.model.config import EncoderConfig
-from albertine.model.plan import SharingPlan
 from albertine.model.presets import paper_row, preset
+from albertine.model.sharing import SharingPlan
 
 # name: embeddings, mapping, encoder, pooler, MLM head, SOP, backbone no pooler, backbone, everything
 TABLE = {

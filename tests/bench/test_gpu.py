@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 from albertine.analysis.parameters import training_flops_per_token
+from albertine.core.settings import load
 from albertine.model.backend import cuda
 from albertine.model.backend.base import Backend
 from albertine.model.model import Model
 from albertine.model.presets import preset
 from albertine.model.rows import Rows
-from albertine.pretraining import recorded as recording
+from albertine.pretraining import cuda_graphs as recording
 from albertine.pretraining.settings import PretrainingSettings
-from albertine.settings import load
 from benchmarks.gpu import __main__ as script
 from benchmarks.gpu import cases, checks, graphs, parts, rates, runs
 from benchmarks.gpu.findings import Findings

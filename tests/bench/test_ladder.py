@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from albertine.pretraining.first_model import first_model
+from albertine.core.settings import load
+from albertine.pretraining.initial_model import first_model
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.pretraining.stages import check_depths
-from albertine.settings import load
 from benchmarks import ladder, learned
 
 

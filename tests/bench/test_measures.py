@@ -16,27 +16,27 @@ import torch
 import albertine
 from albertine.bench import (
     batches,
-    contest,
+    idle_check,
     inference,
+    interleaved,
     optimizer,
+    paper_table2,
     peers,
     process,
-    quiet,
     scaling,
-    sizes,
     start_up,
     training,
 )
-from albertine.bench.guard import fallen, kept, not_compared
 from albertine.bench.inputs import inputs, lengths_of, pretraining
 from albertine.bench.machine import hardware, save_result, saved_results
 from albertine.bench.peers import Peer
+from albertine.bench.regression import fallen, kept, not_compared
 from albertine.cli.app import run
 from albertine.errors import RunError
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
 from albertine.model.presets import preset
+from albertine.model.sharing import SharingPlan
 from tests.model.builders import config
 
 ROOT = Path(__file__).parents[2]
@@ -120,7 +120,7 @@ def endless(*_: object) -> Any:
 
 
 def test_inference_ends_with_a_peer_that_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contest, "FIRST", 0.5)
+    monkeypatch.setattr(interleaved, "FIRST", 0.5)
     monkeypatch.setattr(inference, "peers", lambda: (Peer("endless", "x", lambda *_: endless),))
     (found,) = inference.measure(TOY, ["single"], rounds=1, threads=1)
     assert found.told()["left_out"]["endless"].startswith("stopped: took 10 times")
@@ -128,7 +128,7 @@ def test_inference_ends_with_a_peer_that_does_not(monkeypatch: pytest.MonkeyPatc
 
 
 def test_training_ends_with_a_peer_that_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contest, "FIRST", 0.5)
+    monkeypatch.setattr(interleaved, "FIRST", 0.5)
     monkeypatch.setattr(training, "pretraining_peer", lambda folder: None)
     monkeypatch.setattr(training, "_their_step", lambda *_: endless)
     monkeypatch.setattr(training, "fast_bfloat16", lambda device: False)
@@ -141,7 +141,7 @@ def test_training_ends_with_a_peer_that_does_not(monkeypatch: pytest.MonkeyPatch
 def test_optimizers_end_with_one_that_does_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(contest, "FIRST", 0.5)
+    monkeypatch.setattr(interleaved, "FIRST", 0.5)
     monkeypatch.setattr(optimizer._Two, "step", endless)
     assert run(["bench", "optimizer", "--preset", "albert-tiny-zh", "--rounds", "1", "--threads", "1"]) == 0
     assert f"left out: {optimizer.TORCH_MUON} (stopped: took 10 times" in capsys.readouterr().out
@@ -149,7 +149,7 @@ def test_optimizers_end_with_one_that_does_not(
 
 def test_start_up_ends_with_a_peer_that_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
-    monkeypatch.setattr(contest, "FIRST", 0.5)
+    monkeypatch.setattr(interleaved, "FIRST", 0.5)
     monkeypatch.setattr(start_up, "call", lambda command: endless() if "-c" in command else "")
     monkeypatch.setattr(start_up, "run", lambda command: ("", 1.0))
     found, peaks = start_up.measure(rounds=1, threads=1)
@@ -202,12 +202,12 @@ def test_optimizers() -> None:
 
 def test_data(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shape = replace(TOY, vocab_size=preset("albert-tiny-zh").vocab_size)
-    monkeypatch.setattr(quiet, "others", lambda begin, end: 0.1)
+    monkeypatch.setattr(idle_check, "others", lambda begin, end: 0.1)
     found = batches.measure(corpus, shape, seconds=0.2, workers=(0, 1), threads=2)
     assert found["used"] > 0 and found["ratio"] == max(found["made"].values()) / found["used"]
     if found["megabytes"]["1 loader processes"] is not None:  # the system tells
         assert found["megabytes"]["0 loader processes"] == 0 and found["megabytes"]["1 loader processes"] > 10
-    monkeypatch.setattr(quiet, "others", lambda begin, end: 1.5)
+    monkeypatch.setattr(idle_check, "others", lambda begin, end: 1.5)
     assert batches.measure(corpus, shape, seconds=0.2, workers=(0,), threads=2)["ratio"] is None
 
 
@@ -227,11 +227,11 @@ def test_no_loader_process_counts_as_another_program(corpus: Path, monkeypatch: 
 def test_no_speed_is_told_on_a_busy_machine(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sizes, "PAPER", {"bert-large": 1.0})
-    monkeypatch.setattr(sizes, "preset", lambda name: preset("albert-tiny-zh"))
+    monkeypatch.setattr(paper_table2, "PAPER", {"bert-large": 1.0})
+    monkeypatch.setattr(paper_table2, "preset", lambda name: preset("albert-tiny-zh"))
     command = ["bench", "sizes", "--sequences", "1", "--length", "8", "--rounds", "1", "--json"]
     for busy, told in ((0.0, 1.0), (9.0, None)):
-        monkeypatch.setattr(quiet, "others", lambda begin, end, busy=busy: busy)
+        monkeypatch.setattr(idle_check, "others", lambda begin, end, busy=busy: busy)
         assert run(command) == 0
         found = json.loads(capsys.readouterr().out)
         assert found["sizes"]["bert-large"]["speed_up"] == told and found["quiet"] == (told is not None)
@@ -343,8 +343,8 @@ def test_no_ratio_has_fallen_that_a_busy_machine_does_not_tell() -> None:
 
 
 def test_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sizes, "PAPER", {"albert-tiny-zh": 1.0, "albert-small-zh": 1.0})
-    found = list(sizes.measure(sequences=2, length=16, rounds=1))
+    monkeypatch.setattr(paper_table2, "PAPER", {"albert-tiny-zh": 1.0, "albert-small-zh": 1.0})
+    found = list(paper_table2.measure(sequences=2, length=16, rounds=1))
     assert [size.name for size in found] == ["albert-tiny-zh", "albert-small-zh"]
     assert found[0].parameters < found[1].parameters and all(size.tokens_per_second > 0 for size in found)
 
@@ -381,9 +381,9 @@ def test_scaling(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_faster_size_has_a_larger_speed_up(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = [sizes.Size("bert-large", 9, 100.0), sizes.Size("albert-base-v2", 3, 400.0)]
-    monkeypatch.setattr(sizes, "measure", lambda **how: iter(found))
-    monkeypatch.setattr(quiet, "others", lambda begin, end: 0.0)
+    found = [paper_table2.Size("bert-large", 9, 100.0), paper_table2.Size("albert-base-v2", 3, 400.0)]
+    monkeypatch.setattr(paper_table2, "measure", lambda **how: iter(found))
+    monkeypatch.setattr(idle_check, "others", lambda begin, end: 0.0)
     assert run(["bench", "sizes", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["sizes"]
     assert {n: row["speed_up"] for n, row in told.items()} == {"bert-large": 1.0, "albert-base-v2": 4.0}

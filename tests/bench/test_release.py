@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 import albertine
-from albertine.released import FOLDER
+from albertine.core.released import FOLDER
 from benchmarks import release
 from benchmarks.release import (
     Part,

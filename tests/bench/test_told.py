@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save_file
 
 from albertine.bench import batches
-from albertine.bench.contest import compete
+from albertine.bench.interleaved import compete
 from albertine.inference.windows import Reading
 from albertine.model.presets import preset
 from benchmarks import learned, memories, objectives, recall, release, table

@@ -22,12 +22,12 @@ from albertine.interop.heads import (
 )
 from albertine.interop.huggingface import folder_config, read_folder, save_model
 from albertine.interop.huggingface_config import our_flags
-from albertine.interop.nearest import greatest_difference, random_rows
-from albertine.model.joint import JointAnswer
-from albertine.model.plan import SharingPlan
+from albertine.interop.lossy_layouts import greatest_difference, random_rows
+from albertine.model.answerability_head import JointAnswer
 from albertine.model.pooling import Pooling
-from albertine.tasks.joint import AnswerOrNot
-from albertine.text.wordpiece import WordPieceTokenizer
+from albertine.model.sharing import SharingPlan
+from albertine.tasks.answerability import AnswerOrNot
+from albertine.tokenizers.wordpiece import WordPieceTokenizer
 from tests.cli.conftest import Command, albertine
 from tests.interop.test_brightmart import brightmart
 from tests.interop.test_google import PIECES

@@ -9,8 +9,8 @@ from pathlib import Path
 from albertine.interop.huggingface import save_model
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
-from albertine.text.load import load_tokenizer
+from albertine.model.sharing import SharingPlan
+from albertine.tokenizers.load import load_tokenizer
 from tests.cli.conftest import Command
 from tests.toy import demo_text, toy_vocabulary
 

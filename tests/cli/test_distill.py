@@ -16,8 +16,8 @@ from albertine.corpus.prepare import prepare
 from albertine.interop.huggingface import load_model, save_model
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
-from albertine.text.load import load_tokenizer
+from albertine.model.sharing import SharingPlan
+from albertine.tokenizers.load import load_tokenizer
 from tests.cli.conftest import Command
 from tests.toy import toy_vocabulary
 

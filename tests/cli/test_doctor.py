@@ -14,9 +14,9 @@ from albertine.cli.checkup import machine
 from albertine.interop.google import save_checkpoint
 from albertine.interop.heads import head_config
 from albertine.interop.huggingface import save_model
-from albertine.model.backend.proof import KernelChoice
+from albertine.model.backend.autotune import KernelChoice
 from albertine.model.model import Model
-from albertine.text.wordpiece import WordPieceTokenizer
+from albertine.tokenizers.wordpiece import WordPieceTokenizer
 from tests.cli.conftest import Command
 from tests.interop.test_google import PIECES
 from tests.model import builders

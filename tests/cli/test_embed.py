@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from albertine import files
+from albertine.core import files
 from albertine.errors import RunError
 from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
-from albertine.pretraining.first_model import encoder_config
+from albertine.pretraining.initial_model import encoder_config
 from albertine.pretraining.settings import ModelChoice
 from albertine.tasks.family import Fields
 from albertine.tasks.predict import predict_file
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.readers.table import rows_of
-from albertine.tasks.vectors import cosines, vectors
-from albertine.text.load import load_tokenizer
+from albertine.tasks.text_vectors import cosines, vectors
+from albertine.tokenizers.load import load_tokenizer
 from tests.cli.conftest import Command
 from tests.toy import MODEL
 
@@ -100,7 +100,7 @@ def test_the_rows_of_a_table_get_their_vectors(
     albertine: Command, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     monkeypatch.setattr("albertine.tasks.predict.CHUNK", 2)
-    monkeypatch.setattr("albertine.tasks.vectors.CHUNK", 2)
+    monkeypatch.setattr("albertine.tasks.text_vectors.CHUNK", 2)
     source, output = tmp_path / "in.csv", tmp_path / f"out{ending}"
     source.write_text("n,said,other\n" + "".join(f"{i},{t},old\n" for i, t in enumerate(TEXTS)))
     how = ("--file", source, "-o", output, "--text", "said", "--precision", "float32", "--batch-tokens", 9)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from albertine import released
+from albertine.core import released
 from tests import stand_in
 from tests.cli.conftest import Command
 from tests.hub import COMMIT, Hub, contents, keep, serving

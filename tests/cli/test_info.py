@@ -13,9 +13,9 @@ from albertine.corpus.prepare import prepare
 from albertine.interop.google import save_checkpoint
 from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan, sharing_in_words
-from albertine.pretraining.lookup import look_up
-from albertine.text.load import load_tokenizer
+from albertine.model.sharing import SharingPlan, sharing_in_words
+from albertine.pretraining.model_names import look_up
+from albertine.tokenizers.load import load_tokenizer
 from tests.cli.conftest import Command
 from tests.interop.test_xlnet import our_model as xlnet_model
 from tests.model import builders

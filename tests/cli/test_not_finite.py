@@ -9,14 +9,14 @@ import pytest
 import torch
 
 import albertine as package
+from albertine.core.files import json_text
 from albertine.errors import NotFinite
-from albertine.files import json_text
 from albertine.inference.likelihood import PseudoLikelihood
 from albertine.inference.whitening import measure
 from albertine.interop.heads import head_config
 from albertine.interop.huggingface import load_model, save_model
 from albertine.model.task_model import Classifier
-from albertine.text.load import load_tokenizer
+from albertine.tokenizers.load import load_tokenizer
 from tests.cli.conftest import Command
 from tests.export import saved
 

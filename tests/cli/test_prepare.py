@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from albertine.cli import source, vocabulary
 from albertine.corpus import prepare as preparing
+from albertine.corpus import source, vocabulary
 from albertine.corpus.manifest import load_manifest
-from albertine.text import words as segmenting
 from albertine.text.streams import Limits
+from albertine.tokenizers import word_starts as segmenting
 from tests.cli.conftest import Command
 from tests.corpus.texts import library, write_lines
 from tests.text.test_documents import PROSE, wrapped

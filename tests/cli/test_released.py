@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 import albertine
-from albertine import released
-from albertine.cli.given import model_and_texts
+from albertine.cli.inputs import model_and_texts
 from albertine.cli.predict import in_words
+from albertine.core import released
+from albertine.core.settings import dump, resolve
 from albertine.errors import ModelError
-from albertine.inference.masks import Guess
-from albertine.interop.places import model_folder
+from albertine.inference.fill_mask import Guess
+from albertine.interop.model_location import model_folder
 from albertine.pretraining.scores import _settings_of_run
 from albertine.pretraining.settings import PretrainingSettings
-from albertine.settings import dump, resolve
-from albertine.tasks.judge import open_run
 from albertine.tasks.predictor import Predictor
-from albertine.tasks.record import pretraining
+from albertine.tasks.rescore import open_run
+from albertine.tasks.run_record import pretraining
 from tests import stand_in
 from tests.cli.conftest import Command
 from tests.evaluation.test_suites import few_pairs as few_pairs

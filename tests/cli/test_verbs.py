@@ -14,7 +14,7 @@ import yaml
 
 from albertine.cli.app import run
 from albertine.cli.score import _print_reading
-from albertine.cli.source import Source, Survey
+from albertine.corpus.source import Source, Survey
 from albertine.evaluation.intervals import of_share
 from tests.cli.conftest import Command
 from tests.corpus.texts import content
@@ -187,7 +187,7 @@ def test_pretrain_tells_by_when_it_read(
 ) -> None:
     again = ("pretrain", *settings(home, "done"))
     assert "reads" not in albertine(*again).out, "two steps teach nothing"
-    monkeypatch.setattr("albertine.training.guards.ONSET", -100.0)
+    monkeypatch.setattr("albertine.training.alarms.ONSET", -100.0)
     told = " ".join(albertine(*again).out.split())
     assert "by minute 0.0" in told or "by minute 0.1" in told, told
 
@@ -282,7 +282,7 @@ def test_suite(albertine: Command, home: Path, tmp_path: Path) -> None:
 def test_score_refuses_a_model_without_the_head(albertine: Command, home: Path, tmp_path: Path) -> None:
     from albertine.interop.huggingface import load_model, save_model
     from albertine.model.model import Model
-    from albertine.text.load import load_tokenizer
+    from albertine.tokenizers.load import load_tokenizer
     from tests.evaluation.test_suites import write
 
     final = home / "runs" / "done" / "final"
@@ -303,7 +303,7 @@ def test_without_pairs_models_with_and_without_sentence_order_see_the_same(
 ) -> None:
     from albertine.interop.huggingface import load_model, save_model
     from albertine.model.model import Model
-    from albertine.text.load import load_tokenizer
+    from albertine.tokenizers.load import load_tokenizer
 
     final = home / "runs" / "done" / "final"
     model, tokenizer = load_model(final), load_tokenizer(final)
@@ -583,7 +583,7 @@ def test_every_option_of_score_reaches_it(albertine: Command, monkeypatch: pytes
         asked.append((model, corpus, how))
         return {}
 
-    monkeypatch.setattr("albertine.pretraining.reading.score_pretrained", noted)
+    monkeypatch.setattr("albertine.pretraining.probes.score_pretrained", noted)
     words = ("--texts", "t", "--max-length", 16, "--sequences", 5, "--no-pairs", "--memory", 7, "--reach", 3)
     words += ("--clamp", 9, "--sentence-task", "nsp")
     assert albertine("score", "m", "c", *words, "--device", "cuda", "--precision", "int8", "--json").code == 0

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from albertine.cli import vocabulary as module
-from albertine.cli.source import Source
 from albertine.corpus import prepare as preparing
-from albertine.text.train import VocabularyTooSmall
+from albertine.corpus import vocabulary as module
+from albertine.corpus.source import Source
+from albertine.tokenizers.train import VocabularyTooSmall
 from tests.cli.conftest import Command
 from tests.corpus.texts import content, document, library
 

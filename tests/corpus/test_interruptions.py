@@ -17,15 +17,15 @@ from typing import Any
 
 import pytest
 
-from albertine import files
+from albertine.core import files
+from albertine.core.files import replace_durably
 from albertine.corpus import prepare as module
 from albertine.corpus.lock import locked
 from albertine.corpus.prepare import Progress, prepare
 from albertine.corpus.reader import Corpus
 from albertine.corpus.shards import finished_shard
 from albertine.errors import CorpusError, RunError
-from albertine.files import replace_durably
-from albertine.text.tokenizer import Tokenizer
+from albertine.tokenizers.base import Tokenizer
 from tests.corpus.texts import content, letter_tokenizer, library
 
 FORK = multiprocessing.get_context("fork")

@@ -21,8 +21,8 @@ import torch
 
 from albertine.corpus.loader import Loader, WorkerTraceback
 from albertine.corpus.order import steps
-from albertine.corpus.parcel import unwrap, wrap
 from albertine.corpus.reader import Corpus
+from albertine.corpus.tensor_buffer import unwrap, wrap
 from albertine.errors import DataError, ProcessError
 from tests.corpus.handmade import write_corpus
 from tests.corpus.test_workers import alive, handlers_that_tell, signalled_at_birth, told

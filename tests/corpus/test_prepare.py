@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 
 from albertine.corpus import prepare as module
-from albertine.corpus.cutting import CutRules, ShardText, Tally, cut
-from albertine.corpus.encode import encode_job
 from albertine.corpus.manifest import Manifest
 from albertine.corpus.prepare import Progress, prepare
 from albertine.corpus.reader import Corpus
+from albertine.corpus.shard_texts import CutRules, ShardText, Tally, cut
+from albertine.corpus.shard_tokens import encode_job
 from albertine.corpus.shards import EDGE
 from albertine.errors import CorpusError, DataError, RunError, SettingsError, TokenizerError
 from albertine.text.documents import Document, FileReport, read_documents
 from albertine.text.sentences import document_sentences
 from albertine.text.streams import Limits
-from albertine.text.tokenizer import Tokenizer
+from albertine.tokenizers.base import Tokenizer
 from tests.corpus.texts import content, document, letter_tokenizer, library, write_files, write_lines
 
 
@@ -87,7 +87,7 @@ class Joined:
 
 
 def test_a_sentence_begins_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("albertine.corpus.encode.SLICE", 2)
+    monkeypatch.setattr("albertine.corpus.shard_tokens.SLICE", 2)
     job = ShardText("train", 0, [(True, ("a b c", "d e")), (True, ("f g h i",)), (True, ("j",))])
     arrays, unknown, empty = encode_job(job, Joined(), "en", "pieces")  # type: ignore[arg-type]
     assert np.flatnonzero(arrays.starts).tolist() == [0, 3, 5, 9]
@@ -154,7 +154,7 @@ def test_a_single_document_is_for_training_and_nothing_is_held_out_unasked(
 def test_documents_do_not_wait_without_end_for_one_of_the_other_split(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("albertine.corpus.cutting._WAITING", 5000)
+    monkeypatch.setattr("albertine.corpus.shard_texts._WAITING", 5000)
     read = 0
 
     def endless() -> Iterator[Document]:
@@ -165,7 +165,7 @@ def test_documents_do_not_wait_without_end_for_one_of_the_other_split(
     rules = CutRules(0, 1e-9, 1000, 1)
     jobs = cut(endless(), rules, None, Tally(), lambda: None)
     assert {next(jobs).split for _ in range(3)} == {"train"} and read < 60
-    monkeypatch.setattr("albertine.corpus.cutting._WAITING", 10**9)
+    monkeypatch.setattr("albertine.corpus.shard_texts._WAITING", 10**9)
     rules = CutRules(0, 1e-9, 10**9, 1)
     jobs = cut(islice(endless(), 40), rules, None, Tally(), lambda: None)
     assert {job.split: len(job.documents) for job in jobs} == {"train": 39, "heldout": 1}
@@ -254,7 +254,7 @@ def test_chinese_words_by_segmentation(tmp_path: Path) -> None:
     sentence = "我们明天去北京大学看朋友。"
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(set(sentence))]
     (tmp_path / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
-    from albertine.text.load import load_tokenizer
+    from albertine.tokenizers.load import load_tokenizer
 
     text = write_lines(tmp_path / "t.txt", [[sentence] * 30])
     options: dict[str, Any] = {"format": "lines", "workers": 1, "held_out": 0.0, "min_characters": 1}
@@ -461,7 +461,7 @@ def test_a_full_disk_is_foreseen(
 ) -> None:
     text = library(tmp_path)
     usage = type("usage", (), {"free": 1_000_000})
-    monkeypatch.setattr("albertine.corpus.space.shutil.disk_usage", lambda _: usage)
+    monkeypatch.setattr("albertine.corpus.disk_space.shutil.disk_usage", lambda _: usage)
     with pytest.raises(RunError, match="1 MB free and the corpus will take about 34 MB"):
         run(text, tmp_path / "corpus", tokenizer)
 

@@ -16,8 +16,8 @@ from albertine.corpus.manifest import BLOCK, NAME, PARTS, load_manifest, manifes
 from albertine.corpus.reader import Corpus
 from albertine.corpus.shards import ShardArrays
 from albertine.errors import CorpusError
-from albertine.objectives.baseline import count_tokens
 from albertine.objectives.spans import SpanReader
+from albertine.objectives.unigram_baseline import count_tokens
 from tests.corpus import handmade
 from tests.corpus.handmade import arrays, write_corpus
 

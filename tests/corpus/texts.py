@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from albertine.text.load import load_tokenizer
-from albertine.text.tokenizer import Tokenizer
+from albertine.tokenizers.base import Tokenizer
+from albertine.tokenizers.load import load_tokenizer
 
 LINE = "the old man went home and saw a bright river under tall trees while birds sang of spring rain"
 WORDS = LINE.split()

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albertine.evaluation.answers import ANSWER_METRICS, Decided
+from albertine.evaluation.answer_matching import MatchRules
+from albertine.evaluation.answer_scores import ANSWER_METRICS, Decided
 from albertine.evaluation.chinese import CMRC, DUREADER, MLQA, longest_run, score
-from albertine.evaluation.matching import MatchRules
 from albertine.evaluation.treebank import words
+from albertine.tasks.dataset_registry import named
 from albertine.tasks.datasets.answer import squad_file
-from albertine.tasks.registry import named
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from albertine.errors import DataError
-from albertine.evaluation import cloze, copying
+from albertine.evaluation import cloze, copy_probe
 from albertine.evaluation.cloze import (
     NONE,
     WORD,
@@ -20,16 +20,16 @@ from albertine.evaluation.cloze import (
     hidden_pieces,
     judge_cloze,
 )
-from albertine.evaluation.copying import judge_copying
+from albertine.evaluation.copy_probe import judge_copying
 from albertine.inference.likelihood import Answers, MaskedInput
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 from albertine.text.documents import read_documents
-from albertine.text.load import load_tokenizer
 from albertine.text.sentences import document_sentences
-from albertine.text.tokenizer import Tokenizer
-from albertine.text.train import train_sentencepiece, train_wordpiece
+from albertine.tokenizers.base import Tokenizer
+from albertine.tokenizers.load import load_tokenizer
+from albertine.tokenizers.train import train_sentencepiece, train_wordpiece
 from tests.toy import demo_text
 
 Vocabularies = dict[str, Tokenizer]
@@ -233,7 +233,7 @@ def test_a_model_that_copies_is_told_from_one_that_does_not(
         return found
 
     model = Model(made(tokenizer).config, heads)
-    monkeypatch.setattr(copying, "answers", copier)
+    monkeypatch.setattr(copy_probe, "answers", copier)
     score = judge_copying(model, tokenizer, passages, max_length=64)
     assert score is not None and score.words == 40
     assert score.right > 0.7 and score.without_copy < 0.1
@@ -252,7 +252,7 @@ def test_a_word_that_is_hidden_stands_whole_in_the_first_copy(
         seen.append(questions)
         return [Answers(-np.ones(len(q.places)), np.ones(len(q.places), dtype=bool)) for q in questions]
 
-    monkeypatch.setattr(copying, "answers", look)
+    monkeypatch.setattr(copy_probe, "answers", look)
     judge_copying(made(tokenizer), tokenizer, choose_passages(texts["en"], count=20), max_length=40)
     for twice, once in zip(*seen, strict=True):
         middle = twice.ids.index(tokenizer.sep_id)

@@ -16,7 +16,7 @@ from albertine.evaluation.ensembles import (
     mean_sigmoid,
     mean_softmax,
 )
-from albertine.inference.chances import sigmoid, softmax
+from albertine.inference.probabilities import sigmoid, softmax
 
 
 def test_probabilities_are_averaged_and_not_logits() -> None:

@@ -7,7 +7,7 @@ import pytest
 from albertine.evaluation.entities import micro, plain_triple
 from albertine.evaluation.metrics import METRICS
 from albertine.inference.tags import bio_spans
-from albertine.tasks.registry import named
+from albertine.tasks.dataset_registry import named
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from albertine.errors import RunError
-from albertine.evaluation.findings import findings
+from albertine.evaluation.error_analysis import findings
 from albertine.evaluation.report import best_run, write_report
 from albertine.evaluation.runs import Run, read_run, write_predictions, write_record
 

@@ -19,19 +19,19 @@ import albertine
 from albertine.cli.app import run as command
 from albertine.errors import RunError, SettingsError
 from albertine.evaluation import card_sections, intervals, run_card
+from albertine.evaluation.card_metadata import Stated, carbon, emissions
 from albertine.evaluation.hub_results import HUB, model_index, result_files
 from albertine.evaluation.run_card import write_card
 from albertine.evaluation.run_facts import Facts, Score, facts_of
 from albertine.evaluation.runs import RECORD
-from albertine.evaluation.spread import Spread
-from albertine.evaluation.stated import Stated, carbon, emissions
+from albertine.evaluation.seed_statistics import Spread
 from albertine.interop.card import Card, head_of, model_card, shape_in_words, stated
 from albertine.interop.card import text as card_text
 from albertine.interop.huggingface import save_model
 from albertine.interop.huggingface_config import config_json
 from albertine.interop.model_folder import ModelFolder
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 from tests import stand_in
 from tests.model import builders
 

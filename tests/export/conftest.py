@@ -13,14 +13,14 @@ from albertine.cli.app import run
 from albertine.interop.huggingface import save_model, written_type
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
-from albertine.tasks.choose import Choose
+from albertine.model.sharing import SharingPlan
+from albertine.tasks.answerability import AnswerOrNot
 from albertine.tasks.classify import Classify
 from albertine.tasks.family import Family
-from albertine.tasks.joint import AnswerOrNot
+from albertine.tasks.multiple_choice import Choose
 from albertine.tasks.relate import Relate
 from albertine.tasks.tag import Tag
-from albertine.text.load import load_tokenizer
+from albertine.tokenizers.load import load_tokenizer
 from tests.stand_in import WORDS
 
 FAMILIES: dict[str, Callable[[], Family]] = {

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import torch
 
-from albertine.export.comparison import Comparison
-from albertine.export.joint_span import JointSpan
+from albertine.export.answerability_graph import JointSpan
 from albertine.export.outputs import Classes, Head, Hidden, Pointers, Span, TextVector, Words
+from albertine.export.pair_graph import Comparison
 from albertine.inference.whitening import Whitening
-from albertine.model.comparison import Comparer
-from albertine.model.joint import JointAnswer
+from albertine.model.answerability_head import JointAnswer
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.pair_head import Comparer
 from albertine.model.relation_head import Relations
+from albertine.model.sharing import SharingPlan
 from albertine.model.task_model import Classifier
 from tests.model.builders import model
 

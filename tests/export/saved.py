@@ -13,7 +13,7 @@ from albertine.interop.sentence_transformers import sentence_files
 from albertine.model.model import Model
 from albertine.model.pooling import Pooling
 from albertine.model.task_model import Classifier, Embedder
-from albertine.text.wordpiece import WordPieceTokenizer
+from albertine.tokenizers.wordpiece import WordPieceTokenizer
 from tests.model import builders
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -16,14 +16,14 @@ import torch
 
 import albertine
 from albertine.bench.inputs import inputs
+from albertine.core.padding import from_padded
 from albertine.errors import RunError, SettingsError
 from albertine.export.archive import OtherProcess, save_program
+from albertine.export.export_model import export
 from albertine.export.formats import ExportOptions
 from albertine.export.graph import graph_of
-from albertine.export.make import export
-from albertine.export.opened import opened
+from albertine.export.source_model import opened
 from albertine.export.verify import verify
-from albertine.padding import from_padded
 from benchmarks import exports
 from tests.export import saved
 from tests.export.heads import PLANS, head_of

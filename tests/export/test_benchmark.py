@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from albertine.errors import ModelError
+from albertine.export.export_model import Exported
 from albertine.export.formats import ExportOptions, check_options, format_of
-from albertine.export.make import Exported
 from benchmarks import exports
 from benchmarks.exported import exported, foreign, without_torch
 

@@ -15,16 +15,16 @@ import pytest
 import torch
 
 from albertine.errors import ModelError
+from albertine.export.export_model import export
 from albertine.export.formats import ExportOptions
 from albertine.export.gguf import read_llama
 from albertine.export.llama_vocabulary import LEAST_SCORE, unlike, vocabulary
-from albertine.export.make import export
 from albertine.interop.gguf_file import read_gguf, write_gguf
 from albertine.interop.huggingface import save_model
-from albertine.text.added import AddedPiece
-from albertine.text.load import load_tokenizer
-from albertine.text.modelproto import PieceType
-from albertine.text.wordpiece import WordPieceTokenizer
+from albertine.tokenizers.added_tokens import AddedPiece
+from albertine.tokenizers.load import load_tokenizer
+from albertine.tokenizers.sentencepiece_proto import PieceType
+from albertine.tokenizers.wordpiece import WordPieceTokenizer
 from tests.export import saved
 
 gguf = pytest.importorskip("gguf")
@@ -190,7 +190,7 @@ def test_user_defined_pieces_are_plain_ones_that_win(released_english: Path) -> 
 
 @pytest.fixture
 def released_english() -> Path:
-    from albertine import released
+    from albertine.core import released
 
     return Path(released.__file__).parent / "released" / "albertine-mini-en"
 

@@ -14,14 +14,14 @@ pytest.importorskip("onnxruntime")
 
 import albertine as package  # noqa: E402
 from albertine.errors import ModelError, SettingsError  # noqa: E402
-from albertine.export import quantized  # noqa: E402
+from albertine.export import onnx_int8  # noqa: E402
 from albertine.export.formats import ExportOptions  # noqa: E402
 from albertine.export.graph import graph_of  # noqa: E402
 from albertine.export.onnx import check_copies, constants, runner, save_graph, write  # noqa: E402
-from albertine.export.opened import opened  # noqa: E402
 from albertine.export.outputs import Head  # noqa: E402
+from albertine.export.source_model import opened  # noqa: E402
 from albertine.export.verify import verify  # noqa: E402
-from albertine.model.plan import SharingPlan  # noqa: E402
+from albertine.model.sharing import SharingPlan  # noqa: E402
 from tests.export.heads import PLANS, head_of  # noqa: E402
 from tests.model.builders import model  # noqa: E402
 
@@ -146,7 +146,7 @@ def test_what_quantises_too_little_is_refused(exported: Path, tmp_path: Path) ->
     file = tmp_path / "model_int8.onnx"
     file.write_bytes((exported / "onnx" / "model.onnx").read_bytes())
     with pytest.raises(ModelError, match=r"only 0 of \d+ matrix products .* 72% is the least"):
-        quantized.counted(file)
+        onnx_int8.counted(file)
     assert not file.exists()
 
 
@@ -167,9 +167,9 @@ def test_a_low_share_is_refused_where_a_product_with_a_weight_is_left(weighted: 
     onnx.save(helper.make_model(helper.make_graph(nodes, "made", [], [], weights)), file)
     if weighted:
         with pytest.raises(ModelError, match="only 2 of 4"):
-            quantized.counted(file)
+            onnx_int8.counted(file)
     else:
-        assert quantized.counted(file) == {"products": 4, "quantised": 2}
+        assert onnx_int8.counted(file) == {"products": 4, "quantised": 2}
     assert file.exists() is not weighted
 
 
@@ -200,13 +200,13 @@ def test_without_preprocessing_such_a_graph_is_refused(
     """The trap of onnxruntime's `quantize_dynamic`: 1 of 97 products quantised, and nobody says so."""
     turned = tmp_path / "model.onnx"
     transposed(exported / "onnx" / "model.onnx", turned)
-    told = quantized.quantized(turned, tmp_path / "good.onnx")
+    told = onnx_int8.quantized(turned, tmp_path / "good.onnx")
     assert told["quantised"] / told["products"] >= 70 / 97
     monkeypatch.setattr(
-        quantized, "_preprocess", lambda source, target: target.write_bytes(source.read_bytes())
+        onnx_int8, "_preprocess", lambda source, target: target.write_bytes(source.read_bytes())
     )
     with pytest.raises(ModelError, match="may be called INT8"):
-        quantized.quantized(turned, tmp_path / "bad.onnx")
+        onnx_int8.quantized(turned, tmp_path / "bad.onnx")
     assert not (tmp_path / "bad.onnx").exists()
 
 
@@ -223,16 +223,16 @@ def test_without_preprocessing_such_a_graph_is_refused(
 def test_weights_have_seven_bits_where_sums_overflow(
     machine: str, flags: set[str], narrow: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quantized, "cpu_flags", lambda: frozenset(flags))
-    monkeypatch.setattr(quantized.platform, "machine", lambda: machine)
-    assert quantized.saturates() is narrow
+    monkeypatch.setattr(onnx_int8, "cpu_flags", lambda: frozenset(flags))
+    monkeypatch.setattr(onnx_int8.platform, "machine", lambda: machine)
+    assert onnx_int8.saturates() is narrow
 
 
 def test_seven_bits_are_written_and_told(
     exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quantized, "saturates", lambda: True)
-    told = quantized.quantized(exported / "onnx" / "model.onnx", tmp_path / "model.onnx")
+    monkeypatch.setattr(onnx_int8, "saturates", lambda: True)
+    told = onnx_int8.quantized(exported / "onnx" / "model.onnx", tmp_path / "model.onnx")
     assert told["weight_bits"] == 7
     held = onnx.load(tmp_path / "model.onnx").graph.initializer
     weights = [onnx.numpy_helper.to_array(x) for x in held if x.data_type == onnx.TensorProto.INT8]
@@ -266,10 +266,10 @@ def test_a_head_names_its_outputs() -> None:
 def test_two_matrices_at_once_stay_float(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that turn the two states of a compared pair: in integers the graph is written, and cannot be
     run."""
-    monkeypatch.setattr(quantized, "LEAST_SHARE", 0.5)
+    monkeypatch.setattr(onnx_int8, "LEAST_SHARE", 0.5)
     head = head_of("compare")
     save_graph(graph_of(head, packed=False), tmp_path / "model.onnx", 20)
-    told = quantized.quantized(tmp_path / "model.onnx", tmp_path / "int8.onnx")
-    assert told["quantised"] >= 7 and quantized.left(tmp_path / "int8.onnx") == 1
+    told = onnx_int8.quantized(tmp_path / "model.onnx", tmp_path / "int8.onnx")
+    assert told["quantised"] >= 7 and onnx_int8.left(tmp_path / "int8.onnx") == 1
     found = verify(head, runner(tmp_path / "int8.onnx"))
     assert found.cosine > 0.9

@@ -13,14 +13,14 @@ import torch
 
 from albertine.bench.inputs import inputs
 from albertine.errors import ModelError, RunError, SettingsError
-from albertine.export import calibrated
+from albertine.export import openvino_int8
+from albertine.export.export_model import export
 from albertine.export.formats import ExportOptions
-from albertine.export.make import export
-from albertine.export.opened import opened
 from albertine.export.openvino import Asked, narrowed, precise
+from albertine.export.source_model import opened
 from albertine.export.verify import LEAST_SHAPES, batches, text_batches
 from albertine.inference.whitening import sentences_of
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 from benchmarks import exports
 from tests.export import saved
 from tests.inference.exports import tuned
@@ -144,9 +144,9 @@ def test_weights_of_bfloat16_are_rounded_and_not_cut(folder: Path) -> None:
 
 
 def test_a_product_counts_where_both_factors_are_narrow(folder: Path) -> None:
-    assert calibrated.counted(model_of(folder / "openvino/openvino_model_int8.xml")) == (24, 18)
-    assert calibrated.counted(model_of(folder / "openvino/openvino_model.xml")) == (24, 0)
-    assert calibrated.counted(model_of(folder / "openvino/openvino_model_bf16.xml")) == (24, 0)
+    assert openvino_int8.counted(model_of(folder / "openvino/openvino_model_int8.xml")) == (24, 18)
+    assert openvino_int8.counted(model_of(folder / "openvino/openvino_model.xml")) == (24, 0)
+    assert openvino_int8.counted(model_of(folder / "openvino/openvino_model_bf16.xml")) == (24, 0)
 
 
 def test_what_quantises_too_little_is_not_called_int8(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,21 +154,21 @@ def test_what_quantises_too_little_is_not_called_int8(folder: Path, monkeypatch:
 
     monkeypatch.setattr(nncf, "quantize", lambda model, *_, **__: model)
     with pytest.raises(ModelError, match="only 0 of 24 matrix products"):
-        calibrated.quantized(folder / "openvino/openvino_model.xml", [])
+        openvino_int8.quantized(folder / "openvino/openvino_model.xml", [])
 
 
 def test_without_nncf_it_is_said_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibrated, "find_spec", lambda name: None)
+    monkeypatch.setattr(openvino_int8, "find_spec", lambda name: None)
     with pytest.raises(RunError, match=r"need nncf.*albertine\[openvino\]"):
-        calibrated.quantized(folder / "openvino/openvino_model.xml", [])
+        openvino_int8.quantized(folder / "openvino/openvino_model.xml", [])
 
 
 def test_int8_needs_text(tmp_path: Path) -> None:
     source = opened(saved.embedder(tmp_path / "m", **MILD))
     with pytest.raises(SettingsError, match="measure activations over text"):
-        calibrated.calibration(source, [])
+        openvino_int8.calibration(source, [])
     (tmp_path / "text.txt").write_text("the old man\n\nsaid a b c.", encoding="utf-8")
-    rows = calibrated.calibration(source, [tmp_path / "text.txt"])
+    rows = openvino_int8.calibration(source, [tmp_path / "text.txt"])
     tokenizer = saved.tokenizer()
     assert rows[0]["input_ids"][0].tolist() == list(tokenizer.layout(tokenizer.encode("the old man"))[0])
     asked = list(text_batches(source.head.base.config, rows))
@@ -197,7 +197,7 @@ def test_a_head_of_two_texts_is_measured_and_asked_by_two(name: str, tmp_path: P
     source = opened(saved.embedder(tmp_path / "m", **MILD))
     source = replace(source, answers=name.split()[0], config={"albertine": flags})
     (tmp_path / "text.txt").write_text("\n\n".join(saved.TEXT.split("\n")[:8]), encoding="utf-8")
-    rows = calibrated.calibration(source, [tmp_path / "text.txt"])
+    rows = openvino_int8.calibration(source, [tmp_path / "text.txt"])
     of_two = [bool(row["token_type_ids"].any()) for row in rows]
     sentences = sentences_of([tmp_path / "text.txt"])
     assert len(rows) == (len(sentences) if wanted is False else len(sentences) // 2)
@@ -222,11 +222,11 @@ def test_a_head_of_two_texts_is_measured_and_asked_by_two(name: str, tmp_path: P
 
 def test_a_sample_for_relations_has_a_subject_in_every_row(tmp_path: Path, monkeypatch: Any) -> None:
     """Else the half of the head that finds objects is measured by nothing."""
-    monkeypatch.setattr(calibrated, "SENTENCES", 8)
+    monkeypatch.setattr(openvino_int8, "SENTENCES", 8)
     (tmp_path / "text.txt").write_text(saved.TEXT, encoding="utf-8")
     for task in ("relate", "tag"):
         source = opened(tuned(task, tmp_path / task))
-        rows = calibrated.calibration(source, (tmp_path / "text.txt",))
+        rows = openvino_int8.calibration(source, (tmp_path / "text.txt",))
         assert [set(row) for row in rows] == [
             {"input_ids", "attention_mask", "token_type_ids", *(("subjects",) if task == "relate" else ())}
         ] * len(rows)
@@ -235,7 +235,7 @@ def test_a_sample_for_relations_has_a_subject_in_every_row(tmp_path: Path, monke
 
 @pytest.mark.parametrize("task", ["classify", "answer"])
 def test_heads_of_two_texts_have_8_bits(task: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibrated, "SENTENCES", 16)  # which is quicker
+    monkeypatch.setattr(openvino_int8, "SENTENCES", 16)  # which is quicker
     (tmp_path / "text.txt").write_text(saved.TEXT, encoding="utf-8")
     options = ExportOptions(int8=True, sample=(tmp_path / "text.txt",))
     source = saved.of_two_texts(tmp_path / "m", task, plan=SharingPlan.shared(1), **MILD)
@@ -266,5 +266,5 @@ def test_options_of_other_formats_are_refused(
 def test_no_row_is_longer_than_the_model_reads(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(saved.TEXT, encoding="utf-8")
     source = opened(saved.embedder(tmp_path / "m", max_position_embeddings=16))
-    rows = calibrated.calibration(source, [tmp_path / "text.txt"])
+    rows = openvino_int8.calibration(source, [tmp_path / "text.txt"])
     assert max(x["input_ids"].shape[1] for x in rows) <= 16

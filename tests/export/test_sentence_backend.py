@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from albertine.export.make import export
+from albertine.export.export_model import export
 from albertine.export.onnx import session_of
 from albertine.model.pooling import Pooling
 from tests.export import saved

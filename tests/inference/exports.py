@@ -9,22 +9,22 @@ from typing import Any
 
 import torch
 
-from albertine.export.make import export
+from albertine.export.export_model import export
 from albertine.inference.tags import tags_of
 from albertine.inference.windows import Reading
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 from albertine.tasks.answer import Answer
-from albertine.tasks.choose import Choose
+from albertine.tasks.answerability import AnswerOrNot
 from albertine.tasks.classify import Classify
 from albertine.tasks.embed import Embed
 from albertine.tasks.family import Family
 from albertine.tasks.finetune import save_tuned
-from albertine.tasks.joint import AnswerOrNot
+from albertine.tasks.multiple_choice import Choose
 from albertine.tasks.relate import Relate
 from albertine.tasks.tag import Tag
-from albertine.text.wordpiece import WordPieceTokenizer
+from albertine.tokenizers.wordpiece import WordPieceTokenizer
 
 SENTENCE = "the old man said that a house was good and never bad , who where ? in it"
 WORDS = SENTENCE.split()

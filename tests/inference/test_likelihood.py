@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
+from albertine.core.packing import Packed
 from albertine.errors import ModelError, SettingsError
 from albertine.inference import likelihood
 from albertine.inference.likelihood import MaskedInput, PseudoLikelihood, answers
-from albertine.layout import Packed
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
-from albertine.text.load import load_tokenizer
-from albertine.text.tokenizer import Tokenizer
+from albertine.model.sharing import SharingPlan
+from albertine.tokenizers.base import Tokenizer
+from albertine.tokenizers.load import load_tokenizer
 from tests import reference
 from tests.toy import toy_vocabulary
 

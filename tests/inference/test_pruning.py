@@ -18,20 +18,20 @@ import pytest
 import torch
 
 from albertine.cli.app import run
+from albertine.core.packing import pack
 from albertine.corpus.manifest import manifest_digest
 from albertine.corpus.prepare import prepare
 from albertine.corpus.reader import Corpus
-from albertine.corpus.usage import coverage_of, piece_counts
+from albertine.corpus.vocabulary_usage import coverage_of, piece_counts
 from albertine.errors import AlbertineError, CorpusError
 from albertine.inference.pruning import prune
 from albertine.interop.heads import head_config
 from albertine.interop.huggingface import load_model, read_folder, save_model
-from albertine.layout import pack
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
-from albertine.text.load import load_tokenizer
-from albertine.text.pruning import kept_pieces, pruned
+from albertine.model.sharing import SharingPlan
+from albertine.tokenizers.load import load_tokenizer
+from albertine.tokenizers.prune import kept_pieces, pruned
 from tests import stand_in
 from tests.crashes import dies_while
 from tests.toy import toy_vocabulary

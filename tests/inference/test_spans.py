@@ -11,7 +11,7 @@ import pytest
 from albertine.errors import SettingsError
 from albertine.inference.spans import LikelySpans, SpanTable, by_beam, by_two_logits, mean
 from albertine.inference.windows import PassageTokens, Reading, Window, owners, rows_of, windows_of
-from albertine.text.load import load_tokenizer
+from albertine.tokenizers.load import load_tokenizer
 
 
 def letters(count: int) -> PassageTokens:

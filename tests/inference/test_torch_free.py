@@ -22,9 +22,9 @@ import pytest
 import albertine
 from albertine import Predictor
 from albertine.errors import ModelError, SettingsError, needs_torch
-from albertine.export.make import export
-from albertine.inference.chances import sigmoid
-from albertine.inference.exported import ExportedModel
+from albertine.export.export_model import export
+from albertine.inference.onnx_session import ExportedModel
+from albertine.inference.probabilities import sigmoid
 from albertine.inference.tags import Transitions, allowed, tags_of
 from tests.inference.exports import QUESTIONS, TEXTS, TWO, exported, tuned
 from tests.inference.torch_free_driver import asked
@@ -251,10 +251,16 @@ def test_a_command_that_needs_torch_says_so(arguments: list[str]) -> None:
 
 
 ASKING = (
-    *("albertine", "albertine.api", "albertine.cli.app", "albertine.text.load", "albertine.text.train"),
+    *(
+        "albertine",
+        "albertine.api",
+        "albertine.cli.app",
+        "albertine.tokenizers.load",
+        "albertine.tokenizers.train",
+    ),
     *("albertine.tasks.families", "albertine.tasks.predictor", "albertine.tasks.predict"),
-    *("albertine.tasks.vectors", "albertine.inference.exported", "albertine.corpus.prepare"),
-    *("albertine.evaluation.metrics", "albertine.evaluation.ensembles", "albertine.tasks.data"),
+    *("albertine.tasks.text_vectors", "albertine.inference.onnx_session", "albertine.corpus.prepare"),
+    *("albertine.evaluation.metrics", "albertine.evaluation.ensembles", "albertine.tasks.task_data"),
 )
 
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 import albertine
+from albertine.core.packing import pack
 from albertine.errors import DataError, ModelError, SettingsError
 from albertine.inference.embedding import cosines
 from albertine.inference.whitening import FILE, measure, read_whitening, sentences_of
 from albertine.interop.huggingface import save_model
-from albertine.layout import pack
 from albertine.tasks.predictor import Predictor
-from albertine.text.load import load_tokenizer
+from albertine.tokenizers.load import load_tokenizer
 from tests import stand_in
 from tests.cli.conftest import Command
 

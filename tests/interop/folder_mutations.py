@@ -26,13 +26,13 @@ from safetensors.torch import load_file, save_file
 from albertine.errors import AlbertineError
 from albertine.interop.google import save_checkpoint
 from albertine.interop.huggingface import read_folder, save_model
-from albertine.model.plan import SharingPlan
-from albertine.pretraining.lookup import copies_behind, look_up_model
-from albertine.text.load import load_tokenizer
-from albertine.text.modelproto import Piece, PieceType, serialize
-from albertine.text.sentencepiece import ALBERT, XLNET, SentencePieceTokenizer
-from albertine.text.tokenizer import SpecialPieces
-from albertine.text.wordpiece import BERT, WordPieceTokenizer
+from albertine.model.sharing import SharingPlan
+from albertine.pretraining.model_names import copies_behind, look_up_model
+from albertine.tokenizers.base import SpecialPieces
+from albertine.tokenizers.load import load_tokenizer
+from albertine.tokenizers.sentencepiece import ALBERT, XLNET, SentencePieceTokenizer
+from albertine.tokenizers.sentencepiece_proto import Piece, PieceType, serialize
+from albertine.tokenizers.wordpiece import BERT, WordPieceTokenizer
 from tests.interop.mutations import _changed
 from tests.interop.test_xlnet import our_model as xlnet_model
 from tests.model import builders

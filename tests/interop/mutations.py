@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
+from albertine.core.protobuf import Malformed
 from albertine.errors import ModelError
 from albertine.interop.crc32c import masked
 from albertine.interop.sorted_table import FOOTER, MAGIC, _put, read_table, table
 from albertine.interop.tensorflow_bundle import read_index
-from albertine.text.varint import Malformed
 
 SECONDS = 5.0
 ODD = (b"", b"\0", b"\xff" * 9 + b"\x01", b"\x80" * 12, b"\xff\xff\xff\xff\x0f", b"\x7f", b"\x08\x01" * 40)
@@ -84,7 +84,7 @@ def _compressed(original: bytes, rng: np.random.Generator) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    from albertine.text.varint import to_varint
+    from albertine.core.protobuf import to_varint
 
     return to_varint(value)
 

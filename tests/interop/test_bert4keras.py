@@ -22,7 +22,7 @@ from albertine.interop.huggingface import save_model
 from albertine.interop.tensorflow_bundle import open_bundle, read_index
 from albertine.interop.weights import read_json
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 from tests.interop.test_roformer import assert_same_model
 from tests.model import builders
 

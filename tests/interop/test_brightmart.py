@@ -19,21 +19,21 @@ from torch import Tensor
 
 import albertine
 from albertine.analysis.parameters import parameters_by_part
+from albertine.core.precision import InferencePrecision
 from albertine.errors import ModelError, SettingsError
-from albertine.interop import copies
-from albertine.interop.copies import KEPT
+from albertine.interop import tied_expansion
 from albertine.interop.google import NAME, save_checkpoint
 from albertine.interop.google_names import SECOND, WORDS, keymap, kind_of
 from albertine.interop.heads import usual_pooling
 from albertine.interop.huggingface import Layout, load_model, read_folder, save_model
 from albertine.interop.tensorflow_bundle import open_bundle, read_index, write_bundle
+from albertine.interop.tied_expansion import KEPT
 from albertine.interop.weights import open_weights, read_json
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
 from albertine.model.presets import preset
-from albertine.precision import InferencePrecision
-from albertine.pretraining.lookup import look_up_model
+from albertine.model.sharing import SharingPlan
+from albertine.pretraining.model_names import look_up_model
 from tests.interop.test_roformer import assert_same_model
 from tests.model import builders
 
@@ -203,7 +203,7 @@ def test_factors_must_fit(tmp_path: Path) -> None:
 
 
 def test_narrow_factors_of_a_huge_product(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copies, "MAX_PRODUCT", 53 * 24 - 1)
+    monkeypatch.setattr(tied_expansion, "MAX_PRODUCT", 53 * 24 - 1)
     with pytest.raises(SettingsError, match="a table of 1,272 numbers"):
         save_model(brightmart(), None, tmp_path / "m", layout="transformers")
 

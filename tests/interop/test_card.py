@@ -16,18 +16,18 @@ import torch
 import transformers
 
 from albertine.analysis.parameters import parameters_by_part
+from albertine.evaluation.card_metadata import Stated
 from albertine.evaluation.run_card import write_card
-from albertine.evaluation.stated import Stated
 from albertine.interop.citations import citation
 from albertine.interop.heads import head_config
 from albertine.interop.huggingface import Layout, read_folder, save_model
 from albertine.interop.huggingface_config import KINDS
 from albertine.interop.lonepatient import save_lonepatient
-from albertine.model.joint import JointAnswer
+from albertine.model.answerability_head import JointAnswer
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
-from albertine.pretraining.lookup import look_up_model
-from albertine.tasks.joint import AnswerOrNot
+from albertine.model.sharing import SharingPlan
+from albertine.pretraining.model_names import look_up_model
+from albertine.tasks.answerability import AnswerOrNot
 from tests.interop.test_xlnet import our_model as xlnet
 from tests.model import builders
 

@@ -17,9 +17,9 @@ import pytest
 
 import albertine
 from albertine import Predictor
+from albertine.core.released import released_folder
 from albertine.errors import AlbertineError, ModelError
-from albertine.pretraining.lookup import look_up_model
-from albertine.released import released_folder
+from albertine.pretraining.model_names import look_up_model
 from tests.interop.folder_mutations import mutated, originals
 
 CASES = 260

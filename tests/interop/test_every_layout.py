@@ -26,10 +26,10 @@ from albertine.interop.model_folder import ModelFolder
 from albertine.interop.tensorflow_layouts import written_kind
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
 from albertine.model.presets import preset
+from albertine.model.sharing import SharingPlan
 from albertine.model.task_model import Classifier
-from albertine.pretraining.lookup import look_up_model
+from albertine.pretraining.model_names import look_up_model
 from tests.interop.folder_mutations import originals
 from tests.interop.test_modernbert import BLOCK
 from tests.interop.test_roformer import assert_same_model

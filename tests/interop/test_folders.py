@@ -16,14 +16,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 import albertine
-from albertine import files
+from albertine.core import files
+from albertine.core.released import released_folder
 from albertine.errors import ModelError, RunError, SettingsError
 from albertine.interop.huggingface import load_model, read_folder, save_model
 from albertine.interop.huggingface_names import ALBERT, BERT, ROFORMER
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
-from albertine.released import released_folder
-from albertine.text.wordpiece import WordPieceTokenizer
+from albertine.model.sharing import SharingPlan
+from albertine.tokenizers.wordpiece import WordPieceTokenizer
 from tests.crashes import Disk, dies_while
 from tests.model import builders
 

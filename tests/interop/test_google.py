@@ -30,11 +30,11 @@ from albertine.interop.hub_upload import shipment
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.model_files import checkpoint_in
 from albertine.interop.tensorflow_bundle import open_bundle, read_index, write_bundle
-from albertine.model.joint import JointAnswer
+from albertine.model.answerability_head import JointAnswer
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
 from albertine.model.presets import preset
-from albertine.text.wordpiece import WordPieceTokenizer
+from albertine.model.sharing import SharingPlan
+from albertine.tokenizers.wordpiece import WordPieceTokenizer
 from tests.interop.test_roformer import assert_same_model
 from tests.interop.test_xlnet import our_model as xlnet_model
 from tests.model import builders

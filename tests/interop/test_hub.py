@@ -14,7 +14,7 @@ import torch
 import albertine
 from albertine.errors import ModelError
 from albertine.interop.hub import _completed, cache, commit_of
-from albertine.interop.places import model_folder
+from albertine.interop.model_location import model_folder
 from albertine.tasks.predictor import Predictor
 from tests import stand_in
 from tests.hub import COMMIT, OTHER, Hub, contents, keep, serving

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 import albertine
+from albertine.core.packing import Packed, pack
 from albertine.interop.google import save_checkpoint
-from albertine.layout import Packed, pack
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 from albertine.model.two_streams import Segments, predict_segments, read_segments
 from tests.interop.test_xlnet import our_model
 

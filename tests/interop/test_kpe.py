@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from albertine.interop.google import save_checkpoint
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 from tests.model import builders
 
 ORACLE = Path(__file__).with_name("tensorflow") / "kpe_oracle.py"

@@ -18,17 +18,17 @@ from safetensors.torch import load_file
 
 import albertine
 from albertine.cli.app import run
+from albertine.core.padding import from_padded
 from albertine.errors import ModelError
 from albertine.interop.google import save_checkpoint
 from albertine.interop.heads import Task, carried_config, head_config, read_classifier, task_of
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.sentence_transformers import sentence_files
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 from albertine.model.task_model import Classifier, Embedder
-from albertine.padding import from_padded
 from albertine.tasks.predictor import Predictor
-from albertine.text.wordpiece import WordPieceTokenizer
+from albertine.tokenizers.wordpiece import WordPieceTokenizer
 from tests.interop.test_modernbert import BLOCK
 from tests.interop.test_roformer import BOUND, PIECES, assert_same_model, batch_of
 from tests.model import builders

@@ -26,9 +26,9 @@ from albertine.interop.huggingface_names import huggingface_plan
 from albertine.interop.lonepatient import save_lonepatient
 from albertine.interop.lonepatient_names import layout_of, lonepatient_plan
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
-from albertine.pretraining.lookup import look_up_model
-from albertine.text.wordpiece import WordPieceTokenizer
+from albertine.model.sharing import SharingPlan
+from albertine.pretraining.model_names import look_up_model
+from albertine.tokenizers.wordpiece import WordPieceTokenizer
 from tests.interop.test_roformer import assert_same_model
 from tests.model import builders
 

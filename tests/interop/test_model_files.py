@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from albertine.errors import ModelError
-from albertine.export.opened import digest_of
+from albertine.export.source_model import digest_of
 from albertine.interop.exported_folder import is_exported
 from albertine.interop.google import NAME, save_checkpoint
 from albertine.interop.huggingface import save_model
@@ -20,7 +20,7 @@ from albertine.interop.model_files import checkpoint_in, files_of_model
 from albertine.interop.pickled import PICKLED, PICKLED_INDEX
 from albertine.model.model import Model
 from albertine.tasks.predictor import Predictor
-from albertine.text.wordpiece import WordPieceTokenizer
+from albertine.tokenizers.wordpiece import WordPieceTokenizer
 from tests.interop.test_roformer import PIECES
 from tests.model import builders
 

@@ -17,13 +17,13 @@ import torch
 import transformers
 
 import albertine
+from albertine.core.padding import from_padded
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.modernbert import kept_words
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
-from albertine.padding import from_padded
-from albertine.text.wordpiece import WordPieceTokenizer
+from albertine.model.sharing import SharingPlan
+from albertine.tokenizers.wordpiece import WordPieceTokenizer
 from tests.interop.test_roformer import BOUND, PIECES, assert_same_model, batch_of, jostled
 from tests.model import builders
 

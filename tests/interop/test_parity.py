@@ -12,9 +12,9 @@ import torch
 import transformers
 
 import albertine
+from albertine.core.padding import from_padded
 from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
-from albertine.padding import from_padded
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()

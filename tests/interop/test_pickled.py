@@ -26,8 +26,8 @@ from albertine.errors import ModelError
 from albertine.interop import pickled, pickled_worker
 from albertine.interop.pickled import PICKLED, PICKLED_INDEX
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
-from albertine.text.wordpiece import WordPieceTokenizer
+from albertine.model.sharing import SharingPlan
+from albertine.tokenizers.wordpiece import WordPieceTokenizer
 from tests.model import builders
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz", "##a", "北", "京"]

@@ -24,20 +24,20 @@ from transformers.pipelines import SUPPORTED_TASKS
 
 import albertine
 from albertine.cli.app import run
+from albertine.core.padding import from_padded
 from albertine.errors import ModelError
-from albertine.export.opened import opened
+from albertine.export.source_model import opened
 from albertine.interop.exported_folder import ExportedFolder
 from albertine.interop.heads import Kind, Task, head_config, read_classifier
 from albertine.interop.huggingface import save_model
 from albertine.interop.huggingface_config import model_type
 from albertine.interop.sentence_transformers import sentence_files
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 from albertine.model.task_model import Classifier, Embedder, TaskModel
-from albertine.padding import from_padded
 from albertine.tasks.predictor import Predictor
-from albertine.text.tokenizer import Tokenizer
-from albertine.text.train import train_sentencepiece
+from albertine.tokenizers.base import Tokenizer
+from albertine.tokenizers.train import train_sentencepiece
 from tests.interop.test_modernbert import BLOCK
 from tests.interop.test_xlnet import our_model
 from tests.model import builders
@@ -434,7 +434,7 @@ def test_electra(language: str, tokenizers: dict[str, Tokenizer], tmp_path: Path
 
 @pytest.mark.parametrize("language", RELEASED)
 def test_the_released_models_load(language: str) -> None:
-    from albertine.released import released_folder
+    from albertine.core.released import released_folder
 
     folder = released_folder(RELEASED[language])
     text = {"en": "He played for the national [MASK] team.", "zh": "他任命为大将[MASK]。"}[language]

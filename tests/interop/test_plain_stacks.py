@@ -19,13 +19,13 @@ import transformers
 
 import albertine
 from albertine.cli.app import run
+from albertine.core.padding import from_padded
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.heads import head_config
 from albertine.interop.huggingface import read_folder, save_model
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 from albertine.model.task_model import Classifier
-from albertine.padding import from_padded
-from albertine.text.wordpiece import WordPieceTokenizer
+from albertine.tokenizers.wordpiece import WordPieceTokenizer
 from tests.interop.test_roformer import BOUND, PIECES, assert_same_model, batch_of, jostled
 from tests.model import builders
 

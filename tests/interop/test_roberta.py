@@ -18,12 +18,12 @@ from tokenizers import ByteLevelBPETokenizer
 
 import albertine
 from albertine import Predictor
+from albertine.core.settings import resolve
 from albertine.errors import ModelError, SettingsError, TokenizerError
 from albertine.inference.windows import PassageTokens, Reading, rows_of
-from albertine.settings import resolve
 from albertine.tasks.finetune import finetune
 from albertine.tasks.settings import FinetuneSettings
-from albertine.text.load import load_tokenizer
+from albertine.tokenizers.load import load_tokenizer
 from albertine.training.progress import Reporter
 
 TEXTS = ["the old man", "it was a  héllo 北京 , who?", " x\ty\nnever 😀", "", "A house — good!"]

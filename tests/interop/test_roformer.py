@@ -18,12 +18,12 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import albertine
+from albertine.core.padding import from_padded
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
-from albertine.padding import from_padded
-from albertine.text.wordpiece import WordPieceTokenizer
+from albertine.model.sharing import SharingPlan
+from albertine.tokenizers.wordpiece import WordPieceTokenizer
 from tests.model import builders
 
 transformers.logging.set_verbosity_error()

@@ -20,12 +20,12 @@ from albertine.interop.sentence_transformers import Vectors, read_vectors, sente
 from albertine.model.model import Model
 from albertine.model.pooling import Pooling
 from albertine.model.task_model import Classifier, Embedder, WhitenedEmbedder
-from albertine.pretraining.first_model import encoder_config
+from albertine.pretraining.initial_model import encoder_config
 from albertine.pretraining.settings import ModelChoice
 from albertine.tasks.predictor import Predictor
-from albertine.tasks.whitened import whitening_files
-from albertine.text.load import load_tokenizer
-from albertine.text.wordpiece import WordPieceTokenizer
+from albertine.tasks.whitened_start import whitening_files
+from albertine.tokenizers.load import load_tokenizer
+from albertine.tokenizers.wordpiece import WordPieceTokenizer
 from tests.toy import MODEL
 
 TEXTS = ["the old man said", "he was never of the house and the time was good", "", "good", "old " * 90]

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from albertine.cli.app import build
 from albertine.errors import ModelError
 from albertine.interop.huggingface import load_model, save_model
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 from tests.model import builders
 
 

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from albertine.core.protobuf import Malformed, field, to_varint, varint
 from albertine.errors import ModelError
 from albertine.interop import sorted_table, tensorflow_bundle
 from albertine.interop.crc32c import crc32c, masked
 from albertine.interop.snappy import decompressed
 from albertine.interop.sorted_table import FOOTER, MAGIC, read_table, table
 from albertine.interop.tensorflow_bundle import open_bundle, read_index, write_bundle
-from albertine.text.varint import Malformed, field, to_varint, varint
 from tests.interop.mutations import mutated
 
 HERE = Path(__file__).with_name("tensorflow")

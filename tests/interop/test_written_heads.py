@@ -19,27 +19,27 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from albertine.cli.app import run
+from albertine.core.packing import Packed
 from albertine.errors import SettingsError
 from albertine.inference.windows import Reading
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.huggingface_config import model_type
-from albertine.layout import Packed
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 from albertine.model.task_model import TaskModel
 from albertine.tasks.answer import Answer
-from albertine.tasks.choose import Choose
+from albertine.tasks.answerability import AnswerOrNot
 from albertine.tasks.classify import Classify
 from albertine.tasks.embed import Embed
 from albertine.tasks.families import family_of, tuned_model
 from albertine.tasks.family import Family, OneLayer
 from albertine.tasks.finetune import save_tuned
-from albertine.tasks.joint import AnswerOrNot
+from albertine.tasks.multiple_choice import Choose
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.relate import Relate
 from albertine.tasks.tag import Tag
-from albertine.text.train import train_sentencepiece
-from albertine.text.wordpiece import WordPieceTokenizer
+from albertine.tokenizers.train import train_sentencepiece
+from albertine.tokenizers.wordpiece import WordPieceTokenizer
 from tests.interop import test_modernbert, test_xlnet
 from tests.interop.test_roformer import PIECES
 from tests.model import builders

@@ -19,17 +19,17 @@ import transformers
 from torch import Tensor
 
 import albertine
+from albertine.core.packing import pack
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.heads import learned_config, left_to_right
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.keymap import check, to_ours, to_theirs
 from albertine.interop.xlnet_names import MASK_EMBEDDING, XLNET, xlnet_tf
-from albertine.layout import pack
-from albertine.model.memory import Memory
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
 from albertine.model.presets import preset
-from albertine.model.replan import replan, shared_again
+from albertine.model.resharing import replan, shared_again
+from albertine.model.segment_memory import Memory
+from albertine.model.sharing import SharingPlan
 from albertine.model.task_model import Classifier, TaskModel
 from albertine.model.two_streams import Segments, predict_segments, read_segments
 from albertine.model.visibility import Visibility, causal

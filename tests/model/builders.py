@@ -9,11 +9,11 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from albertine.layout import Packed, pack
+from albertine.core.packing import Packed, pack
 from albertine.model.config import EncoderConfig
-from albertine.model.depths import EncoderOutput
+from albertine.model.layer_loop import EncoderOutput
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 from albertine.model.visibility import Visibility
 
 VOCABULARY = 53

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from albertine.model.backend.proof import fixed
-from albertine.model.joint import JointAnswer
+from albertine.model.answerability_head import JointAnswer
+from albertine.model.backend.autotune import fixed
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 from tests.model import builders
 
 peft = pytest.importorskip("peft")

@@ -9,16 +9,16 @@ from typing import Literal
 import pytest
 import torch
 
+from albertine.core.packing import pack
+from albertine.core.padding import from_padded
+from albertine.core.randomness import seed_torch
 from albertine.errors import SettingsError
 from albertine.interop.huggingface import load_model, save_model
-from albertine.layout import pack
 from albertine.model.config import EncoderConfig
+from albertine.model.incremental_decoding import read_on
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
-from albertine.model.read_on import read_on
-from albertine.model.replan import distances, replan, shared_again
-from albertine.padding import from_padded
-from albertine.randomness import seed_torch
+from albertine.model.resharing import distances, replan, shared_again
+from albertine.model.sharing import SharingPlan
 from tests import reference
 from tests.model import builders
 

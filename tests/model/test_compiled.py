@@ -14,8 +14,8 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
 from albertine.model.rows import Rows
+from albertine.model.sharing import SharingPlan
 from tests.model import builders
 
 MODES = [torch.enable_grad, torch.inference_mode]

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from albertine.layout import Packed, pack
-from albertine.model.comparison import Comparer
+from albertine.core.packing import Packed, pack
+from albertine.core.randomness import seed_torch
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.pair_head import Comparer
 from albertine.model.relation_head import Relations
+from albertine.model.sharing import SharingPlan
 from albertine.model.task_model import Classifier
-from albertine.randomness import seed_torch
 from tests.model import builders
 
 WIDTH, HEADS = 16, 4

@@ -8,12 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from albertine.core.packing import pack
+from albertine.core.randomness import seed_torch
 from albertine.errors import SettingsError
-from albertine.layout import pack
 from albertine.model.backend.onednn import round_up
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
-from albertine.randomness import seed_torch
+from albertine.model.sharing import SharingPlan
 from tests import reference
 from tests.model import builders
 
@@ -279,7 +279,7 @@ def test_impossible_requests_are_refused(lengths, wants):
 
 
 def test_shared_weights_are_prepared_once_per_forward(monkeypatch):
-    from albertine.model.backend.summed import SummedGradients
+    from albertine.model.backend.gradient_accumulation import SummedGradients
 
     calls = []
     build = SummedGradients._stacked

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from albertine.layout import Packed, pack
+from albertine.core.packing import Packed, pack
 from albertine.model.equal_sequences import FEW, STEP, Grouped, grouped
-from albertine.model.memory import Memory
 from albertine.model.model import Model
-from albertine.model.placing import placed
-from albertine.model.plan import SharingPlan
+from albertine.model.position_inputs import placed
 from albertine.model.rows import Rows
+from albertine.model.segment_memory import Memory
+from albertine.model.sharing import SharingPlan
 from albertine.model.two_streams import Segments, read_segments
 from albertine.model.visibility import Visibility, causal
 from tests.model import builders

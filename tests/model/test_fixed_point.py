@@ -13,17 +13,17 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from albertine.core.packing import Packed, pack
+from albertine.core.randomness import seed_torch
 from albertine.errors import SettingsError
 from albertine.interop.huggingface import load_model, save_model
-from albertine.layout import Packed, pack
 from albertine.model.encoder import EncoderOutput
 from albertine.model.fixed_point import FixedPoint
+from albertine.model.incremental_decoding import read_on
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
-from albertine.model.read_on import read_on
+from albertine.model.sharing import SharingPlan
 from albertine.model.solvers import Sequences
 from albertine.model.two_streams import Segments, read_segments
-from albertine.randomness import seed_torch
 from tests import reference
 from tests.model import builders
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from albertine.model.answerability_head import JointAnswer
 from albertine.model.crf import CrfTagger
-from albertine.model.joint import JointAnswer
+from albertine.model.incremental_decoding import read_on
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
-from albertine.model.read_on import read_on
 from albertine.model.relation_head import Relations
+from albertine.model.sharing import SharingPlan
 from albertine.model.task_model import Classifier, Embedder, Seq2Seq, WhitenedEmbedder
 from tests import reference
 from tests.model import builders

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from albertine.model.backend.replay import own_weights
-from albertine.model.depths import EncoderOutput
-from albertine.model.joint import JointAnswer
+from albertine.model.answerability_head import JointAnswer
+from albertine.model.backend.cuda_graphs import own_weights
+from albertine.model.layer_loop import EncoderOutput
 from albertine.model.layers import Linear
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 from tests.model import builders
 
 BATCH = builders.packed([5, 9, 3])

@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
+from albertine.core.packing import pack
+from albertine.core.precision import Format
 from albertine.errors import SettingsError
-from albertine.layout import pack
-from albertine.model.backend import backend_for, proof
+from albertine.model.backend import autotune, backend_for
 from albertine.model.block import FeedForwardBlock
 from albertine.model.model import Model
-from albertine.precision import Format
 from tests import reference
 from tests.model import builders
 
@@ -138,7 +138,7 @@ def test_in_int8_a_text_is_answered_alike_alone_and_among_63_others(
     form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """But for few: a float difference in the last bit may fall on the edge between two integers."""
-    monkeypatch.setattr("albertine.precision.fast_bfloat16", lambda device: False)
+    monkeypatch.setattr("albertine.core.precision.fast_bfloat16", lambda device: False)
     model = builders.model(
         hidden_size=64, intermediate_size=256, initializer_range=0.1, hidden_act="gelu_new"
     )
@@ -149,7 +149,7 @@ def test_in_int8_a_text_is_answered_alike_alone_and_among_63_others(
     with torch.no_grad():
         model.encoder.embeddings.word.weight[7] *= 1000
     model.precision = "int8"
-    with proof.fixed(int8=form), torch.inference_mode():
+    with autotune.fixed(int8=form), torch.inference_mode():
         together = model.encoder(pack(texts)).last_hidden
         alone = torch.cat([model.encoder(pack([text])).last_hidden for text in texts])
     assert together.dtype == torch.float32
@@ -161,7 +161,7 @@ def test_in_int8_a_text_is_answered_alike_alone_and_among_63_others(
 
 def test_without_kernels() -> None:
     model, batch = builders.model(), builders.packed([5, 9])
-    with proof.fixed(float32="plain", bfloat16="plain"), torch.inference_mode():
+    with autotune.fixed(float32="plain", bfloat16="plain"), torch.inference_mode():
         found = model.encoder(batch).last_hidden
     hidden = reference.encode(model, *builders.padded(batch))[-1]
     torch.testing.assert_close(found[5:], hidden[1, :9], atol=3e-5, rtol=1e-4)

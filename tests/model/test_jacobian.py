@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from albertine.model.depths import EncoderOutput
+from albertine.core.randomness import seed_torch
 from albertine.model.fixed_point import FixedPoint
 from albertine.model.jacobian import jacobian_size, spectral_radius
+from albertine.model.layer_loop import EncoderOutput
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 from albertine.model.solvers import Sequences
-from albertine.randomness import seed_torch
 from tests.model import builders
 
 H = 5

@@ -10,11 +10,11 @@ import torch
 import albertine
 from albertine.errors import ModelError, SettingsError
 from albertine.model.config import EncoderConfig
-from albertine.model.evaluating import evaluating
+from albertine.model.eval_mode import evaluating
 from albertine.model.init import initialize, sinusoids, widen_embeddings
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
 from albertine.model.presets import PRESETS, paper_row, paper_rows, preset
+from albertine.model.sharing import SharingPlan
 from tests import reference
 from tests.model import builders
 

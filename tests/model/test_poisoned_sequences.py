@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from albertine.layout import Packed, pack
+from albertine.core.packing import Packed, pack
+from albertine.model.incremental_decoding import read_on
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
 from albertine.model.pooling import text_vectors
-from albertine.model.read_on import read_on
+from albertine.model.sharing import SharingPlan
 from albertine.model.two_streams import Segments, read_segments
 from tests.model import builders
 from tests.model.test_choices import CHOICES, changed

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from albertine.layout import pack
+from albertine.core.packing import pack
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
 from albertine.model.pooling import Pooling, mean_rows, text_vectors
+from albertine.model.sharing import SharingPlan
 from albertine.model.task_model import Classifier, Embedder
 
 

@@ -8,17 +8,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from albertine.core.packing import Packed, pack
+from albertine.core.precision import Format
 from albertine.errors import SettingsError
 from albertine.interop.huggingface import save_model
-from albertine.layout import Packed, pack
 from albertine.model.backend.base import Backend
 from albertine.model.backend.cpu_attention import attend
 from albertine.model.backend.cuda import attend_padded
-from albertine.model.plan import SharingPlan
-from albertine.model.read_on import read_on
+from albertine.model.incremental_decoding import read_on
 from albertine.model.rows import Rows
+from albertine.model.sharing import SharingPlan
 from albertine.model.task_model import Seq2Seq, predicting_rows
-from albertine.precision import Format
 from tests import reference
 from tests.model import builders
 

@@ -9,22 +9,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from albertine.core.packing import Packed, pack
+from albertine.core.randomness import seed_torch
 from albertine.errors import SettingsError
-from albertine.layout import Packed, pack
 from albertine.model import relative_positions
 from albertine.model.config import EncoderConfig
+from albertine.model.incremental_decoding import read_on
 from albertine.model.layers import Linear
-from albertine.model.memory import Memory
 from albertine.model.model import Model
-from albertine.model.placing import placed
-from albertine.model.plan import SharingPlan
-from albertine.model.read_on import read_on
+from albertine.model.position_inputs import placed
 from albertine.model.relative_positions import EqualSequences, shifted_scores
-from albertine.model.replan import replan
+from albertine.model.resharing import replan
 from albertine.model.rows import Rows
+from albertine.model.segment_memory import Memory
+from albertine.model.sharing import SharingPlan
 from albertine.model.two_streams import Segments, predict_segments, read_segments
 from albertine.model.visibility import Visibility, causal
-from albertine.randomness import seed_torch
 from benchmarks.relative_shift import reshaped_scores
 from tests import reference
 from tests.model import builders

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from albertine.layout import pack
-from albertine.model.memory import Memory
+from albertine.core.packing import pack
+from albertine.model.segment_memory import Memory
 from albertine.model.two_streams import Segments, read_segments
 from albertine.model.visibility import causal
 from benchmarks.transformer_xl import GOLDENS, SMALL, ours_of

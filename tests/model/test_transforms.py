@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, jvp, stack_module_state, vmap
 
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 from tests import reference
 from tests.model import builders
 

@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from albertine.core.packing import Packed, pack
 from albertine.errors import InputError, SettingsError
 from albertine.interop.huggingface import load_model, save_model
-from albertine.layout import Packed, pack
 from albertine.model.config import EncoderConfig
 from albertine.model.halting import Halting, HaltingUnit
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
-from albertine.model.replan import replan
+from albertine.model.resharing import replan
 from albertine.model.rows import Rows
+from albertine.model.sharing import SharingPlan
 from albertine.model.two_streams import Segments, read_segments
 from tests import reference
 from tests.model import builders

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from albertine.layout import pack
+from albertine.core.packing import pack
 from albertine.model.config import EncoderConfig
 from albertine.model.encoder import Encoder
-from albertine.model.memory import Memory
-from albertine.model.plan import SharingPlan
+from albertine.model.segment_memory import Memory
+from albertine.model.sharing import SharingPlan
 from albertine.model.two_streams import Segments, read_segments
 
 FILE = np.load(Path(__file__).with_name("xlnet_official.npz"))

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from albertine.core.packing import Packed, pack
 from albertine.errors import SettingsError
-from albertine.layout import Packed, pack
 from albertine.model.block import AttentionBlock, FeedForwardBlock
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 from albertine.objectives.attention_relations import Attended, attended, map_divergence, relation_divergence
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.distillation import (

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from albertine.layout import Packed
+from albertine.core.packing import Packed
 from albertine.model.backend.base import Backend
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.losses import pretraining_losses
 

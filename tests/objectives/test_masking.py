@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from albertine.core.randomness import generator, uniforms
 from albertine.errors import SettingsError
 from albertine.objectives.masking import MaskSettings, mask, mask_batch
-from albertine.randomness import generator, uniforms
 from tests.objectives import reference_rules
 
 MASK, VOCAB = 4, 1000

@@ -16,7 +16,7 @@ from albertine.corpus.reader import Corpus
 from albertine.objectives.batch import BatchBuilder, PretrainingBatch, Row
 from albertine.objectives.masking import MaskSettings
 from albertine.objectives.pairs import PairSettings
-from albertine.text.load import load_tokenizer
+from albertine.tokenizers.load import load_tokenizer
 from tests.objectives.standin import random_corpus
 
 BATCH = 24

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 from albertine.objectives.stream_batch import StreamBatch, StreamBuilder
 from albertine.objectives.stream_losses import StreamLoss
 from albertine.objectives.stream_settings import StreamSettings

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from albertine.core.settings import resolve
 from albertine.pretraining.settings import PretrainingSettings
-from albertine.settings import resolve
 from tests.toy import MODEL, toy_corpus
 
 Build = Callable[..., PretrainingSettings]

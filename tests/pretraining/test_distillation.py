@@ -18,22 +18,22 @@ import torch
 from safetensors.torch import load_file
 
 import albertine
+from albertine.core.settings import dump
 from albertine.corpus.reader import Corpus
 from albertine.errors import AlbertineError, CheckpointError, ModelError, RunError, SettingsError
 from albertine.interop.google import save_checkpoint
 from albertine.interop.huggingface import load_model, save_model
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 from albertine.objectives.distillation import Lessons
-from albertine.pretraining.distilling import distillation_settings
-from albertine.pretraining.first_model import encoder_config
+from albertine.pretraining.distillation_settings import distillation_settings
+from albertine.pretraining.initial_model import encoder_config
 from albertine.pretraining.run import pretrain
 from albertine.pretraining.settings import ModelChoice, PretrainingSettings, TrainingChoice
 from albertine.pretraining.student import Student, kept_depths, student_config, student_of
-from albertine.pretraining.teaching import Distillation, Teacher
-from albertine.settings import dump
-from albertine.text.load import load_tokenizer
+from albertine.pretraining.teacher import Distillation, Teacher
+from albertine.tokenizers.load import load_tokenizer
 from albertine.training.metrics import read_metrics
 from albertine.training.progress import Reporter
 from tests.pretraining.conftest import Build

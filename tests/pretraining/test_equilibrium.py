@@ -19,7 +19,7 @@ from albertine.interop.huggingface import load_model
 from albertine.model.fixed_point import FixedPoint
 from albertine.objectives.equilibrium import EquilibriumLosses
 from albertine.pretraining.data import held_out_batches
-from albertine.pretraining.first_model import first_model
+from albertine.pretraining.initial_model import first_model
 from albertine.pretraining.run import pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.training.metrics import read_metrics

@@ -16,13 +16,13 @@ from albertine.corpus.reader import Corpus
 from albertine.errors import CorpusError, ModelError, SettingsError
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 from albertine.objectives.batch import BatchBuilder, PretrainingBatch
 from albertine.objectives.masking import MaskSettings
 from albertine.objectives.pairs import PairSettings
 from albertine.pretraining.data import HELD_OUT_SEED, builder_of, held_out_batches
-from albertine.pretraining.first_model import first_model
 from albertine.pretraining.held_out import judge
+from albertine.pretraining.initial_model import first_model
 from albertine.pretraining.scores import Pretrained, by_length, held_out_scores
 from tests.objectives.standin import SPECIALS, MemoryCorpus
 from tests.pretraining.conftest import Build

@@ -13,10 +13,10 @@ import torch
 from albertine.errors import SettingsError
 from albertine.interop.huggingface import load_model
 from albertine.objectives.losses import pretraining_losses
-from albertine.objectives.pondering import pondering_losses
+from albertine.objectives.ponder_cost import pondering_losses
 from albertine.pretraining.data import held_out_batches
-from albertine.pretraining.first_model import first_model
 from albertine.pretraining.held_out import judge
+from albertine.pretraining.initial_model import first_model
 from albertine.pretraining.run import pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.training.metrics import read_metrics

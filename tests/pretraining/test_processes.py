@@ -17,8 +17,8 @@ import yaml
 from safetensors.torch import load_file
 
 from albertine.cli.app import run as main
+from albertine.core.settings import dump
 from albertine.errors import RunError
-from albertine.settings import dump
 from albertine.training.launch import started, threads_each, together
 from albertine.training.metrics import TIMINGS, read_metrics
 from tests.pretraining.conftest import Build

@@ -18,6 +18,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from albertine.core.settings import dump, load, read_yaml, resolve
 from albertine.corpus.prepare import prepare
 from albertine.corpus.reader import Corpus
 from albertine.errors import AlbertineError, CheckpointError, CorpusError, ModelError, RunError, SettingsError
@@ -25,22 +26,21 @@ from albertine.interop.huggingface import load_model
 from albertine.model.config import EncoderConfig
 from albertine.model.presets import preset
 from albertine.objectives import batch
-from albertine.objectives.baseline import BaselineScore
+from albertine.objectives.unigram_baseline import BaselineScore
+from albertine.pretraining.baselines import NoSkill, Orders
 from albertine.pretraining.data import PretrainingBatches, held_out_batches
 from albertine.pretraining.held_out import judge
-from albertine.pretraining.no_skill import NoSkill, Orders
 from albertine.pretraining.run import PretrainResult, _beginning, _hints, _missing, _watch, pretrain
 from albertine.pretraining.scores import held_out_scores, open_pretrained
 from albertine.pretraining.settings import PretrainingSettings
-from albertine.settings import dump, load, read_yaml, resolve
 from albertine.text.documents import read_documents
-from albertine.text.load import load_tokenizer
 from albertine.text.sentences import document_sentences
-from albertine.text.train import train_sentencepiece
-from albertine.training import surroundings
+from albertine.tokenizers.load import load_tokenizer
+from albertine.tokenizers.train import train_sentencepiece
+from albertine.training import global_state
+from albertine.training.alarms import onset_minute
 from albertine.training.checkpoints import fingerprint_changes, read
 from albertine.training.distributed import World
-from albertine.training.guards import onset_minute
 from albertine.training.job import Job
 from albertine.training.launch import free_port
 from albertine.training.metrics import read_metrics
@@ -444,7 +444,7 @@ def test_more_processes_than_sequences_are_refused(build: Build, monkeypatch: py
     from albertine.pretraining import run as module
 
     monkeypatch.setattr(module, "start", lambda: World(rank=0, size=9))
-    monkeypatch.setattr(surroundings, "stop", lambda world, **_: None)
+    monkeypatch.setattr(global_state, "stop", lambda world, **_: None)
     with pytest.raises(SettingsError, match=r"batch_size is 8, fewer sequences than the 9 processes"):
         run(build())
 
@@ -466,7 +466,7 @@ def test_the_main_process_alone_watches(build: Build, monkeypatch: pytest.Monkey
         raise Seen
 
     monkeypatch.setattr(module, "start", lambda: Deaf(rank=rank, size=2))
-    monkeypatch.setattr(surroundings, "stop", lambda world, **_: None)
+    monkeypatch.setattr(global_state, "stop", lambda world, **_: None)
     monkeypatch.setattr(module, "train", seen)
     with pytest.raises(Seen):
         pretrain(build(), reporter=Reporter(quiet=True))

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
+from albertine.core.settings import dump, override, resolve
 from albertine.errors import SettingsError
 from albertine.model.config import EncoderConfig
-from albertine.model.plan import SharingPlan
-from albertine.pretraining.first_model import encoder_config
+from albertine.model.sharing import SharingPlan
+from albertine.pretraining.initial_model import encoder_config
 from albertine.pretraining.settings import EncoderChanges, ModelChoice, PretrainingSettings
-from albertine.settings import dump, override, resolve
 
 GOOD = {
     "name": "a",

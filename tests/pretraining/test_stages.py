@@ -15,29 +15,29 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from albertine.core.settings import dump, resolve
 from albertine.corpus.reader import Corpus
 from albertine.errors import CheckpointError, SettingsError
-from albertine.model.plan import SharingPlan
 from albertine.model.presets import preset
-from albertine.objectives.baseline import count_tokens
+from albertine.model.sharing import SharingPlan
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.losses import pretraining_losses
 from albertine.objectives.pairs import PairSettings
+from albertine.objectives.unigram_baseline import count_tokens
 from albertine.pretraining import run as module
 from albertine.pretraining.branches import branching
 from albertine.pretraining.curves import borders
 from albertine.pretraining.data import PretrainingBatches, held_out_batches
-from albertine.pretraining.first_model import first_model
 from albertine.pretraining.held_out import judge
+from albertine.pretraining.initial_model import first_model
 from albertine.pretraining.run import pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.pretraining.stages import resolved, told, untrained
-from albertine.pretraining.unread import check_read
-from albertine.settings import dump, resolve
-from albertine.training import surroundings
+from albertine.pretraining.unused_settings import check_read
+from albertine.training import global_state
+from albertine.training.alarms import TrainingAlarms
 from albertine.training.checkpoints import read
 from albertine.training.distributed import World
-from albertine.training.guards import TrainingAlarms
 from albertine.training.job import Clock
 from albertine.training.metrics import read_metrics
 from albertine.training.progress import Reporter
@@ -322,7 +322,7 @@ def test_far_places_of_a_table_are_judged_from_where_they_are_trained_on(
 
 
 def test_a_stage_of_fewer_depths_is_judged_by_them_too(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("albertine.training.guards.ONSET", -9.0)  # so that any model reads
+    monkeypatch.setattr("albertine.training.alarms.ONSET", -9.0)  # so that any model reads
     stages = [{"begin": 0, "depth": 1}, {"begin": 0.5}]
     settings = build(stages=stages, watching={"evaluate_every": 2, "checkpoint_every": 2})
     # Step 4 is judged by the process after it, which has drawn no batch by then.
@@ -418,7 +418,7 @@ def test_stages_that_this_run_cannot_have(build: Build, monkeypatch: pytest.Monk
     with pytest.raises(SettingsError, match=r"max_length 600 is more than the \d+ positions"):
         run(long)
     monkeypatch.setattr(module, "start", lambda: World(rank=0, size=9))
-    monkeypatch.setattr(surroundings, "stop", lambda world, **_: None)
+    monkeypatch.setattr(global_state, "stop", lambda world, **_: None)
     with pytest.raises(SettingsError, match="batch_size of stage 3 is 8, fewer sequences than the 9"):
         run(build(stages=RAMP))
     assert not build().folder.exists(), "nothing was written"

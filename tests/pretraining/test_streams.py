@@ -21,27 +21,27 @@ from safetensors.torch import load_file
 
 import albertine
 from albertine.cli.app import run as run_command
+from albertine.core.settings import dump
 from albertine.corpus.reader import Corpus
 from albertine.errors import CheckpointError, CorpusError, ModelError, SettingsError
 from albertine.interop.heads import left_to_right
 from albertine.interop.huggingface import load_model, read_folder, save_model
-from albertine.model.evaluating import evaluating
+from albertine.model.eval_mode import evaluating
 from albertine.model.model import Model
 from albertine.model.presets import preset
 from albertine.model.two_streams import predict_segments
-from albertine.objectives.baseline import Unigram, count_tokens
 from albertine.objectives.prediction_spans import SpanSettings
 from albertine.objectives.stream_batch import StreamBatch, StreamBuilder
 from albertine.objectives.stream_losses import StreamLoss, read_batch, segments_of
+from albertine.objectives.unigram_baseline import Unigram, count_tokens
 from albertine.pretraining.data import predicted_counts
-from albertine.pretraining.first_model import first_model
 from albertine.pretraining.held_out import judge_streams
+from albertine.pretraining.initial_model import first_model
 from albertine.pretraining.run import _watch, fingerprint, pretrain
 from albertine.pretraining.scores import objective_of, open_pretrained
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.pretraining.stages import check_processes
 from albertine.pretraining.stream_data import StreamBatches, dealt, held_out_streams
-from albertine.settings import dump
 from albertine.training.checkpoints import read
 from albertine.training.metrics import read_metrics
 from albertine.training.progress import Reporter

@@ -10,10 +10,10 @@ import torch
 
 from albertine.corpus.reader import Corpus
 from albertine.errors import SettingsError
-from albertine.objectives.baseline import count_tokens
+from albertine.objectives.unigram_baseline import count_tokens
 from albertine.pretraining import run as module
 from albertine.pretraining.data import PretrainingBatches
-from albertine.pretraining.first_model import first_model
+from albertine.pretraining.initial_model import first_model
 from albertine.pretraining.run import loop_settings, pretrain
 from albertine.pretraining.stream_data import StreamBatches
 from albertine.training.distributed import World

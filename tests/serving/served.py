@@ -9,9 +9,9 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from albertine.serving.answerer import Answerer
 from albertine.serving.app import PATHS, application
 from albertine.serving.limits import ServingLimits
+from albertine.serving.model_tasks import Answerer
 from albertine.serving.service import Service
 from albertine.tasks.predictor import Predictor
 

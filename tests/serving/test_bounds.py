@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from albertine.inference.options import characters_of
+from albertine.inference.option_rows import characters_of
 from albertine.serving import service as services
-from albertine.serving.answerer import Answerer, Kind
 from albertine.serving.limits import ServingLimits
-from albertine.text.wordpiece import WordPieceTokenizer
+from albertine.serving.model_tasks import Answerer, Kind
+from albertine.tokenizers.wordpiece import WordPieceTokenizer
 from tests.inference.exports import LONG
 from tests.serving.served import client_of
 from tests.serving.test_routes import post

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from albertine.serving.error_responses import Refusal
 from albertine.serving.limits import ServingLimits, authorized, is_loopback, read_body, read_json
-from albertine.serving.refusal import Refusal
 
 LIMITS = ServingLimits(body_bytes=1000)
 

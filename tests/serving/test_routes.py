@@ -22,14 +22,14 @@ from pydantic import ValidationError
 from starlette.testclient import TestClient
 
 from albertine import Predictor
-from albertine.devices import fast_bfloat16
+from albertine.core.devices import fast_bfloat16
 from albertine.errors import DataError
-from albertine.inference import masks
-from albertine.inference.chances import sigmoid
-from albertine.serving import bodies, root
-from albertine.serving.answerer import Answerer, Kind
+from albertine.inference import fill_mask
+from albertine.inference.probabilities import sigmoid
+from albertine.serving import pipeline_route, schemas
 from albertine.serving.app import ASKED, LIVE, MODEL, PATHS
 from albertine.serving.limits import ServingLimits
+from albertine.serving.model_tasks import Answerer, Kind
 from tests.inference.exports import LONG, PASSAGES, SENTENCE, TEXTS
 from tests.serving.served import client_of
 
@@ -390,8 +390,8 @@ def test_an_answer_of_many_words_is_bounded(
     words = predictor(folder("fill-mask")).tokenizer.vocab_size
     whole = {"inputs": text, "parameters": {"top_k": 1000}}
     found = post(asked, "/", whole)
-    monkeypatch.setattr(root, "LONGEST", 2 * words * len(text))
-    monkeypatch.setattr(root, "AT_ONCE", 0)
+    monkeypatch.setattr(pipeline_route, "LONGEST", 2 * words * len(text))
+    monkeypatch.setattr(pipeline_route, "AT_ONCE", 0)
     assert post(asked, "/", whole) == found  # by another thread
     told = post(asked, "/", {**whole, "inputs": [text, "[MASK]"]}, 422)
     assert (told["code"], told["details"]) == ("batch_too_large", {"limit": 2 * words * len(text)})
@@ -505,16 +505,16 @@ def test_which_end_is_cut(client: Clients, folder: Folders) -> None:
 
 
 def test_the_guide_tells_which_routes_cut_and_where_that_is_said() -> None:
-    taken: dict[str, type[bodies.Body]] = {
-        "/embed": bodies.TextsToEmbed,
-        "/predict": bodies.TextsToClassify,
-        "/rerank": bodies.TextsToRank,
-        "/similarity": bodies.TextsToCompare,
-        "/tokenize": bodies.TextsToCut,
-        "/choose": bodies.OptionsToChoose,
-        "/relate": bodies.TextsToRelate,
-        "/embeddings": bodies.OpenAiTexts,
-        "/v1/embeddings": bodies.OpenAiTexts,
+    taken: dict[str, type[schemas.Body]] = {
+        "/embed": schemas.TextsToEmbed,
+        "/predict": schemas.TextsToClassify,
+        "/rerank": schemas.TextsToRank,
+        "/similarity": schemas.TextsToCompare,
+        "/tokenize": schemas.TextsToCut,
+        "/choose": schemas.OptionsToChoose,
+        "/relate": schemas.TextsToRelate,
+        "/embeddings": schemas.OpenAiTexts,
+        "/v1/embeddings": schemas.OpenAiTexts,
     }
     assert {"/", *taken} == set(ASKED)
     guide = (Path(__file__).parents[2] / "docs" / "guide.md").read_text(encoding="utf-8")
@@ -528,7 +528,7 @@ def test_the_guide_tells_which_routes_cut_and_where_that_is_said() -> None:
     ):
         routes = {path for path, body in taken.items() if has(body.model_fields)}
         assert set(re.findall("`(/[a-z0-9/]+)`", text.partition("The header")[0])) == routes
-    assert "truncate" in bodies.SimilarityParameters.model_fields
+    assert "truncate" in schemas.SimilarityParameters.model_fields
 
 
 def test_a_server_that_cuts_by_itself(folder: Folders) -> None:
@@ -591,22 +591,22 @@ def test_a_malformed_body_does_not_hold_up_the_server() -> None:
     """Every list of a body, and every object. Kills: an error for each of a million elements or fields."""
     million: list[Any] = [1] * 1_000_000
     options: dict[str, Any] = {"parameters": {"ignore_labels": million}}
-    wrong: list[tuple[type[bodies.Body], dict[str, Any]]] = [
-        (bodies.TextsToEmbed, {"inputs": million}),
-        (bodies.TextsToClassify, {"inputs": million}),
-        (bodies.TextsToClassify, {"inputs": [million]}),
-        (bodies.TextsToClassify, {"inputs": [[1]] * 1_000_000}),
-        (bodies.TextsToRank, {"query": "a", "texts": million}),
-        (bodies.TextsToRank, {"query": "a", "documents": million}),
-        (bodies.TextsToCompare, {"inputs": {"source_sentence": "a", "sentences": million}}),
-        (bodies.TextsToCut, {"inputs": million}),
-        (bodies.OptionsToChoose, {"options": million}),
-        (bodies.TextsToRelate, {"inputs": million}),
-        (bodies.OpenAiTexts, {"input": million}),
-        (bodies.TextsToFill, {"inputs": "a", "parameters": {"targets": million}}),
-        (bodies.TextsOfClasses, {"inputs": [{}] * 1_000_000}),
-        (bodies.TextsToTag, {"inputs": "a", **options}),
-        (bodies.QuestionsToAnswer, {"inputs": [{}] * 1_000_000}),
+    wrong: list[tuple[type[schemas.Body], dict[str, Any]]] = [
+        (schemas.TextsToEmbed, {"inputs": million}),
+        (schemas.TextsToClassify, {"inputs": million}),
+        (schemas.TextsToClassify, {"inputs": [million]}),
+        (schemas.TextsToClassify, {"inputs": [[1]] * 1_000_000}),
+        (schemas.TextsToRank, {"query": "a", "texts": million}),
+        (schemas.TextsToRank, {"query": "a", "documents": million}),
+        (schemas.TextsToCompare, {"inputs": {"source_sentence": "a", "sentences": million}}),
+        (schemas.TextsToCut, {"inputs": million}),
+        (schemas.OptionsToChoose, {"options": million}),
+        (schemas.TextsToRelate, {"inputs": million}),
+        (schemas.OpenAiTexts, {"input": million}),
+        (schemas.TextsToFill, {"inputs": "a", "parameters": {"targets": million}}),
+        (schemas.TextsOfClasses, {"inputs": [{}] * 1_000_000}),
+        (schemas.TextsToTag, {"inputs": "a", **options}),
+        (schemas.QuestionsToAnswer, {"inputs": [{}] * 1_000_000}),
     ]
     for kind, body in wrong:
         with pytest.raises(ValidationError) as found:
@@ -915,13 +915,13 @@ def test_masks_that_meet_have_each_as_many_candidates_as_asked(client: Clients) 
 
 def test_masks_that_meet_cost_what_each_asks_for(client: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
-    plain = masks.Guess
+    plain = fill_mask.Guess
 
     def noted(*given: Any) -> Any:
         made.append(given)
         return plain(*given)
 
-    monkeypatch.setattr(masks, "Guess", noted)
+    monkeypatch.setattr(fill_mask, "Guess", noted)
     answerer = client("fill-mask").service.answerer  # type: ignore[attr-defined]
     answerer.ask(Kind("fill-mask"), [("the [MASK] man", 2, None), ("a [MASK]", 7, None)])
     assert len(made) == 2 + 7

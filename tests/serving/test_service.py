@@ -20,9 +20,9 @@ import torch
 from albertine.errors import DataError, NotFinite
 from albertine.interop.huggingface import save_model
 from albertine.serving import service as services
-from albertine.serving.answerer import Kind
 from albertine.serving.app import application, as_json, in_parts
 from albertine.serving.limits import ServingLimits
+from albertine.serving.model_tasks import Kind
 from albertine.serving.service import Service
 from tests.export import saved
 from tests.inference.exports import SENTENCE, TEXTS

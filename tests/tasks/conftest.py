@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from albertine.core.settings import resolve
 from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
-from albertine.pretraining.first_model import encoder_config
+from albertine.pretraining.initial_model import encoder_config
 from albertine.pretraining.settings import ModelChoice
-from albertine.settings import resolve
 from albertine.tasks.settings import FinetuneSettings
-from albertine.text.load import load_tokenizer
+from albertine.tokenizers.load import load_tokenizer
 from tests.toy import MODEL, toy_vocabulary
 
 Tune = Callable[..., FinetuneSettings]

@@ -12,21 +12,21 @@ import numpy as np
 import pytest
 import torch
 
+from albertine.core.settings import read_yaml
 from albertine.errors import DataError, ModelError, SettingsError
 from albertine.evaluation.metrics import score
 from albertine.inference.spans import LikelySpans
 from albertine.inference.windows import Reading
-from albertine.settings import read_yaml
 from albertine.tasks.answer import Answer, Question, encode
-from albertine.tasks.data import read_data
+from albertine.tasks.answerability import AnswerOrNot
+from albertine.tasks.dataset_registry import known, named
 from albertine.tasks.datasets.answer import read, squad_file
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.finetune import finetune
-from albertine.tasks.joint import AnswerOrNot
 from albertine.tasks.predictor import Predictor
-from albertine.tasks.registry import known, named
 from albertine.tasks.settings import FinetuneSettings
-from albertine.text.load import load_tokenizer
+from albertine.tasks.task_data import read_data
+from albertine.tokenizers.load import load_tokenizer
 from albertine.training.progress import Reporter
 from tests.cli.conftest import Command
 from tests.tasks.conftest import Tune
@@ -493,7 +493,7 @@ def test_chinese_is_learned_and_answered_in_characters(tune: Tune, shared_data: 
     """A few real questions at toy size, over and over: the spans come out as they stand in the passage."""
     from albertine.interop.huggingface import save_model
     from albertine.model.model import Model
-    from albertine.pretraining.first_model import encoder_config
+    from albertine.pretraining.initial_model import encoder_config
     from albertine.pretraining.settings import ModelChoice
     from tests.toy import MODEL
 

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import albertine
-from albertine.cli import vocabulary
+from albertine.corpus import vocabulary
 from albertine.errors import CheckpointError, CorpusError, DataError, SettingsError
-from albertine.pretraining import reading, scores
+from albertine.pretraining import probes, scores
 from albertine.training.progress import Reporter
 from tests.toy import MODEL
 
@@ -173,7 +173,7 @@ def test_text_to_a_pretrained_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
     assert (branch.outcome.step, branch.outcome.updates) == (3, 1)
     counted, count = list[object](), scores.count_tokens
-    for module in (scores, reading):  # whichever of them counts
+    for module in (scores, probes):  # whichever of them counts
         monkeypatch.setattr(module, "count_tokens", lambda *a: counted.append(a) or count(*a), raising=False)
     told_scores = albertine.score(result.folder / "final", tmp_path / "corpus")
     assert len(counted) == 1, "the whole corpus is read for it"

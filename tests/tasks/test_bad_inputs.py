@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
+from albertine.core.settings import resolve
 from albertine.errors import DataError, ModelError, SettingsError
-from albertine.settings import resolve
-from albertine.tasks.data import read_data
+from albertine.tasks.dataset_files import Data
+from albertine.tasks.dataset_registry import named
 from albertine.tasks.datasets.classes import kept, read
 from albertine.tasks.finetune import finetune
 from albertine.tasks.predictor import Predictor
-from albertine.tasks.registry import named
 from albertine.tasks.settings import FinetuneSettings
-from albertine.tasks.sources import Data
-from albertine.text.load import load_tokenizer
+from albertine.tasks.task_data import read_data
+from albertine.tokenizers.load import load_tokenizer
 from albertine.training.progress import Reporter
 from tests.tasks.conftest import Tune
 

@@ -14,7 +14,7 @@ from albertine.interop.heads import task_of
 from albertine.interop.huggingface import read_folder
 from albertine.tasks.ensemble import ensemble
 from albertine.tasks.finetune import finetune
-from albertine.tasks.judge import open_run
+from albertine.tasks.rescore import open_run
 from albertine.training.progress import Reporter
 from tests import stand_in
 from tests.tasks.conftest import Tune

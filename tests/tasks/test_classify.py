@@ -11,13 +11,13 @@ import pytest
 from numpy.typing import NDArray
 
 from albertine import Predictor
-from albertine.evaluation.findings import findings
-from albertine.inference.chances import softmax
+from albertine.evaluation.error_analysis import findings
+from albertine.inference.probabilities import softmax
 from albertine.tasks.classify import Classify
 from albertine.tasks.encoded import Encoded, RowBuilder
 from albertine.tasks.examples import Example
 from albertine.tasks.finetune import finetune
-from albertine.text.load import load_tokenizer
+from albertine.tokenizers.load import load_tokenizer
 from albertine.training.progress import Reporter
 from tests.tasks.conftest import Tune
 

@@ -12,34 +12,34 @@ import pytest
 import torch
 
 from albertine.cli.app import run
+from albertine.core.packing import pack
 from albertine.errors import ModelError
 from albertine.inference.whitening import measure
 from albertine.inference.windows import PassageTokens, Reading, rows_of
 from albertine.interop.huggingface import load_model, save_model
 from albertine.interop.sentence_transformers import sentence_files
-from albertine.layout import pack
 from albertine.model.model import Model
 from albertine.model.task_model import Classifier, Embedder
-from albertine.pretraining.first_model import encoder_config
+from albertine.pretraining.initial_model import encoder_config
 from albertine.pretraining.settings import EncoderChanges, ModelChoice
 from albertine.tasks.answer import Question, encode, windows_to_learn
 from albertine.tasks.examples import Example
 from albertine.tasks.finetune import FinetuneResult, finetune
+from albertine.tasks.initial_model import rates
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.relation_rows import encode as encode_relations
 from albertine.tasks.settings import FinetuneSettings
-from albertine.tasks.start import rates
 from albertine.tasks.tag import encode as encode_tags
 from albertine.text.documents import read_documents
-from albertine.text.load import load_tokenizer
 from albertine.text.sentences import document_sentences
-from albertine.text.tokenizer import Tokenizer
-from albertine.text.train import train_sentencepiece
+from albertine.tokenizers.base import Tokenizer
+from albertine.tokenizers.load import load_tokenizer
+from albertine.tokenizers.train import train_sentencepiece
 from albertine.training.progress import Reporter
 from tests.tasks.conftest import Tune
 from tests.tasks.test_answer import task as answers
-from tests.tasks.test_choose import questions
 from tests.tasks.test_crf import entities
+from tests.tasks.test_multiple_choice import questions
 from tests.tasks.test_relate import task as relations
 from tests.toy import MODEL, demo_text
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from albertine.errors import DataError, SettingsError
-from albertine.tasks.data import read_data
-from albertine.tasks.datasets import choose, classes
+from albertine.tasks.dataset_files import check_known
+from albertine.tasks.dataset_registry import known, named
+from albertine.tasks.datasets import classes, multiple_choice
 from albertine.tasks.datasets.classes import class_names, label_names
 from albertine.tasks.datasets.clue import keywords, marked
 from albertine.tasks.finetune import finetune
 from albertine.tasks.readers.table import Row
-from albertine.tasks.registry import known, named
-from albertine.tasks.sources import check_known
-from albertine.text.load import load_tokenizer
+from albertine.tasks.task_data import read_data
+from albertine.tokenizers.load import load_tokenizer
 from albertine.training.progress import Reporter
 from tests.tasks.conftest import Tune
 
@@ -52,7 +52,7 @@ def test_real_files_have_their_official_counts(unpacked: Path, task: str) -> Non
         name = f"fewclue-{task}{suffix}"
         for split, count in (("train", train), ("dev", dev), ("test", test)):
             if task == "chid":
-                choices = list(choose.read(named(name), unpacked, split))
+                choices = list(multiple_choice.read(named(name), unpacked, split))
                 assert len(choices) == count
                 assert {len(c.options) for c in choices} == {7}
                 assert all(c.label is not None and "#idiom#" in c.passage for c in choices)
@@ -79,7 +79,7 @@ def test_the_tar_is_the_files(shared_data: Path, unpacked: Path) -> None:
         inside, outside = (list(classes.read(named(name), f, split)) for f in (folder, unpacked))
         assert [(e.text, e.pair, e.label) for e in inside] == [(e.text, e.pair, e.label) for e in outside]
         assert inside[0].where.endswith("fewclue.tar.xz:" + named(name).files[split][0] + ":1")
-    assert len(list(choose.read(named("fewclue-chid-0"), folder, "dev"))) == 42
+    assert len(list(multiple_choice.read(named("fewclue-chid-0"), folder, "dev"))) == 42
 
 
 def test_csl_and_cluewsc_as_the_baselines_lay_them_out(unpacked: Path, tmp_path: Path) -> None:

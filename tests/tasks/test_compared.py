@@ -13,15 +13,15 @@ import torch
 
 import albertine
 from albertine.cli.app import run
+from albertine.core.packing import Packed, pack
 from albertine.errors import AlbertineError, DataError
 from albertine.interop.heads import usual_pooling
-from albertine.layout import Packed, pack
-from albertine.model.comparison import Comparer, pair_means
-from albertine.model.plan import SharingPlan
+from albertine.model.pair_head import Comparer, pair_means
+from albertine.model.sharing import SharingPlan
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.finetune import FinetuneResult
-from albertine.tasks.judge import judge, open_run
-from albertine.tasks.whitened import RIDGE, whiten
+from albertine.tasks.rescore import judge, open_run
+from albertine.tasks.whitened_start import RIDGE, whiten
 from tests import stand_in
 from tests.model import builders
 

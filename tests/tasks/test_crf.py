@@ -14,15 +14,15 @@ import torch
 from albertine.evaluation.entities import micro
 from albertine.inference.tags import allowed, bio_spans, entities_of, marks, tags_of
 from albertine.model.crf import Crf
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
+from albertine.tasks.dataset_registry import named
 from albertine.tasks.datasets.entities import read
 from albertine.tasks.finetune import finetune
-from albertine.tasks.judge import judge, open_run
+from albertine.tasks.initial_model import rates
 from albertine.tasks.predictor import Predictor
-from albertine.tasks.registry import named
-from albertine.tasks.start import rates
+from albertine.tasks.rescore import judge, open_run
 from albertine.tasks.tag import tags_for
-from albertine.text.tokenizer import Spans
+from albertine.tokenizers.base import Spans
 from albertine.training.progress import Reporter
 from tests.tasks.conftest import Tune
 

@@ -14,13 +14,13 @@ import pytest
 from albertine import api
 from albertine.errors import CheckpointError, DataError, SettingsError
 from albertine.tasks.answer import Question
-from albertine.tasks.choose import Choice
+from albertine.tasks.dataset_files import held_out
 from albertine.tasks.examples import Example
 from albertine.tasks.families import KINDS, of_its_kind
 from albertine.tasks.finetune import FinetuneResult, finetune
+from albertine.tasks.multiple_choice import Choice
 from albertine.tasks.seeds import over_seeds
 from albertine.tasks.settings import FinetuneSettings
-from albertine.tasks.sources import held_out
 from albertine.training.progress import Reporter
 
 Tune = Callable[..., FinetuneSettings]

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from albertine.core.packing import Packed, pack
+from albertine.core.settings import resolve
 from albertine.errors import (
     AlbertineError,
     CheckpointError,
@@ -19,24 +21,22 @@ from albertine.errors import (
 )
 from albertine.interop.huggingface import load_model, save_model
 from albertine.interop.weights import read_json
-from albertine.layout import Packed, pack
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
-from albertine.pretraining.first_model import encoder_config
+from albertine.model.sharing import SharingPlan
+from albertine.pretraining.initial_model import encoder_config
 from albertine.pretraining.settings import ModelChoice
-from albertine.settings import resolve
 from albertine.tasks.advice import advice
 from albertine.tasks.batches import TaskBatches
 from albertine.tasks.classify import Classify
-from albertine.tasks.data import balanced, read_data
 from albertine.tasks.family import loss
 from albertine.tasks.finetune import FinetuneResult, finetune
-from albertine.tasks.judge import judge, open_run
+from albertine.tasks.initial_model import first_encoder, open_encoder, rates, tuned_config
 from albertine.tasks.predictor import Predictor
+from albertine.tasks.rescore import judge, open_run
 from albertine.tasks.settings import FinetuneSettings, TuningChoice
-from albertine.tasks.start import first_encoder, open_encoder, rates, tuned_config
-from albertine.text.load import load_tokenizer
-from albertine.text.tokenizer import Tokenizer
+from albertine.tasks.task_data import balanced, read_data
+from albertine.tokenizers.base import Tokenizer
+from albertine.tokenizers.load import load_tokenizer
 from albertine.training.progress import Reporter
 from tests.model import builders
 from tests.tasks.conftest import Tune

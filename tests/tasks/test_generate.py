@@ -16,25 +16,25 @@ import pytest
 import torch
 
 from albertine.cli.app import run
+from albertine.core.packing import pack
 from albertine.errors import DataError, ModelError, SettingsError
-from albertine.inference.continuing import Going
+from albertine.inference.continuation import Going
 from albertine.inference.search import Draw, Search
+from albertine.inference.seq2seq_rows import Written
 from albertine.inference.windows import Reading
-from albertine.inference.writing import Written
 from albertine.interop.heads import task_of
 from albertine.interop.huggingface import read_folder, save_model
-from albertine.layout import pack
 from albertine.model.model import Model
 from albertine.model.task_model import predicting_rows
 from albertine.tasks.answer import Question
-from albertine.tasks.data import read_data
-from albertine.tasks.datasets.written import read_questions, read_texts, webqa_file
+from albertine.tasks.dataset_registry import Dataset
+from albertine.tasks.datasets.generation import read_questions, read_texts, webqa_file
 from albertine.tasks.finetune import finetune
 from albertine.tasks.generate import Read, Room, Write, encode_questions, encode_texts
-from albertine.tasks.judge import judge, open_run
 from albertine.tasks.predictor import Predictor
-from albertine.tasks.registry import Dataset
-from albertine.text.load import load_tokenizer
+from albertine.tasks.rescore import judge, open_run
+from albertine.tasks.task_data import read_data
+from albertine.tokenizers.load import load_tokenizer
 from albertine.training.progress import Reporter
 from tests.model import builders
 from tests.tasks.conftest import Tune
@@ -74,7 +74,7 @@ def writing(where: Path, **more: object) -> dict[str, object]:
 @pytest.fixture(scope="module")
 def written(pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run folder of a model that has learned the toy task."""
-    from albertine.settings import resolve
+    from albertine.core.settings import resolve
     from albertine.tasks.settings import FinetuneSettings
 
     folder = tmp_path_factory.mktemp("writing")
@@ -386,7 +386,7 @@ def test_questions_that_were_cut_are_told(
     tune: Tune, written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each once, whatever number of passages and windows show it."""
-    monkeypatch.setattr("albertine.inference.reading.Reading", partial(Reading, question=4))
+    monkeypatch.setattr("albertine.inference.generative_reading.Reading", partial(Reading, question=4))
     predictor = Predictor(changed(written, tmp_path / "m", reads=True))
     long, passages = "what was the old man said to be", ["the old man and the good house " * 4, "a man"]
     predictor.read("what", passages)

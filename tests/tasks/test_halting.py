@@ -11,15 +11,15 @@ import torch
 
 import albertine
 from albertine.cli.app import run
+from albertine.core.packing import pack
 from albertine.errors import SettingsError
 from albertine.inference.whitening import measure
-from albertine.layout import pack
-from albertine.model.comparison import Comparer, pair_means
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.pair_head import Comparer, pair_means
+from albertine.model.sharing import SharingPlan
 from albertine.tasks.finetune import finetune
+from albertine.tasks.initial_model import tuned_config
 from albertine.tasks.predictor import Predictor
-from albertine.tasks.start import tuned_config
 from albertine.training.metrics import read_metrics
 from tests import stand_in
 from tests.tasks.conftest import Tune

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch.nn.functional import softplus
 
-from albertine.tasks.choose import Choose
 from albertine.tasks.classify import Classify
 from albertine.tasks.encoded import TaskBatch
+from albertine.tasks.multiple_choice import Choose
 
 LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.0, 1.0, -3.0]])
 

@@ -19,7 +19,7 @@ from albertine.tasks.family import Fields
 from albertine.tasks.finetune import finetune
 from albertine.tasks.predict import predict_file
 from albertine.tasks.settings import FinetuneSettings
-from albertine.text.load import load_tokenizer
+from albertine.tokenizers.load import load_tokenizer
 from albertine.training.progress import Reporter
 from tests.cli.conftest import Command
 from tests.cli.conftest import albertine as command
@@ -38,11 +38,11 @@ from pydantic import Field
 
 from albertine.interop.heads import head_config
 from albertine.objectives.losses import Part
-from albertine.tasks.choice import Known, TaskChoice
+from albertine.tasks.kind_settings import Known, TaskChoice
 from albertine.tasks.encoded import RowBuilder
 from albertine.tasks.examples import Example
 from albertine.tasks.family import OneLayer
-from albertine.tasks.sources import all_rows
+from albertine.tasks.dataset_files import all_rows
 
 
 @dataclass

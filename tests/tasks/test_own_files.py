@@ -13,25 +13,25 @@ from typing import Any
 import numpy as np
 import pytest
 
+from albertine.core.settings import resolve
 from albertine.errors import DataError, SettingsError
-from albertine.settings import resolve
 from albertine.tasks.answer import Question
-from albertine.tasks.choice import TaskChoice
 from albertine.tasks.classify import Classify
-from albertine.tasks.data import read_data
+from albertine.tasks.dataset_files import Data
+from albertine.tasks.dataset_registry import Dataset
 from albertine.tasks.datasets.classes import label_names
 from albertine.tasks.examples import Example
 from albertine.tasks.finetune import finetune
-from albertine.tasks.judge import judge, open_run
-from albertine.tasks.keeping import KeptRows
+from albertine.tasks.kind_settings import TaskChoice
+from albertine.tasks.materialized_rows import KeptRows
 from albertine.tasks.predict import predict_file
+from albertine.tasks.prediction_rows import rows_to_ask
 from albertine.tasks.predictor import Predictor
-from albertine.tasks.questions import rows_to_ask
-from albertine.tasks.registry import Dataset
+from albertine.tasks.rescore import judge, open_run
 from albertine.tasks.settings import FinetuneSettings
-from albertine.tasks.sources import Data
-from albertine.text.load import load_tokenizer
-from albertine.text.tokenizer import Tokenizer
+from albertine.tasks.task_data import read_data
+from albertine.tokenizers.base import Tokenizer
+from albertine.tokenizers.load import load_tokenizer
 from albertine.training.progress import Reporter
 
 

@@ -11,13 +11,13 @@ import pytest
 
 import albertine
 from albertine.errors import AlbertineError, DataError
-from albertine.tasks.judge import judge, open_run
-from albertine.tasks.keeping import KeptRows
-from albertine.tasks.questions import rows_to_ask
-from albertine.tasks.sources import Data
+from albertine.tasks.dataset_files import Data
+from albertine.tasks.materialized_rows import KeptRows
+from albertine.tasks.prediction_rows import rows_to_ask
+from albertine.tasks.rescore import judge, open_run
 from albertine.tasks.tag import Tag
-from albertine.text.load import load_tokenizer
-from albertine.text.tokenizer import Tokenizer
+from albertine.tokenizers.base import Tokenizer
+from albertine.tokenizers.load import load_tokenizer
 from albertine.training.progress import Reporter
 from tests.tasks.conftest import Tune
 from tests.tasks.test_own_files import LABELLED, SPANS, told

@@ -29,23 +29,23 @@ from albertine import Predictor
 from albertine.cli.app import run
 from albertine.errors import DataError, ModelError, RunError, SettingsError
 from albertine.inference.embedding import TextEmbedder
-from albertine.tasks import parts, predict, predictor
+from albertine.tasks import output_parts, predict, predictor
 from albertine.tasks.family import Fields
 from albertine.tasks.finetune import finetune
 from albertine.tasks.generate import Read
-from albertine.tasks.judge import judge, open_run
 from albertine.tasks.predict import predict_file
-from albertine.tasks.questions import rows_to_ask
+from albertine.tasks.prediction_rows import rows_to_ask
 from albertine.tasks.readers.table import rows_of
-from albertine.tasks.vectors import cosines, vectors
+from albertine.tasks.rescore import judge, open_run
+from albertine.tasks.text_vectors import cosines, vectors
 from albertine.training.progress import Reporter
 from tests.crashes import Disk, dies_while
 from tests.tasks.conftest import Tune
 from tests.tasks.test_answer import squad
-from tests.tasks.test_choose import questions
 from tests.tasks.test_crf import entities
 from tests.tasks.test_embed import pairs_file
 from tests.tasks.test_generate import texts
+from tests.tasks.test_multiple_choice import questions
 from tests.tasks.test_relate import stories
 
 TABLE = {"text": "review", "label": "verdict"}
@@ -186,7 +186,7 @@ def near(told: Any) -> Any:
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory, pretrained: Path, tables: dict[str, Path]) -> Path:
     """The folder of a small classifier."""
-    from albertine.settings import resolve
+    from albertine.core.settings import resolve
     from albertine.tasks.settings import FinetuneSettings
 
     tree = {
@@ -586,7 +586,7 @@ def test_a_wrong_row_is_told_before_any_answer(
     source, asked = tmp_path / "in.jsonl", Predictor(tuned)
     row, ending, told = WRONG[wrong]
     source.write_text("\n".join(map(json.dumps, [*RIGHT, row])))
-    monkeypatch.setattr("albertine.tasks.vectors.CHUNK", 16)
+    monkeypatch.setattr("albertine.tasks.text_vectors.CHUNK", 16)
     monkeypatch.setattr(Predictor, "said", lambda *given, **more: pytest.fail("asked"))
     monkeypatch.setattr(TextEmbedder, "__call__", lambda *given, **more: pytest.fail("asked"))
     go = partial(predict_file, asked, source, tmp_path / f"out{ending}", fields=Fields("review", "pair"))
@@ -625,7 +625,7 @@ def test_how_many_rows_there_are_is_known(tuned: Path, tmp_path: Path, ending: s
     rows, source, totals = [{"review": "a\nman"}] * 40, tmp_path / f"in{ending}", set[int | None]()
     if ending == ".parquet":
         pytest.importorskip("pyarrow")
-        arrow, parquet = parts._pyarrow()
+        arrow, parquet = output_parts._pyarrow()
         parquet.write_table(arrow.Table.from_pylist(rows), source)
     elif ending == ".csv":
         source.write_text("review\n" + '"a\nman"\n' * 40)
@@ -966,7 +966,7 @@ def test_a_package_that_is_missing_costs_no_answer(
     tuned: Path, tables: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: None
 ) -> None:
     pytest.importorskip("pyarrow")
-    arrow, parquet = parts._pyarrow()
+    arrow, parquet = output_parts._pyarrow()
     source, output = tmp_path / "in.parquet", tmp_path / "out.jsonl"
     parquet.write_table(arrow.Table.from_pylist(read(tables["dev"])), source)
 
@@ -1065,7 +1065,7 @@ def test_a_stream_is_refused_before_it_is_read(tuned: Path, tables: dict[str, Pa
 @pytest.mark.parametrize(("form", "told"), [(".csv", "true"), (".tsv", "true"), (".parquet", True)])
 def test_true_is_told_as_the_class_of_that_name(form: str, told: object) -> None:
     """As in JSON. Kills: a label `True` beside the prediction `true`, which no comparison finds equal."""
-    assert parts._cell(True, form) == told
+    assert output_parts._cell(True, form) == told
 
 
 def test_a_call_in_python_is_told_its_arguments(tuned: Path, tmp_path: Path) -> None:

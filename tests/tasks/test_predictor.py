@@ -18,19 +18,19 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import albertine
+from albertine.core.packing import pack
+from albertine.core.settings import read_recipe, recipe_names
 from albertine.errors import DataError, ModelError, SettingsError
-from albertine.inference.masks import Guess
+from albertine.inference.fill_mask import Guess
 from albertine.inference.whitening import FILE, Whitening
 from albertine.interop.huggingface import save_model
-from albertine.layout import pack
 from albertine.model.model import Model
-from albertine.pretraining.first_model import encoder_config
+from albertine.pretraining.initial_model import encoder_config
 from albertine.pretraining.settings import ModelChoice
-from albertine.settings import read_recipe, recipe_names
 from albertine.tasks.families import kind_of
 from albertine.tasks.predictor import Predictor
-from albertine.text.load import load_tokenizer
-from albertine.text.wordpiece import WordPieceTokenizer
+from albertine.tokenizers.load import load_tokenizer
+from albertine.tokenizers.wordpiece import WordPieceTokenizer
 from albertine.training.progress import Reporter
 from tests import stand_in
 from tests.inference.exports import tuned

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from albertine.errors import DataError, SettingsError
+from albertine.tasks.dataset_files import check_known
+from albertine.tasks.dataset_registry import Columns, Dataset, named
 from albertine.tasks.datasets.classes import class_names, kept, label_names, read
 from albertine.tasks.examples import Example
-from albertine.tasks.registry import Columns, Dataset, named
-from albertine.tasks.sources import check_known
 
 OFFICIAL = [
     ("cola", "glue/CoLA", {"train": 8551, "dev": 1043, "test": 1063}),

@@ -15,14 +15,14 @@ import pytest
 import torch
 import yaml
 
+from albertine.core.settings import dump
 from albertine.errors import AlbertineError, RunError
 from albertine.interop.huggingface import load_model, save_model
-from albertine.settings import dump
 from albertine.tasks.families import saved
 from albertine.tasks.finetune import FinetuneResult, finetune
-from albertine.tasks.judge import judge, open_run
+from albertine.tasks.rescore import judge, open_run
 from albertine.tasks.settings import FinetuneSettings
-from albertine.text.load import load_tokenizer
+from albertine.tokenizers.load import load_tokenizer
 from albertine.training.checkpoints import LATER, CheckpointStore, read
 from albertine.training.progress import Reporter
 from tests.cli.conftest import Command

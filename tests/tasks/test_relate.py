@@ -15,27 +15,27 @@ import yaml
 from torch import Tensor
 
 from albertine.cli.app import run
+from albertine.core.packing import pack
+from albertine.core.settings import load
 from albertine.errors import DataError, ModelError
 from albertine.evaluation.metrics import score
 from albertine.inference.triples import Relation, pointed
 from albertine.interop.huggingface import load_model
-from albertine.layout import pack
 from albertine.model.relation_head import Relations
-from albertine.settings import load
 from albertine.tasks.batches import TaskBatches
-from albertine.tasks.data import read_data
+from albertine.tasks.dataset_files import check_known
+from albertine.tasks.dataset_registry import Dataset, named
 from albertine.tasks.datasets.relations import predicate_names, predicates_of, read
 from albertine.tasks.examples import Example
 from albertine.tasks.finetune import FinetuneResult, finetune
-from albertine.tasks.judge import open_run
 from albertine.tasks.predictor import Predictor
-from albertine.tasks.registry import Dataset, named
 from albertine.tasks.relate import Relate, pointer_loss
 from albertine.tasks.relation_rows import Names, Related, RelationBatch, encode
+from albertine.tasks.rescore import open_run
 from albertine.tasks.settings import FinetuneSettings
-from albertine.tasks.sources import check_known
-from albertine.text.load import load_tokenizer
-from albertine.text.tokenizer import Tokenizer
+from albertine.tasks.task_data import read_data
+from albertine.tokenizers.base import Tokenizer
+from albertine.tokenizers.load import load_tokenizer
 from albertine.training.progress import Reporter
 from tests.tasks.conftest import Tune
 

@@ -11,8 +11,8 @@ import pytest
 
 import albertine
 from albertine.tasks.finetune import finetune
-from albertine.tasks.judge import judge, open_run
 from albertine.tasks.predictor import Predictor
+from albertine.tasks.rescore import judge, open_run
 from tests import stand_in
 from tests.tasks.conftest import Tune
 

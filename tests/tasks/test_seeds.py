@@ -13,12 +13,12 @@ import pytest
 
 from albertine.errors import DataError, SettingsError
 from albertine.tasks import seeds
-from albertine.tasks.data import once, read_data
+from albertine.tasks.dataset_files import Data
 from albertine.tasks.finetune import FinetuneResult, finetune
-from albertine.tasks.record import contents, remembered, stamp
+from albertine.tasks.run_record import contents, remembered, stamp
 from albertine.tasks.seeds import over_seeds
 from albertine.tasks.settings import FinetuneSettings
-from albertine.tasks.sources import Data
+from albertine.tasks.task_data import once, read_data
 from albertine.training.job import Outcome
 from albertine.training.progress import Reporter
 from tests.tasks.conftest import Tune

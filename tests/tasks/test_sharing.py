@@ -12,11 +12,11 @@ from albertine.cli.app import run
 from albertine.interop.huggingface import load_model, save_model
 from albertine.interop.weights import read_json
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
-from albertine.model.replan import shared_again
+from albertine.model.resharing import shared_again
+from albertine.model.sharing import SharingPlan
 from albertine.tasks.finetune import finetune
 from albertine.tasks.predictor import Predictor
-from albertine.text.load import load_tokenizer
+from albertine.tokenizers.load import load_tokenizer
 from albertine.training.progress import Reporter
 from tests.model import builders
 from tests.tasks.conftest import Tune

@@ -11,14 +11,14 @@ import pytest
 import torch
 import yaml
 
+from albertine.core.settings import load, merged
 from albertine.errors import DataError, SettingsError
 from albertine.interop.huggingface import load_model
-from albertine.settings import load, merged
 from albertine.tasks import finetune as module
 from albertine.tasks.finetune import FinetuneResult, finetune
-from albertine.tasks.record import pretraining, remembered, stamp
+from albertine.tasks.initial_model import first_encoder, open_encoder
+from albertine.tasks.run_record import pretraining, remembered, stamp
 from albertine.tasks.settings import FinetuneSettings
-from albertine.tasks.start import first_encoder, open_encoder
 from albertine.tasks.suite import read_suite
 from albertine.tasks.suite_run import run_suite
 from albertine.training.job import Outcome

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import albertine
-from albertine.arithmetic import InferencePrecision
+from albertine.core.number_formats import InferencePrecision
 from albertine.errors import AlbertineError, CheckpointError, DataError, RunError
 from albertine.training import loop
 from albertine.training.progress import Reporter

@@ -15,11 +15,11 @@ from albertine.interop.huggingface import load_model
 from albertine.tasks.encoded import IGNORED
 from albertine.tasks.examples import Example
 from albertine.tasks.finetune import save_tuned
-from albertine.tasks.judge import judge, open_run
+from albertine.tasks.rescore import judge, open_run
 from albertine.tasks.tag import Tag, TextInWindows, tags_for, windows_to_learn
-from albertine.text.load import load_tokenizer
-from albertine.text.tokenizer import Spans
-from albertine.text.wordpiece import WordPieceTokenizer
+from albertine.tokenizers.base import Spans
+from albertine.tokenizers.load import load_tokenizer
+from albertine.tokenizers.wordpiece import WordPieceTokenizer
 
 SPANS = Spans([7, 7, 7, 7], [0, 3, 5, 8], [3, 5, 8, 8])
 """Four tokens that stand end to end, the last for nothing visible."""

@@ -15,13 +15,13 @@ from torch import Tensor
 
 import albertine
 from albertine.errors import InputError, ModelError
-from albertine.inference.chances import softmax
-from albertine.model.joint import JointAnswer
+from albertine.inference.probabilities import softmax
+from albertine.model.answerability_head import JointAnswer
 from albertine.tasks.answer import Question
-from albertine.tasks.choose import choices_of
 from albertine.tasks.embed import Likeness
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
+from albertine.tasks.multiple_choice import choices_of
 from albertine.tasks.trainable import TrainableTask
 from tests.inference.exports import FAMILIES, PASSAGES, TEXTS, TWO, tuned
 

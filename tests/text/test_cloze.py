@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albertine.randomness import generator
+from albertine.core.randomness import generator
 from albertine.text.cloze_questions import EACH, PASSAGE, cloze_questions
 from albertine.text.cloze_rules import CHINESE, ENGLISH, Chooser, Gap, ask_chinese, ask_english, gaps
 from albertine.text.documents import Document, read_documents

@@ -27,9 +27,9 @@ from albertine.tasks.readers.files import unpacked, whole
 from albertine.text.documents import PASSED_OVER, Document, FileReport, list_files, read_documents
 from albertine.text.formats import FORMATS, MEANING
 from albertine.text.lines import guess_encoding
-from albertine.text.load import load_tokenizer
-from albertine.text.plain import clean_wiki, is_section_heading, unwrap
+from albertine.text.plain_text import clean_wiki, is_section_heading, unwrap
 from albertine.text.streams import ByteStream, Limits, unpack
+from albertine.tokenizers.load import load_tokenizer
 
 LINES = "One sentence here.\nAnother one here.\n\nSecond document now.\nIt has two sentences.\n"
 PARAGRAPHS = (

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from albertine.errors import AlbertineError, CheckpointError, RunError, SettingsError
+from albertine.training.alarms import TrainingAlarms
 from albertine.training.branching import FILE
 from albertine.training.checkpoints import MANIFEST, model_tensors, optimizer_tensors, read
-from albertine.training.guards import TrainingAlarms
 from albertine.training.job import Branching, Job, Outcome
 from albertine.training.loop import train
 from albertine.training.metrics import TIMINGS, read_metrics

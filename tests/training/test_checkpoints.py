@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import torch
 
+from albertine.core.files import ensure_space, replaced_folder
 from albertine.errors import CheckpointError, RunError, SettingsError
-from albertine.files import ensure_space, replaced_folder
 from albertine.training.checkpoints import (
     LATEST,
     MANIFEST,
@@ -31,7 +31,7 @@ from albertine.training.checkpoints import (
     read,
     restore,
 )
-from albertine.training.differences import ABSENT, Change
+from albertine.training.config_diff import ABSENT, Change
 from albertine.training.optimizers import OptimizerKind, build_optimizer
 from albertine.training.step import train_step
 from tests.crashes import Disk, dies_while
@@ -563,7 +563,7 @@ def test_another_version_is_no_damage(store: CheckpointStore) -> None:
 
 
 def test_what_cannot_be_deleted_is_no_hindrance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("albertine.files.shutil.rmtree", lambda *_, **__: None)
+    monkeypatch.setattr("albertine.core.files.shutil.rmtree", lambda *_, **__: None)
     for content in ("one", "two", "three"):
         with replaced_folder(tmp_path / "best") as new:
             (new / "model").write_text(content)
@@ -577,7 +577,7 @@ def test_what_could_not_be_deleted_goes_at_the_next_save(
     for step in (10, 20):
         save(made, step)
     with monkeypatch.context() as patch:
-        patch.setattr("albertine.files.shutil.rmtree", lambda *_, **__: None)
+        patch.setattr("albertine.core.files.shutil.rmtree", lambda *_, **__: None)
         save(made, 30)
     assert [*tmp_path.glob(".*.left.part")]
     save(made, 40)

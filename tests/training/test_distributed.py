@@ -20,9 +20,9 @@ from torch.distributed import TCPStore
 from albertine.errors import RunError
 from albertine.training import distributed
 from albertine.training.distributed import LOCAL_RANKS, World, start, stop
+from albertine.training.global_state import own_process
 from albertine.training.launch import PartnerEnded
 from albertine.training.metrics import TIMINGS, read_metrics
-from albertine.training.surroundings import own_process
 from tests.training.toy import Toy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -297,7 +297,7 @@ def test_who_fails_alone_does_not_wait_for_the_others(monkeypatch: pytest.Monkey
     ended: list[str] = []
     monkeypatch.setattr(distributed, "_abandoned", [])
     monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: ended.append("left"))
-    monkeypatch.setattr("albertine.training.surroundings.apart", lambda device: nullcontext())
+    monkeypatch.setattr("albertine.training.global_state.apart", lambda device: nullcontext())
     card = World(size=2, device=torch.device("cuda", 0))
     with pytest.raises(RunError), own_process(card):
         raise RunError("the disk is full")

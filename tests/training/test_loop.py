@@ -20,6 +20,7 @@ from torch import nn
 
 from albertine.errors import CheckpointError, RunError, SettingsError
 from albertine.training import loop
+from albertine.training.alarms import TrainingAlarms
 from albertine.training.checkpoints import (
     CheckpointStore,
     checkpoint_bytes,
@@ -28,7 +29,6 @@ from albertine.training.checkpoints import (
     read,
 )
 from albertine.training.distributed import World
-from albertine.training.guards import TrainingAlarms
 from albertine.training.job import Branching, Job, Outcome, State
 from albertine.training.loop import MARGIN, train
 from albertine.training.metrics import TIMINGS, read_metrics

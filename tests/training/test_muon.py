@@ -10,10 +10,10 @@ import torch
 from torch import nn
 from torch.optim import AdamW
 
+from albertine.core.precision import Precision
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
 from albertine.model.presets import preset
-from albertine.precision import Precision
+from albertine.model.sharing import SharingPlan
 from albertine.training.distributed import World
 from albertine.training.muon import Muon, orthogonal
 from albertine.training.optimizers import block_matrices, build_optimizer
@@ -229,7 +229,7 @@ def test_the_format_of_the_products_is_what_the_processor_can(monkeypatch: pytes
     seen: list[torch.dtype] = []
     monkeypatch.setattr("albertine.training.muon.orthogonal", lambda x: (seen.append(x.dtype), x)[1])
     for fast in (True, False):
-        monkeypatch.setattr("albertine.precision.fast_bfloat16", lambda device, fast=fast: fast)
+        monkeypatch.setattr("albertine.core.precision.fast_bfloat16", lambda device, fast=fast: fast)
         for precision in ("auto", "float32"):
             weight = nn.Parameter(matrix(4, 4))
             weight.grad = matrix(4, 4)

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from albertine.core.files import recover, remove_folder, replaced_folder, standing
 from albertine.errors import RunError
-from albertine.files import recover, remove_folder, replaced_folder, standing
 from albertine.training.run_folder import RunFolder, environment
 from tests.crashes import dies_while
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from albertine.randomness import generator, seed_torch
+from albertine.core.randomness import generator, seed_torch
 from albertine.training.job import Job, LoopSettings, Outcome
 from albertine.training.loop import train
 from albertine.training.optimizers import OptimizerKind, build_optimizer

@@ -17,22 +17,22 @@ import torch
 from torch import Tensor
 
 from albertine.analysis.plots import save_curves
+from albertine.core.packing import Packed, pack
+from albertine.core.randomness import apart, seed_torch
 from albertine.errors import DataError, NotFinite, SettingsError
 from albertine.interop.huggingface import load_model
-from albertine.interop.places import model_folder
-from albertine.layout import Packed, pack
+from albertine.interop.model_location import model_folder
 from albertine.model.config_checks import KNOWS_ITS_STEP
-from albertine.model.depths import Depths, EncoderOutput, Step
 from albertine.model.encoder import Encoder
-from albertine.model.evaluating import evaluating
+from albertine.model.eval_mode import evaluating
 from albertine.model.fixed_point import detached
 from albertine.model.jacobian import spectral_radius
+from albertine.model.layer_loop import Depths, EncoderOutput, Step
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
 from albertine.model.rows import Rows, Selected
+from albertine.model.sharing import SharingPlan
 from albertine.model.solvers import SOLVERS, Sequences
-from albertine.randomness import apart, seed_torch
-from albertine.text.load import check_tokenizer, load_tokenizer
+from albertine.tokenizers.load import check_tokenizer, load_tokenizer
 
 LIMIT, TOLERANCE = 200, 1e-5
 

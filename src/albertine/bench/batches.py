@@ -9,15 +9,15 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
+from albertine.bench.idle_check import Moment, told_since
 from albertine.bench.process import megabytes
-from albertine.bench.quiet import Moment, told_since
 from albertine.bench.step import learn
+from albertine.core.settings import resolve
 from albertine.corpus.reader import Corpus
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.pretraining.data import PretrainingBatches
 from albertine.pretraining.settings import PretrainingSettings
-from albertine.settings import resolve
 
 SKIPPED, READY = 3, 8
 

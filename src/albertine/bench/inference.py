@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertine.arithmetic import InferencePrecision
-from albertine.bench.contest import PATIENCE, Contest, Say, compete, in_a_line
 from albertine.bench.inputs import Inputs, inputs, lengths_of
+from albertine.bench.interleaved import PATIENCE, Contest, Say, compete, in_a_line
 from albertine.bench.peers import Batch, Run, peers
-from albertine.devices import fast_bfloat16
+from albertine.core.devices import fast_bfloat16
+from albertine.core.number_formats import InferencePrecision
 from albertine.interop.huggingface import save_model
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model

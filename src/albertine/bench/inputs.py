@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from albertine.layout import Packed, pack
+from albertine.core.packing import Packed, pack
+from albertine.core.randomness import generator
 from albertine.objectives.batch import PretrainingBatch
-from albertine.randomness import generator
 
 MASKED = 0.15
 

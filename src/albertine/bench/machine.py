@@ -12,8 +12,8 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from albertine.cores import usable_cores
-from albertine.files import explained, json_at, write_json
+from albertine.core.files import explained, json_at, write_json
+from albertine.core.processors import usable_cores
 
 RESULTS = Path("benchmarks", "results")
 """Where the results of this repository lie, seen from its root."""

@@ -9,7 +9,7 @@ import torch
 from torch.optim import AdamW, Optimizer
 from torch.optim import Muon as TorchMuon
 
-from albertine.bench.contest import PATIENCE, Contest, Say, compete
+from albertine.bench.interleaved import PATIENCE, Contest, Say, compete
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.training.optimizers import block_matrices, build_optimizer

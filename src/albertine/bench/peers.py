@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from albertine.devices import fast_bfloat16
+from albertine.core.devices import fast_bfloat16
 from albertine.errors import RunError
 
 Batch = Mapping[str, Tensor]

@@ -17,8 +17,8 @@ from albertine.bench.inputs import inputs, pretraining
 from albertine.bench.process import run
 from albertine.bench.step import learn
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
 from albertine.model.presets import preset
+from albertine.model.sharing import SharingPlan
 
 AXES: dict[str, tuple[int, ...]] = {
     "length": (32, 64, 128, 256, 512),

@@ -9,12 +9,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from albertine.bench.contest import PATIENCE, Contest, Say, compete
+from albertine.bench.interleaved import PATIENCE, Contest, Say, compete
 from albertine.bench.process import call, run
 from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
 from albertine.model.presets import preset
-from albertine.text.load import load_tokenizer
+from albertine.tokenizers.load import load_tokenizer
 
 TEXT = "今天天[MASK]很好。"
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from albertine.arithmetic import Precision
-from albertine.bench.contest import PATIENCE, Contest, Say, compete
 from albertine.bench.inputs import inputs, lengths_of, pretraining
+from albertine.bench.interleaved import PATIENCE, Contest, Say, compete
 from albertine.bench.peers import pretraining_peer
 from albertine.bench.step import learn
-from albertine.devices import fast_bfloat16
+from albertine.core.devices import fast_bfloat16
+from albertine.core.number_formats import Precision
 from albertine.interop.huggingface import save_model
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from albertine.cli import show
-from albertine.cli.given import check_texts, lines
+from albertine.cli.inputs import check_texts, lines
 from albertine.cli.options import Json, Texts
 
 if TYPE_CHECKING:

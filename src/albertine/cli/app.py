@@ -46,7 +46,7 @@ from albertine.cli import (
     tokenizer,
 )
 from albertine.cli.options import Verb
-from albertine.cores import BFLOAT16, cpu_flags, limited, others_running, usable_cores
+from albertine.core.processors import BFLOAT16, cpu_flags, limited, others_running, usable_cores
 from albertine.errors import AlbertineError, NotFinite, ProcessError, without_torch
 
 VERBS = (

@@ -170,8 +170,8 @@ def sizes(
     """Tokens a second of BERT and ALBERT, as table 2 of the paper."""
     import torch
 
-    from albertine.bench.quiet import Moment, told_since
-    from albertine.bench.sizes import PAPER, measure
+    from albertine.bench.idle_check import Moment, told_since
+    from albertine.bench.paper_table2 import PAPER, measure
 
     count, begin = _threads(threads), Moment.now()
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -209,7 +209,7 @@ def sizes(
 
 def scaling(threads: Threads = None, save: Save = None, json: Json = False) -> None:
     """Time and memory against length, batch, depth and width."""
-    from albertine.bench.quiet import Moment, told_since
+    from albertine.bench.idle_check import Moment, told_since
     from albertine.bench.scaling import MIDDLE, measure
 
     count, begin, points = _threads(threads), Moment.now(), []
@@ -250,8 +250,8 @@ def _finish(
     against: Path | None = None,
 ) -> None:
     """Print JSON, keep the result, hold it against the one that is kept."""
-    from albertine.bench.guard import fallen, kept, not_compared
     from albertine.bench.machine import describe, save_result
+    from albertine.bench.regression import fallen, kept, not_compared
 
     whole = {"machine": describe(), "threads": threads, **told}
     if json:
@@ -295,7 +295,7 @@ def _warn(told: Mapping[str, Any]) -> None:
 def _threads(wanted: int | None) -> int:
     import torch
 
-    from albertine.cores import usable_cores
+    from albertine.core.processors import usable_cores
 
     count = wanted or usable_cores()
     torch.set_num_threads(count)

@@ -40,9 +40,9 @@ def card(
 
     It tells data, settings, scores with intervals, limits, licence and carbon, as far as they are known. What
     a person wrote there stays. Scores on data sets of the Hub also go to .eval_results."""
+    from albertine.evaluation.card_metadata import Stated
     from albertine.evaluation.run_card import write_card
-    from albertine.evaluation.stated import Stated
-    from albertine.interop.places import model_folder
+    from albertine.interop.model_location import model_folder
 
     folder = model_folder(model)
     said = Stated(licence, tuple(language) if language else None, watts, grid, base)

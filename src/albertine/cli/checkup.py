@@ -11,15 +11,15 @@ from pathlib import Path
 
 from albertine import __version__
 from albertine.cli.show import size
-from albertine.cores import usable_cores
+from albertine.core.files import is_run_checkpoint, standing
+from albertine.core.processors import usable_cores
 from albertine.corpus.manifest import SPLITS
 from albertine.corpus.reader import Corpus
 from albertine.errors import ModelError
-from albertine.files import is_run_checkpoint, standing
-from albertine.interop.places import place
+from albertine.interop.model_location import place
 from albertine.text.documents import Document
-from albertine.text.load import check_tokenizer, has_vocabulary, load_tokenizer
-from albertine.text.tokenizer import Tokenizer
+from albertine.tokenizers.base import Tokenizer
+from albertine.tokenizers.load import check_tokenizer, has_vocabulary, load_tokenizer
 
 _LIBRARIES = ("numpy", "safetensors", "tokenizers", "sentencepiece", "pydantic", "typer", "rich")
 _OPTIONAL = {
@@ -60,7 +60,7 @@ def _of_torch() -> dict[str, str]:
     """What it computes with."""
     import torch
 
-    from albertine.devices import fast_bfloat16
+    from albertine.core.devices import fast_bfloat16
     from albertine.model.backend import choices
 
     cpu, gpu = torch.device("cpu"), torch.cuda.is_available()
@@ -150,9 +150,9 @@ def _check_run(folder: Path, full: bool) -> str:
 
 
 def _check_model(folder: Path, full: bool) -> str:
+    from albertine.interop.head_checks import outdated_head
     from albertine.interop.huggingface import read_folder
     from albertine.interop.weights import read_json
-    from albertine.interop.written_head import outdated_head
 
     folder = standing(folder)
     found = read_folder(folder)  # which refuses numbers of the model itself that are not finite

@@ -43,10 +43,10 @@ def cloze(
     people asked: `albertine finetune --config recipes/finetune/cloze.yaml`. Documents that occur again are
     dropped, as `prepare` does, so that no passage is in both files.
     """
-    from albertine.cli.source import Source
+    from albertine.core.files import made_folder, replace_durably
     from albertine.corpus.duplicates import SeenDigests, content_digest
+    from albertine.corpus.source import Source
     from albertine.errors import DataError
-    from albertine.files import made_folder, replace_durably
     from albertine.text.cloze_questions import cloze_questions
 
     source = Source(text, format, text_field, encoding)

@@ -115,7 +115,7 @@ def convert(
 
     For transformers that is a folder with config.json, safetensors and tokenizer; for Google's code,
     brightmart's, bert4keras and XLNet's a checkpoint of TensorFlow; for lonePatient's a pytorch_model.bin."""
-    from albertine.cli.source import Source
+    from albertine.corpus.source import Source
     from albertine.export.convert import convert as run
 
     texts = Source(whiten or ())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from albertine.cli import show
-from albertine.cli.given import IN_WORDS
+from albertine.cli.inputs import IN_WORDS
 from albertine.cli.predict import in_words
 from albertine.cli.score import print_scores
 
@@ -44,19 +44,20 @@ def demo(
 
 def _one(language: DemoLanguage, paths: list[Path], output: Path, minutes: float) -> int:
     """One language, from text to report; the exit code, which is 0 unless it was stopped."""
-    from albertine.cli.source import Source
-    from albertine.cli.text_to_corpus import corpus_of
+    from albertine.corpus.build import build_corpus
+    from albertine.corpus.source import Source
     from albertine.pretraining.demo import demo_settings
     from albertine.pretraining.run import pretrain
 
     corpus = output / f"corpus-demo-{language.code}"
-    manifest = corpus_of(
+    manifest = build_corpus(
         Source(paths),
         corpus,
         vocab_size=language.vocab_size,
         shrink=True,
         language=language.code,
         held_out=HELD_OUT,
+        progress=show.progress,
     )
     typer.echo(
         f"{manifest.documents:,} documents, {manifest.sentences:,} sentences, {manifest.tokens:,} tokens; "
@@ -75,9 +76,9 @@ def _one(language: DemoLanguage, paths: list[Path], output: Path, minutes: float
 
 def _model_in_words(settings: PretrainingSettings, manifest: Manifest) -> str:
     from albertine.analysis.parameters import parameters_by_part
-    from albertine.model.plan import sharing_in_words
-    from albertine.pretraining.first_model import encoder_config
-    from albertine.pretraining.lookup import block_in_words
+    from albertine.model.sharing import sharing_in_words
+    from albertine.pretraining.initial_model import encoder_config
+    from albertine.pretraining.model_names import block_in_words
 
     config = encoder_config(settings.model, manifest.vocab_size, settings.objective.max_length)
     parameters = sum(parameters_by_part(config).values())

@@ -57,7 +57,7 @@ def distill(
     It learns what its teacher says of hidden words, and how that computes it: a pretraining run like others,
     which goes on where it was stopped. A teacher that says none, such as XLNet, is followed in its states:
     objective.distillation.soft=0. With training.teacher `finetune` learns a task from a tuned model."""
-    from albertine.pretraining.distilling import distillation_settings
+    from albertine.pretraining.distillation_settings import distillation_settings
 
     student = {"depth": depth, "hidden_size": hidden_size, "sharing": sharing}
     settings = distillation_settings(teacher, corpus, output, student, config, overrides or [])

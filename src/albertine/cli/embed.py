@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from albertine.cli import show
-from albertine.cli.given import all_lines, model_and_pair, model_and_texts
+from albertine.cli.inputs import all_lines, model_and_pair, model_and_texts
 from albertine.cli.options import ANY_MODEL, Json, Overwrite
-from albertine.cli.tables import asking_any
+from albertine.cli.predict_file import asking_any
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,9 +63,9 @@ def embed(
 
     import numpy as np
 
-    from albertine.files import make_folder, replace_durably
-    from albertine.tasks.asking import chunks, decimals
+    from albertine.core.files import make_folder, replace_durably
     from albertine.tasks.predict import check_free
+    from albertine.tasks.prediction_columns import chunks, decimals
     from albertine.tasks.predictor import CHUNK
 
     if output is not None and (output.suffix != ".npy" or output.is_dir()):

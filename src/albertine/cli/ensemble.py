@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from albertine.cli import show
-from albertine.cli.given import runs_and_settings, splits
+from albertine.cli.inputs import runs_and_settings, splits
 from albertine.cli.options import Dev, DeviceOption, Json, OwnFile, RunPrecision, Runs, Test
 
 
@@ -40,9 +40,9 @@ def ensemble(
     if rule is not None and pick is None:
         raise typer.BadParameter("belongs to --pick", param_hint="--rule")
     _, found = runs_and_settings(runs, file, device, precision, dev=None if pick is None else True)
-    from albertine.files import made_folder
+    from albertine.core.files import made_folder
     from albertine.tasks import ensemble as ensembles
-    from albertine.tasks.judge import check_no_run
+    from albertine.tasks.rescore import check_no_run
 
     folder = output or ensembles.ensemble_folder(found)
     check_no_run(folder)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from albertine.cli import show
-from albertine.cli.given import runs_and_settings, splits
+from albertine.cli.inputs import runs_and_settings, splits
 from albertine.cli.options import Dev, DeviceOption, Json, OwnFile, RunPrecision, Runs, Test, Verb
-from albertine.files import is_run_checkpoint
+from albertine.core.files import is_run_checkpoint
 
 if TYPE_CHECKING:
-    from albertine.tasks.judge import TunedRun
+    from albertine.tasks.rescore import TunedRun
 
 MOVED = {
     "--suite": "suite",
@@ -76,10 +76,10 @@ def evaluate(
     `albertine ensemble` takes several as one model, and `albertine score` a pretrained model."""
     chosen = splits(dev, test, file)
     paths, found = runs_and_settings(runs, file, device, precision)
+    from albertine.core.files import made_folder
     from albertine.evaluation.report import write_report
     from albertine.evaluation.runs import read_run
-    from albertine.files import made_folder
-    from albertine.tasks.judge import judge, write_judged
+    from albertine.tasks.rescore import judge, write_judged
 
     told, rows, folders = [], [], _folders(paths, found, output)
     for folder, run in zip(folders, found, strict=True):
@@ -113,7 +113,7 @@ def _folders(paths: Sequence[Path], runs: Sequence[TunedRun], output: Path | Non
         SettingsError: two would go to one folder, or one to that of a run.
     """
     from albertine.errors import SettingsError
-    from albertine.tasks.judge import check_no_run
+    from albertine.tasks.rescore import check_no_run
 
     if output is None:
         folders = [run.folder / "evaluation" for run in runs]

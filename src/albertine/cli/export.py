@@ -67,8 +67,8 @@ def export(
     """Write a model for another runtime, such as ONNX Runtime.
 
     What was written is asked about a dozen batches and compared with the model before it stands."""
+    from albertine.export.export_model import export as run
     from albertine.export.formats import ExportOptions
-    from albertine.export.make import export as run
 
     options = ExportOptions(opset, int8, packed, bfloat16, tuple(sample or ()))
     done = run(model, output, to or ["onnx"], head=head, overwrite=overwrite, options=options)

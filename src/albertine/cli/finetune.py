@@ -44,7 +44,7 @@ def finetune(
             raise typer.BadParameter("does not go with --suite", param_hint=wrong)
         _suite(suite, overrides or [], seeds, resume, dry_run)
         return
-    from albertine.settings import explained, load
+    from albertine.core.settings import explained, load
     from albertine.tasks.settings import FinetuneSettings
 
     settings = load(FinetuneSettings, config, overrides or [])
@@ -93,7 +93,7 @@ def _several(settings: FinetuneSettings, count: int, resume: str) -> None:
 
 
 def _suite(path: Path, overrides: list[str], seeds: int, resume: str, dry_run: bool) -> None:
-    from albertine.settings import explained
+    from albertine.core.settings import explained
     from albertine.tasks.advice import advice
     from albertine.tasks.suite import read_suite
     from albertine.tasks.suite_run import run_suite

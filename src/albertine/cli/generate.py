@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from albertine.cli import show
-from albertine.cli.given import check_texts, lines
+from albertine.cli.inputs import check_texts, lines
 from albertine.cli.options import DeviceOption, Json
-from albertine.cli.tables import asking
+from albertine.cli.predict_file import asking
 
 if TYPE_CHECKING:
     from albertine.inference.search import Draw, Search
-    from albertine.inference.writing import Written
+    from albertine.inference.seq2seq_rows import Written
     from albertine.tasks.predictor import Predictor
 
 FOLLOWED = "Texts followed at once; 1 is the greedy choice"
@@ -129,7 +129,7 @@ def continue_(
     json: Json = False,
 ) -> None:
     """How a language model goes on with a text."""
-    from albertine.inference.continuing import Going
+    from albertine.inference.continuation import Going
     from albertine.tasks.predictor import Predictor
 
     check_texts(text)

@@ -10,7 +10,7 @@ from albertine.cli import show
 from albertine.cli.options import Json
 
 if TYPE_CHECKING:
-    from albertine.interop.told_copies import Copies
+    from albertine.interop.tied_sources import Copies
     from albertine.model.config import EncoderConfig
 
 _WHAT = "PRESET|FILE|FOLDER|NAME"
@@ -51,7 +51,7 @@ def info(
         return
     if not what.strip():
         raise typer.BadParameter("is empty: give a preset, file, folder or name", param_hint=f"'{_WHAT}'")
-    from albertine.pretraining.lookup import (
+    from albertine.pretraining.model_names import (
         NoModel,
         assumed,
         copies_behind,
@@ -79,7 +79,7 @@ def _presets(json: bool) -> None:
     from albertine.model.presets import PRESETS
 
     if json:
-        from albertine.pretraining.lookup import preset_sizes
+        from albertine.pretraining.model_names import preset_sizes
 
         show.as_json(preset_sizes())
         return
@@ -107,7 +107,7 @@ def _presets(json: bool) -> None:
 
 def _recipes() -> dict[str, list[str]]:
     """The names of the recipes in the package, by the option that takes them."""
-    from albertine.settings import recipe_names
+    from albertine.core.settings import recipe_names
 
     verbs = {"": "pretrain --config", "finetune": "finetune --config", "suites": "finetune --suite"}
     found: dict[str, list[str]] = {verb: [] for verb in verbs.values()}
@@ -119,8 +119,8 @@ def _recipes() -> dict[str, list[str]]:
 
 def _model(name: str, config: EncoderConfig, copies: Copies | None, lengths: tuple[int, ...]) -> None:
     from albertine.analysis.parameters import MASKED_SHARE, report
-    from albertine.model.plan import sharing_in_words
-    from albertine.pretraining.lookup import block_in_words
+    from albertine.model.sharing import sharing_in_words
+    from albertine.pretraining.model_names import block_in_words
 
     found = report(config, lengths)
     plan, block = sharing_in_words(config.plan), block_in_words(config)
@@ -159,7 +159,7 @@ def copies_in_words(config: EncoderConfig, copies: Copies) -> str:
         config: of the model as it is written.
     """
     from albertine.analysis.parameters import parameters_by_part
-    from albertine.model.plan import sharing_in_words
+    from albertine.model.sharing import sharing_in_words
 
     before = copies.config
     of = sharing_in_words(before.plan)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 import typer
 from typer.core import TyperCommand
 
-from albertine.arithmetic import InferencePrecision
+from albertine.core.number_formats import InferencePrecision
 
 
 class Verb(TyperCommand):
@@ -26,8 +26,8 @@ class Verb(TyperCommand):
         Raises:
             SettingsError: a path is empty; an empty text is one.
         """
+        from albertine.core.files import EMPTY
         from albertine.errors import SettingsError
-        from albertine.files import EMPTY
 
         # As they were written: a path that was made of an empty word is the same as one made of a dot.
         written, _, _ = self.make_parser(context).parse_args([*arguments])

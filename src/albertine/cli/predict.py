@@ -9,12 +9,12 @@ import typer
 
 from albertine.cli import generate, show
 from albertine.cli.embed import embed, similarity
-from albertine.cli.given import lines, model_and_pair, model_and_texts, opener
+from albertine.cli.inputs import lines, model_and_pair, model_and_texts, opener
 from albertine.cli.options import ANY_MODEL, DeviceOption, EachJson, Json, PrecisionOption, Texts
-from albertine.cli.tables import asking
+from albertine.cli.predict_file import asking
 
 if TYPE_CHECKING:
-    from albertine.inference.masks import Guess
+    from albertine.inference.fill_mask import Guess
     from albertine.tasks.predictor import Predictor
 
 
@@ -85,7 +85,7 @@ def classify(
     json: EachJson = False,
 ) -> None:
     """The class of every text, or its score."""
-    from albertine.tasks.asking import chunks
+    from albertine.tasks.prediction_columns import chunks
     from albertine.tasks.predictor import CHUNK
 
     def ask(asked: Sequence[str]) -> list[dict[str, float]]:

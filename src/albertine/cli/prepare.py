@@ -19,8 +19,8 @@ from albertine.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from albertine.cli.source import Source
     from albertine.corpus.manifest import Manifest
+    from albertine.corpus.source import Source
     from albertine.text.documents import FileReport
 
 MOST_LISTED = 8
@@ -82,14 +82,15 @@ def prepare(
     json: Json = False,
 ) -> None:
     """Make a corpus of text: sentences, tokens, held-out documents."""
-    from albertine.cli.source import Source
-    from albertine.cli.text_to_corpus import corpus_of
+    from albertine import load_tokenizer
+    from albertine.corpus.build import build_corpus
+    from albertine.corpus.source import Source
 
     source = Source(text, format, text_field, encoding)
-    manifest = corpus_of(
+    manifest = build_corpus(
         source,
         output,
-        tokenizer=tokenizer,
+        tokenizer=load_tokenizer(tokenizer) if tokenizer is not None else None,
         kind=kind,
         vocab_size=vocab_size,
         language=language,
@@ -99,12 +100,13 @@ def prepare(
         deduplicate=not keep_duplicates,
         words=words,
         seed=seed,
+        progress=show.progress,
     )
     _tell(output, manifest, source, json)
 
 
 def _tell(output: Path, manifest: Manifest, source: Source, json: bool) -> None:
-    from albertine.pretraining.lookup import corpus_facts
+    from albertine.pretraining.model_names import corpus_facts
 
     facts = corpus_facts(manifest)
     read = source.read()

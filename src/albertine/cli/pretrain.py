@@ -44,8 +44,8 @@ def pretrain(
     On a corpus that `albertine prepare` made: albertine pretrain name=mine corpus=corpora/mine
     model.preset=albertine-mini training.minutes=5. With --dry-run behind it, all its settings are printed.
     """
+    from albertine.core.settings import load
     from albertine.pretraining.settings import PretrainingSettings
-    from albertine.settings import load
 
     settings = load(PretrainingSettings, config, overrides or [])
     words = ["pretrain", *(overrides or []), *([f"--config={config}"] if config else [])]
@@ -69,7 +69,7 @@ def run(
     Args:
         words: of the command without --resume and --processes, for the other processes.
     """
-    from albertine.settings import explained
+    from albertine.core.settings import explained
     from albertine.training.distributed import check_cards, is_main
     from albertine.training.launch import started, threads_each, together
 
@@ -107,8 +107,8 @@ def run(
 
 
 def _tell(result: PretrainResult, corpus: Path, resume: str) -> None:
+    from albertine.training.alarms import ONSET
     from albertine.training.branching import onset_of
-    from albertine.training.guards import ONSET
 
     outcome, folder = result.outcome, result.folder
     if not outcome.done:

@@ -12,7 +12,7 @@ from albertine.cli import show
 from albertine.cli.options import Encoding, Json, LanguageOption, TextField, TextFormat
 
 if TYPE_CHECKING:
-    from albertine.cli.source import Source
+    from albertine.corpus.source import Source
     from albertine.inference.pruning import Pruned
 
 
@@ -58,11 +58,11 @@ def prune(
     Their rows in the model go with them. Special pieces stay, and every character by which a piece of the
     text can be spelled. What has only pieces that stay is cut and encoded exactly as before; how much of the
     text that is, is told. A command that was stopped goes on."""
-    from albertine.cli.source import Source
     from albertine.corpus.manifest import NAME
+    from albertine.corpus.source import Source
     from albertine.errors import SettingsError
     from albertine.inference.pruning import prune as run
-    from albertine.interop.places import check_apart, model_folder
+    from albertine.interop.model_location import check_apart, model_folder
 
     if keep is not None and coverage is not None:
         raise SettingsError("--keep and --coverage both say how many pieces stay", remedy="Give one of them")
@@ -91,13 +91,13 @@ def prune(
 
 def _prepared(source: Source, model: Path, output: Path, language: str, workers: int | None) -> Path:
     """A corpus of all of the text beside the output, where a command that was stopped goes on."""
-    from albertine.text.load import load_tokenizer
+    from albertine.tokenizers.load import load_tokenizer
 
     place = output.absolute()
     folder = place.with_name(f".{place.name}.corpus")  # hidden: no name that a person would give
     tokenizer, spoken = load_tokenizer(model), source.language(language)
     how: dict[str, Any] = {"workers": workers, "min_characters": 0, "held_out": 0.0, "deduplicate": False}
-    source.prepare(folder, tokenizer, spoken, "bytes of text", **how)
+    source.prepare(folder, tokenizer, spoken, "bytes of text", progress=show.progress, **how)
     return folder
 
 

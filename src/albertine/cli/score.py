@@ -101,9 +101,9 @@ def score(
     for name, given in of_a_corpus.items():
         if corpus is None and given:
             raise typer.BadParameter("belongs to a corpus", param_hint=name)
-    from albertine.cli.source import Source
-    from albertine.files import from_home
-    from albertine.pretraining.reading import score_pretrained
+    from albertine.core.files import from_home
+    from albertine.corpus.source import Source
+    from albertine.pretraining.probes import score_pretrained
 
     source = Source(texts or ())
     told = score_pretrained(

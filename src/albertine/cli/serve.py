@@ -118,9 +118,9 @@ def serve(
         raise MissingExtra(
             f"serve needs {error.name}, which is not installed", remedy="pip install 'albertine[serve]'"
         ) from error
-    from albertine.serving.answerer import Answerer
     from albertine.serving.app import PATHS
     from albertine.serving.limits import ServingLimits
+    from albertine.serving.model_tasks import Answerer
     from albertine.serving.origins import read_hosts, read_origins
     from albertine.serving.server import bound
     from albertine.serving.server import serve as run

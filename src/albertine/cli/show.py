@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import typer
 
+from albertine.core.files import json_text
 from albertine.errors import NotFinite
-from albertine.files import json_text
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")

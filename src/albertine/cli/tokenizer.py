@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from albertine.cli import show
-from albertine.cli.given import check_texts
+from albertine.cli.inputs import check_texts
 from albertine.cli.options import (
     Encoding,
     Json,
@@ -66,7 +66,7 @@ def inspect(
     }
     if text:
         from albertine.cli.checkup import fit_of
-        from albertine.cli.source import Source
+        from albertine.corpus.source import Source
 
         source = Source(text, format, text_field, encoding)
         facts |= fit_of(loaded, source.documents())
@@ -97,9 +97,9 @@ def train(
 
     It is a SentencePiece, as ALBERT and XLNet have, or a WordPiece, as BERT has.
     """
-    from albertine.cli import vocabulary
-    from albertine.cli.source import Source
-    from albertine.text.load import replaced_tokenizer
+    from albertine.corpus import vocabulary
+    from albertine.corpus.source import Source
+    from albertine.tokenizers.load import replaced_tokenizer
 
     source = Source(text, format, text_field, encoding)
     with replaced_tokenizer(output) as beside, show.progress("sentences read") as update:

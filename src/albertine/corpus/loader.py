@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from torch.utils.data import DataLoader, Dataset
 
-from albertine.corpus.forking import (
+from albertine.corpus.forked_processes import (
     GRACE,
     Failure,
     Mask,
@@ -27,7 +27,7 @@ from albertine.corpus.forking import (
     how_it_ended,
     let_through,
 )
-from albertine.corpus.parcel import Parcel, unwrap, wrap
+from albertine.corpus.tensor_buffer import Parcel, unwrap, wrap
 from albertine.errors import AlbertineError, ProcessError
 
 Order = TypeVar("Order")

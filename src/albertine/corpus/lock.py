@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from albertine.core.files import MODE
 from albertine.errors import RunError
-from albertine.files import MODE
 
 NAME = ".lock"
 GRACE_SECONDS = 10.0

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from albertine.core.files import read_regular
 from albertine.errors import CorpusError
-from albertine.files import read_regular
 
 NAME = "manifest.json"
 FORMAT = "albertine-corpus"

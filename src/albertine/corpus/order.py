@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from albertine.core.randomness import permutation
 from albertine.errors import CorpusError, SettingsError
-from albertine.randomness import permutation
 
 Row = tuple[int, int]
 """(epoch, sample of that epoch)"""

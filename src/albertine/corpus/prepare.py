@@ -17,21 +17,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from albertine.cores import usable_cores
-from albertine.corpus.cutting import CutRules, ShardText, Tally, cut
+from albertine.core.files import recover, replace_durably, replaced_folder, sync_folder
+from albertine.core.processors import usable_cores
+from albertine.corpus.build_plan import LIMITS, PLAN, Options, claim, earlier_setting, make_plan, stamp
+from albertine.corpus.disk_space import check_space, disk_errors, estimate
 from albertine.corpus.duplicates import SeenDigests
-from albertine.corpus.encode import Words, encode_job
 from albertine.corpus.lock import locked
 from albertine.corpus.manifest import NAME, SPLITS, Manifest, ShardRecord, load_manifest, shard_stem
-from albertine.corpus.plan import LIMITS, PLAN, Options, claim, earlier_setting, make_plan, stamp
+from albertine.corpus.shard_texts import CutRules, ShardText, Tally, cut
+from albertine.corpus.shard_tokens import Words, encode_job
 from albertine.corpus.shards import check_file, file_record, finished_shard, write_shard
-from albertine.corpus.space import check_space, disk_errors, estimate
 from albertine.corpus.workers import WorkerPool
 from albertine.errors import CorpusError, DataError, TokenizerError
-from albertine.files import recover, replace_durably, replaced_folder, sync_folder
 from albertine.text.documents import PASSED_OVER, FileReport, list_files, read_documents
 from albertine.text.sentences import Language
-from albertine.text.tokenizer import Tokenizer
+from albertine.tokenizers.base import Tokenizer
 
 UNKNOWN_LIMIT = 0.2
 _ENOUGH_TOKENS = 200_000

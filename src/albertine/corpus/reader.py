@@ -15,7 +15,7 @@ from albertine.corpus.shards import REPAIR, Shard, check_file, foreign_ids, part
 from albertine.errors import CorpusError
 
 if TYPE_CHECKING:
-    from albertine.text.tokenizer import Tokenizer
+    from albertine.tokenizers.base import Tokenizer
 
 Ints = NDArray[np.int64]
 
@@ -122,7 +122,7 @@ class Corpus:
         Raises:
             CorpusError: it is not the one the text was prepared with, or a file of it is damaged.
         """
-        from albertine.text.load import load_tokenizer
+        from albertine.tokenizers.load import load_tokenizer
 
         tokenizer = load_tokenizer(self.folder / "tokenizer")
         if tokenizer.fingerprint != self.manifest.tokenizer["fingerprint"]:

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from albertine.core.files import replace_durably
 from albertine.corpus.manifest import BLOCK, PARTS, FileRecord, ShardRecord, shard_stem
 from albertine.errors import CorpusError
-from albertine.files import replace_durably
 
 EDGE = 4096
 REPAIR = "Run the `prepare` command that made this corpus again, or copy the file again"

@@ -15,7 +15,7 @@ from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from albertine.corpus.forking import (
+from albertine.corpus.forked_processes import (
     GRACE,
     Failure,
     Mask,

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from albertine.evaluation.card_metadata import amount
 from albertine.evaluation.hub_results import in_words
 from albertine.evaluation.run_facts import Facts, Score, public
-from albertine.evaluation.stated import amount
 from albertine.interop.heads import CROSS_ENCODER, length_of, task_in
 from albertine.interop.huggingface_config import our_flags
 from albertine.interop.model_folder import ModelFolder

@@ -23,7 +23,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from albertine.evaluation.matching import MatchRules, common
+from albertine.evaluation.answer_matching import MatchRules, common
 from albertine.evaluation.treebank import words
 
 # The list of the script has the two-character string …… too, which no character equals: the ellipsis stays.

@@ -15,11 +15,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from albertine.core.randomness import generator, permutation
 from albertine.errors import DataError
 from albertine.inference.likelihood import MaskedInput, answers
 from albertine.model.model import Model
-from albertine.randomness import generator, permutation
-from albertine.text.tokenizer import Spans, Tokenizer
+from albertine.tokenizers.base import Spans, Tokenizer
 
 PASSAGES = 512
 SEED = 1

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from albertine.inference.chances import sigmoid, softmax
+from albertine.inference.probabilities import sigmoid, softmax
 
 Said = NDArray[Any]
 """What a member says: numbers, float32."""

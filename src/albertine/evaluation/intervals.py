@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from albertine.core.randomness import generator
 from albertine.evaluation.metrics import METRICS
-from albertine.randomness import generator
 
 Z = 1.959964
 """Standard deviations of a normal distribution on either side of its mean that hold 95 % of it."""

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from albertine.evaluation import overlap
-from albertine.evaluation.answers import ANSWER_METRICS
+from albertine.evaluation import text_overlap
+from albertine.evaluation.answer_scores import ANSWER_METRICS
 from albertine.evaluation.entities import Scores, Triple, mean_over_types, micro, plain_triple
-from albertine.evaluation.overlap import mean_best
-from albertine.evaluation.script import OneScore
+from albertine.evaluation.score_groups import OneScore
+from albertine.evaluation.text_overlap import mean_best
 
 Floats = NDArray[np.float64]
 
@@ -112,9 +112,9 @@ METRICS: Mapping[str, Callable[..., float]] = {
     "entity_f1": lambda gold, predicted: micro(gold, predicted).f1,
     "entity_macro_f1": mean_over_types,
     **{f"triple_{name}": OneScore(_triples, name) for name in Scores._fields},
-    "text_exact": lambda gold, predicted: mean_best(gold, predicted, overlap.exact),
-    "text_f1": lambda gold, predicted: mean_best(gold, predicted, overlap.f1),
-    "rouge_l": lambda gold, predicted: mean_best(gold, predicted, overlap.rouge_l),
+    "text_exact": lambda gold, predicted: mean_best(gold, predicted, text_overlap.exact),
+    "text_f1": lambda gold, predicted: mean_best(gold, predicted, text_overlap.f1),
+    "rouge_l": lambda gold, predicted: mean_best(gold, predicted, text_overlap.rouge_l),
     **ANSWER_METRICS,
 }
 

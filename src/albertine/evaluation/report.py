@@ -16,14 +16,14 @@ import numpy as np
 
 from albertine.analysis.pictures import save_bars, save_matrix, save_reliability
 from albertine.analysis.plots import legible, save_curves
+from albertine.core.files import explained, replace_durably, write_json
 from albertine.errors import RunError
 from albertine.evaluation.calibration import expected_calibration_error
 from albertine.evaluation.confusion import commonest_mixups
-from albertine.evaluation.findings import Findings, findings
+from albertine.evaluation.error_analysis import Findings, findings
 from albertine.evaluation.metrics import better
 from albertine.evaluation.runs import Run, read_run, without_seed
-from albertine.evaluation.spread import Spread
-from albertine.files import explained, replace_durably, write_json
+from albertine.evaluation.seed_statistics import Spread
 
 TABLED, LONGEST = 8, 300
 """Up to so many classes the confusion is a table too; characters of a text that are shown."""

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from albertine.core.files import explained, is_run_checkpoint, replace_durably
 from albertine.errors import ModelError
 from albertine.evaluation import card_sections as sections
+from albertine.evaluation.card_metadata import Stated, carbon, emissions, licence
 from albertine.evaluation.hub_results import FILES, HUB, model_index, result_files
 from albertine.evaluation.run_facts import Facts, facts_of
-from albertine.evaluation.stated import Stated, carbon, emissions, licence
-from albertine.files import explained, is_run_checkpoint, replace_durably
 from albertine.interop.card import NAME, RESULTS, Card, head_of, shape_in_words, stated, text, title, usage
 from albertine.interop.citations import citation
 from albertine.interop.heads import has_own_head, task_in
@@ -21,7 +21,7 @@ from albertine.interop.hub import is_hub_name
 from albertine.interop.huggingface import read_folder
 from albertine.interop.huggingface_config import read_model_type
 from albertine.interop.model_folder import ModelFolder
-from albertine.interop.savable import parameters_of
+from albertine.interop.save_checks import parameters_of
 from albertine.interop.sentence_transformers import MODULES, makes_vectors
 
 PIPELINES = {

@@ -9,14 +9,14 @@ from glob import escape
 from pathlib import Path, PurePath
 from typing import Any
 
+from albertine.core.files import MAX_JSON, json_at, read_regular
+from albertine.core.settings import read_yaml
 from albertine.corpus.manifest import Manifest, load_manifest, manifest_digest
 from albertine.errors import AlbertineError, RunError
 from albertine.evaluation.intervals import Interval, of_error, of_predictions, of_share
 from albertine.evaluation.report import spreads
 from albertine.evaluation.runs import RECORD, Run, read_predictions, read_run, without_seed
-from albertine.evaluation.spread import Spread
-from albertine.files import MAX_JSON, json_at, read_regular
-from albertine.settings import read_yaml
+from albertine.evaluation.seed_statistics import Spread
 from albertine.training.branching import branch_of
 from albertine.training.checkpoints import STATE, CheckpointStore
 from albertine.training.metrics import read_metrics

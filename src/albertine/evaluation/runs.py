@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from albertine.core.files import MAX_JSON, explained, json_text, read_regular, replace_durably, write_json
 from albertine.errors import RunError
-from albertine.files import MAX_JSON, explained, json_text, read_regular, replace_durably, write_json
 from albertine.training.metrics import curve
 
 RECORD = "result.json"

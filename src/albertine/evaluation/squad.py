@@ -11,7 +11,7 @@ import string
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from albertine.evaluation.matching import MatchRules, common
+from albertine.evaluation.answer_matching import MatchRules, common
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)

@@ -22,7 +22,7 @@ import torch
 from albertine.errors import RunError
 from albertine.export.formats import ExportedFile, ExportOptions
 from albertine.export.graph import Graph, PackedGraph, described, example_of, graphs_of, open_axes
-from albertine.export.opened import Opened
+from albertine.export.source_model import Opened
 from albertine.export.verify import Arrays
 
 NEEDS = ("torch",)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
+from albertine.core.packing import Packed, pack
 from albertine.errors import DataError, ModelError, SettingsError, TokenizerError
 from albertine.inference.whitening import FILE, measure, sentences_of
 from albertine.interop.config_values import our_flags
-from albertine.interop.copies import LAYOUTS, copied, in_numbers
 from albertine.interop.google import save_checkpoint
 from albertine.interop.google_names import Kind, placed
 from albertine.interop.heads import (
@@ -23,21 +23,21 @@ from albertine.interop.heads import (
 from albertine.interop.heads import without_head as headless
 from albertine.interop.huggingface import STORED, Stored, read_folder, save_model, written_type
 from albertine.interop.lonepatient import save_lonepatient
+from albertine.interop.lossy_layouts import fitted, greatest_difference, random_rows
 from albertine.interop.model_folder import ModelFolder
+from albertine.interop.model_location import check_apart, model_folder
 from albertine.interop.modernbert import kept_words
-from albertine.interop.nearest import fitted, greatest_difference, random_rows
-from albertine.interop.places import check_apart, model_folder
 from albertine.interop.sentence_transformers import MODULES, WHITENING, makes_vectors, vector_files
 from albertine.interop.tensorflow_layouts import written_kind
+from albertine.interop.tied_expansion import LAYOUTS, copied, in_numbers
 from albertine.interop.weights import read_json
 from albertine.interop.xlnet_names import MASK_EMBEDDING
-from albertine.layout import Packed, pack
 from albertine.model.model import Model
-from albertine.model.replan import distances, output_change, shared_again
+from albertine.model.resharing import distances, output_change, shared_again
 from albertine.tasks.readers.files import text_lines
 from albertine.text.documents import FileReport
-from albertine.text.load import check_tokenizer, has_vocabulary, load_tokenizer
-from albertine.text.tokenizer import Tokenizer
+from albertine.tokenizers.base import Tokenizer
+from albertine.tokenizers.load import check_tokenizer, has_vocabulary, load_tokenizer
 
 AddNote = Callable[[str], None]
 OnFile = Callable[[FileReport], None] | None

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from albertine.errors import RunError, SettingsError
-from albertine.export.opened import Opened
 from albertine.export.outputs import Head
+from albertine.export.source_model import Opened
 from albertine.export.verify import Arrays, Run
 
 FORMATS = {

@@ -21,27 +21,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from albertine.core.packing import Packed
+from albertine.core.padding import from_padded
 from albertine.errors import ModelError
 from albertine.export.formats import ExportedFile, ExportOptions
 from albertine.export.llama_vocabulary import unlike, vocabulary
-from albertine.export.opened import Opened
 from albertine.export.outputs import Classes, Head, Hidden, Outputs, TextVector
-from albertine.export.tables import Table
+from albertine.export.sequence_tables import Table
+from albertine.export.source_model import Opened
 from albertine.export.verify import Arrays, Run
-from albertine.interop.copies import copied
 from albertine.interop.gguf_file import GgufFile, Value, read_gguf, write_gguf
 from albertine.interop.heads import labels_in
 from albertine.interop.huggingface_names import UNUSED_NORM
 from albertine.interop.keymap import to_ours, to_theirs
 from albertine.interop.llama_names import CLASSIFIER, LLAMA, LlamaArchitecture, in_llamas_way, nearest
-from albertine.layout import Packed
+from albertine.interop.tied_expansion import copied
 from albertine.model.config import EncoderConfig
-from albertine.model.depths import EncoderOutput
+from albertine.model.layer_loop import EncoderOutput
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
 from albertine.model.pooling import Pooling, text_vectors
-from albertine.model.replan import replan
-from albertine.padding import from_padded
+from albertine.model.resharing import replan
+from albertine.model.sharing import SharingPlan
 
 NEEDS: tuple[str, ...] = ()
 EXTRA = "export"

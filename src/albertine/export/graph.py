@@ -16,19 +16,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from albertine.core.packing import pack
+from albertine.core.precision import Format
 from albertine.errors import SettingsError
 from albertine.export.outputs import Head
-from albertine.export.tables import PackedTable, PaddedTable, Table
-from albertine.layout import pack
+from albertine.export.sequence_tables import PackedTable, PaddedTable, Table
 from albertine.model.backend import computing
 from albertine.model.backend.base import Backend
 from albertine.model.config import EncoderConfig
-from albertine.model.depths import EncoderOutput
 from albertine.model.encoder import Encoder
+from albertine.model.layer_loop import EncoderOutput
 from albertine.model.relative_positions import Distances, EqualSequences, KeysSeen, sinusoids_by
 from albertine.model.rotation import Rotation, frequencies
 from albertine.model.rows import Rows
-from albertine.precision import Format
 
 UNSEEN = -1e30
 """Added to the score of a key that is padding; its exponential is 0, and that of no finite score is not a

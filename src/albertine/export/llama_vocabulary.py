@@ -11,10 +11,10 @@ import numpy as np
 
 from albertine.errors import ModelError
 from albertine.interop.gguf_file import Value
-from albertine.text.modelproto import SPACE, Piece, PieceType
-from albertine.text.sentencepiece import SentencePieceTokenizer
-from albertine.text.tokenizer import Tokenizer
-from albertine.text.wordpiece import WordPieceTokenizer
+from albertine.tokenizers.base import Tokenizer
+from albertine.tokenizers.sentencepiece import SentencePieceTokenizer
+from albertine.tokenizers.sentencepiece_proto import SPACE, Piece, PieceType
+from albertine.tokenizers.wordpiece import WordPieceTokenizer
 
 _UNIGRAM = 1
 LEAST_SCORE = -10_000.0

@@ -20,9 +20,9 @@ from albertine import __version__
 from albertine.errors import ModelError, SettingsError
 from albertine.export.formats import ExportedFile, ExportOptions
 from albertine.export.graph import Graph, PackedGraph, described, example_of, graphs_of, open_axes
-from albertine.export.hushed import errors_only
-from albertine.export.opened import Opened
 from albertine.export.outputs import Head
+from albertine.export.quiet_logging import errors_only
+from albertine.export.source_model import Opened
 from albertine.export.verify import Arrays, Run
 
 NEEDS = ("onnx", "onnxscript", "onnxruntime")
@@ -60,7 +60,7 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
         facts = _facts(graph, folder / name, opset)
         written.append(ExportedFile(name, "float32", runner(folder / name), packed, facts))
         if options.int8:
-            from albertine.export.quantized import quantized
+            from albertine.export.onnx_int8 import quantized
 
             small = f"onnx/{stem}_int8.onnx"
             told = quantized(folder / name, folder / small)

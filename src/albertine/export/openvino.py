@@ -24,7 +24,7 @@ import numpy as np
 from albertine.export.formats import ExportedFile, ExportOptions
 from albertine.export.graph import Graph, described, graph_of
 from albertine.export.onnx import OPSET, check_opset, save_graph
-from albertine.export.opened import Opened
+from albertine.export.source_model import Opened
 from albertine.export.verify import Arrays, text_batches
 from albertine.interop.exported_folder import VECTOR
 
@@ -64,7 +64,7 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
         save(narrowed(openvino.Core().read_model(plain)), small)
         written.append(_file(small, "bfloat16", graph))
     if options.int8:
-        from albertine.export.calibrated import calibration, quantized
+        from albertine.export.openvino_int8 import calibration, quantized
 
         small = plain.with_stem(f"{plain.stem}_int8")
         rows = calibration(source, options.sample)

@@ -15,13 +15,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from albertine.export.tables import Table
+from albertine.core.packing import Packed
+from albertine.export.sequence_tables import Table
 from albertine.inference.whitening import Whitening
 from albertine.interop.exported_folder import RAW_VECTOR, VECTOR
-from albertine.layout import Packed
-from albertine.model.depths import EncoderOutput
+from albertine.model.answerability_head import OUTSIDE
 from albertine.model.encoder import Encoder
-from albertine.model.joint import OUTSIDE
+from albertine.model.layer_loop import EncoderOutput
 from albertine.model.model import Model
 from albertine.model.pooling import Pooling, text_vectors
 from albertine.model.relation_head import Relations

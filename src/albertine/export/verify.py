@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from albertine.core.padding import from_padded
+from albertine.core.randomness import generator
 from albertine.errors import ModelError
 from albertine.export.outputs import Head
 from albertine.model.config import EncoderConfig
-from albertine.model.evaluating import evaluating
-from albertine.padding import from_padded
-from albertine.randomness import generator
-from albertine.text.tokenizer import Tokenizer
+from albertine.model.eval_mode import evaluating
+from albertine.tokenizers.base import Tokenizer
 
 Arrays = dict[str, NDArray[Any]]
 Run = Callable[[Arrays], Arrays]

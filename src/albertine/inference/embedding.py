@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from albertine.core.token_batches import longest_first, padded_runs
 from albertine.errors import SettingsError
-from albertine.grouping import longest_first, padded_runs
-from albertine.inference.chances import check_finite
-from albertine.inference.exported import ExportedModel
-from albertine.inference.mode import without_gradients
+from albertine.inference.inference_mode import without_gradients
+from albertine.inference.onnx_session import ExportedModel
+from albertine.inference.probabilities import check_finite
 from albertine.inference.whitening import Whitening
 from albertine.interop.exported_folder import RAW_VECTOR, VECTOR
 from albertine.interop.heads import length_of, pooling_of, task_of
@@ -23,7 +23,7 @@ from albertine.interop.huggingface_config import our_flags
 from albertine.interop.model_folder import Described
 from albertine.interop.sentence_transformers import Vectors, read_vectors
 from albertine.model.config import Pooling
-from albertine.text.tokenizer import Tokenizer
+from albertine.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
     from albertine.model.model import Model
@@ -115,7 +115,7 @@ def _pooled(
     whitening: Whitening | None,
 ) -> NDArray[np.float32]:
     """The vectors of some rows by a model of torch, (rows, H or what a whitening leaves)."""
-    from albertine.layout import pack
+    from albertine.core.packing import pack
     from albertine.model.pooling import text_vectors
 
     packed = pack(ids, types).to(model.device)

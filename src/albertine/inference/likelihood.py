@@ -17,13 +17,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from albertine.core.packing import Packed, pack
+from albertine.core.token_batches import by_tokens, longest_first
 from albertine.errors import ModelError, NotFinite, SettingsError
-from albertine.grouping import by_tokens, longest_first
-from albertine.inference.chances import check_finite
-from albertine.layout import Packed, pack
-from albertine.model.evaluating import evaluating
+from albertine.inference.probabilities import check_finite
+from albertine.model.eval_mode import evaluating
 from albertine.model.model import Model
-from albertine.text.tokenizer import Tokenizer
+from albertine.tokenizers.base import Tokenizer
 
 COPIES = 32768
 """Masked copies that are made and sorted by length at once; bounds the memory, not the result."""

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from albertine.core.packing import pack
+from albertine.core.precision import own_precision
+from albertine.core.token_batches import longest_first
 from albertine.errors import ModelError
-from albertine.grouping import longest_first
-from albertine.inference.chances import check_finite
-from albertine.layout import pack
+from albertine.inference.probabilities import check_finite
 from albertine.model.model import Model
-from albertine.precision import own_precision
-from albertine.text.tokenizer import Tokenizer
+from albertine.tokenizers.base import Tokenizer
 
 
 def check_words(model: Model, where: object) -> None:

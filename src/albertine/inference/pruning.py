@@ -13,15 +13,15 @@ from torch import Tensor
 
 from albertine.corpus.manifest import manifest_digest
 from albertine.corpus.reader import Corpus
-from albertine.corpus.usage import Coverage, coverage_of, piece_counts
+from albertine.corpus.vocabulary_usage import Coverage, coverage_of, piece_counts
 from albertine.errors import CorpusError
 from albertine.interop.heads import carried_config
 from albertine.interop.huggingface import STORED, Stored, read_folder, save_model, written_type
 from albertine.interop.sentence_transformers import vector_files
 from albertine.model.model import Model
-from albertine.model.piece_rows import with_pieces
-from albertine.text.load import check_tokenizer, load_tokenizer
-from albertine.text.pruning import kept_pieces, pruned, same_pieces
+from albertine.model.vocabulary_rows import with_pieces
+from albertine.tokenizers.load import check_tokenizer, load_tokenizer
+from albertine.tokenizers.prune import kept_pieces, pruned, same_pieces
 
 RECORD = "pruning.json"
 """File of the smaller model's folder that tells what was left out, and by which corpus."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from albertine.core.randomness import generator
 from albertine.errors import SettingsError
-from albertine.randomness import generator
 
 if TYPE_CHECKING:
     from torch import Tensor

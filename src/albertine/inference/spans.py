@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from albertine.inference.chances import sigmoid, softmax
+from albertine.inference.probabilities import sigmoid, softmax
 from albertine.inference.windows import PassageTokens, Reading, Window, owners
 
 Span = tuple[int, int]
@@ -48,7 +48,8 @@ class LikelySpans:
 
 
 class SpanTable(NamedTuple):
-    """What the joint head says of every window (`model.joint`): its best ends for each of its best starts.
+    """The joint head's results for every window (`model.answerability_head`): its best ends for each of its
+    best starts.
 
     Attributes:
         starts, ends: (S, spans) places in the row, int64.

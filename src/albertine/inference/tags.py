@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from albertine.text.tokenizer import Spans
+from albertine.tokenizers.base import Spans
 
 Entity = tuple[str, int, int]
 """Type, first character, end (exclusive)."""

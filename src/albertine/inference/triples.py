@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from albertine.core.token_batches import by_tokens
 from albertine.errors import NotFinite
-from albertine.grouping import by_tokens
-from albertine.text.tokenizer import Spans
+from albertine.tokenizers.base import Spans
 
 TOGETHER = 16384
 """Most rows of which the objects are looked for at once."""

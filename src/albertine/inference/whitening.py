@@ -19,19 +19,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from albertine.core.randomness import generator
+from albertine.core.token_batches import longest_first
 from albertine.errors import DataError, ModelError, NotFinite, SettingsError
-from albertine.grouping import longest_first
-from albertine.inference.mode import without_gradients
+from albertine.inference.inference_mode import without_gradients
 from albertine.interop.sentence_transformers import WHITENING
-from albertine.randomness import generator
 from albertine.text.documents import FileReport, read_documents
 from albertine.text.sentences import document_sentences, guess_language
-from albertine.text.tokenizer import Tokenizer
+from albertine.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from albertine.layout import Packed
+    from albertine.core.packing import Packed
     from albertine.model.model import Model
 
 FILE = WHITENING
@@ -92,8 +92,8 @@ def measure(
     """
     import torch
 
-    from albertine.layout import pack
-    from albertine.model.evaluating import evaluating
+    from albertine.core.packing import pack
+    from albertine.model.eval_mode import evaluating
 
     size, most = model.config.hidden_size, model.config.plan.depth
     depth = (model.config.early_depth or most) if depth is None else depth

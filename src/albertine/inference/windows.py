@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from albertine.errors import SettingsError
-from albertine.text.tokenizer import Tokenizer
+from albertine.tokenizers.base import Tokenizer
 
 Ids = NDArray[np.int32]
 Row = tuple[Ids, NDArray[np.int8]]

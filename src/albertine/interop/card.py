@@ -15,11 +15,11 @@ from typing import Any
 
 import yaml
 
+from albertine.core.settings import UNREADABLE, BoundedLoader
 from albertine.interop.heads import has_own_head, why_own_head
 from albertine.interop.huggingface_config import read_config, read_model_type
 from albertine.model.config import EncoderConfig
-from albertine.model.plan import sharing_in_words
-from albertine.settings import UNREADABLE, BoundedLoader
+from albertine.model.sharing import sharing_in_words
 
 NAME = "README.md"
 RESULTS = ".eval_results"

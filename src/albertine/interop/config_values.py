@@ -11,7 +11,7 @@ from albertine.errors import ModelError, SettingsError
 from albertine.model.config import Activation
 
 if TYPE_CHECKING:
-    from albertine.interop.savable import SavableTokenizer
+    from albertine.interop.save_checks import SavableTokenizer
 
 
 @contextmanager

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from albertine.core.files import replaced_folder
 from albertine.errors import ModelError
-from albertine.files import replaced_folder
 from albertine.interop.config_values import usable
+from albertine.interop.folder_writer import OURS, carry_over
 from albertine.interop.google_config import google_json, read_google
 from albertine.interop.google_names import (
     BACKBONE,
@@ -32,11 +33,10 @@ from albertine.interop.huggingface_config import config_json, inner_blocks, our_
 from albertine.interop.keymap import Rule, check, refuse_too_deep, refuse_unexpected, to_ours, to_theirs
 from albertine.interop.model_files import INDEX
 from albertine.interop.model_folder import ModelFolder
-from albertine.interop.savable import SavableTokenizer
+from albertine.interop.save_checks import SavableTokenizer
 from albertine.interop.tensorflow_bundle import open_bundle, write_bundle
 from albertine.interop.tensorflow_layouts import written_kind
 from albertine.interop.weights import OpenWeights, read_json
-from albertine.interop.writing import OURS, carry_over
 from albertine.interop.xlnet import attention_type
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model

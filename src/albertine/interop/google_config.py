@@ -18,7 +18,7 @@ from albertine.interop.xlnet import read_xlnet, xlnet_flags
 from albertine.model.config import EncoderConfig, RelativeBiasesOf
 from albertine.model.config_checks import MAX_DEPTH
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 
 EPSILON = 1e-12
 """Of every LayerNorm; no configuration of Google's says it: it is that of `tf.contrib.layers.layer_norm`."""

@@ -55,7 +55,7 @@ HEADS: dict[str, tuple[Rule, ...]] = {
 }
 """Heads of tasks that compute the same, by their names in transformers. The last is that of SQuAD 2.0, of
 ALBERT's `squad_utils.py` and of XLNet's `function_builder.py`: both put the token before the start that it is
-seen with, and the expected start before [CLS], as `model.joint` does."""
+seen with, and the expected start before [CLS], as `model.answerability_head` does."""
 
 
 def placed(kind: Kind) -> dict[str, Rule]:

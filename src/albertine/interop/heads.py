@@ -170,7 +170,7 @@ def is_joint(names: Iterable[str]) -> bool:
 
 def joint_architecture(model_type: str) -> dict[str, Any]:
     """What config.json says of that head: transformers has it for XLNet alone."""
-    from albertine.model.joint import ENDS, STARTS
+    from albertine.model.answerability_head import ENDS, STARTS
 
     named = {"architectures": ["XLNetForQuestionAnswering"], "start_n_top": STARTS, "end_n_top": ENDS}
     return named if model_type == "xlnet" else {}

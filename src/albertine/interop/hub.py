@@ -12,12 +12,12 @@ from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
+from albertine.core.files import from_home
+from albertine.core.released import meant
 from albertine.errors import ModelError
-from albertine.files import from_home
 from albertine.interop.pickled import PICKLED
 from albertine.interop.sentence_transformers import DENSE, LAYERS, POOLING
 from albertine.interop.weights import INDEX, PICKLES, SINGLE, read_json, weight_files
-from albertine.released import meant
 
 FILES = ("*.json", "*.safetensors", "*.model", "vocab*.txt", "README.md")
 SECONDS = 10  # until a hub that does not answer is out of reach

@@ -22,8 +22,14 @@ from albertine.interop.model_files import checkpoint_in
 from albertine.interop.sentence_transformers import DENSE, LAYERS, POOLING
 from albertine.interop.weights import PICKLES, read_json, weight_files
 from albertine.model.config import EncoderConfig
-from albertine.text.load import FAST_FILE, check_tokenizer, has_vocabulary, load_tokenizer, vocabulary_in
-from albertine.text.tokenizer import MODEL_FILE, VOCABULARY_FILE
+from albertine.tokenizers.base import MODEL_FILE, VOCABULARY_FILE
+from albertine.tokenizers.load import (
+    FAST_FILE,
+    check_tokenizer,
+    has_vocabulary,
+    load_tokenizer,
+    vocabulary_in,
+)
 
 SENT = (
     "config.json",

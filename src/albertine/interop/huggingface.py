@@ -14,13 +14,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from albertine.devices import on_processor
+from albertine.core.devices import on_processor
+from albertine.core.files import is_run_checkpoint, standing
 from albertine.errors import ModelError, SettingsError
-from albertine.files import is_run_checkpoint, standing
 from albertine.interop.config_values import number, usable
-from albertine.interop.copies import KEPT, Layout, copied, copied_config
-from albertine.interop.folding import folded, kept_beside
+from albertine.interop.folder_writer import write_folder
 from albertine.interop.google import read_checkpoint, told_config
+from albertine.interop.head_checks import with_head
 from albertine.interop.heads import OWN_TENSORS, SUMMARY_LAYER, reads_pooler_as_summary, with_own_words
 from albertine.interop.huggingface_config import (
     ModelType,
@@ -48,11 +48,19 @@ from albertine.interop.keymap import OURS, check, refuse_too_deep, refuse_unexpe
 from albertine.interop.lonepatient_names import PROJECTION, layout_of, lonepatient_plan, spare_tensors
 from albertine.interop.model_files import checkpoint_in
 from albertine.interop.model_folder import ModelFolder as ModelFolder
-from albertine.interop.positions import sinusoids
 from albertine.interop.roberta import as_bert, bert_names, bert_shape, is_roberta, unused_rows, without_unused
 from albertine.interop.run_checkpoint import checkpoint_config, read_run_checkpoint
-from albertine.interop.savable import SavableTokenizer, check_finite, parameters_of, plain_model, plain_state
+from albertine.interop.save_checks import (
+    SavableTokenizer,
+    check_finite,
+    parameters_of,
+    plain_model,
+    plain_state,
+)
 from albertine.interop.sentence_transformers import with_cross_encoder
+from albertine.interop.sinusoidal_table import sinusoids
+from albertine.interop.tied_detection import folded, kept_beside
+from albertine.interop.tied_expansion import KEPT, Layout, copied, copied_config
 from albertine.interop.weights import (
     WEIGHTS,
     OpenWeights,
@@ -61,13 +69,11 @@ from albertine.interop.weights import (
     refuse_adapter,
     refuse_keras,
 )
-from albertine.interop.writing import write_folder
-from albertine.interop.written_head import with_head
 from albertine.interop.xlnet import attention_type
 from albertine.interop.xlnet_names import MASK_EMBEDDING, our_head_name
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 
 POSITIONS = "roformer.encoder.embed_positions.weight"
 HALF_PRECISION = 0.01

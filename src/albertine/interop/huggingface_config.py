@@ -15,10 +15,10 @@ from albertine.interop.roberta import as_bert, is_roberta
 from albertine.interop.xlnet import read_xlnet, xlnet_flags, xlnet_json
 from albertine.model.config import EncoderConfig
 from albertine.model.config_checks import MAX_DEPTH
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 
 if TYPE_CHECKING:
-    from albertine.interop.savable import SavableTokenizer
+    from albertine.interop.save_checks import SavableTokenizer
     from albertine.model.model import Model
 
 ModelType = Literal["albert", "bert", "electra", "roformer", "modernbert", "xlnet", "albertine"]

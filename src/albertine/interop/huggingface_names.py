@@ -11,7 +11,7 @@ from albertine.errors import SettingsError
 from albertine.interop.keymap import ATTENTION, FEED_FORWARD, OURS, KeyMap, Rule, dense, norm
 from albertine.interop.lonepatient_names import BRIGHT, LONEPATIENT
 from albertine.interop.xlnet_names import MASK_EMBEDDING, XLNET
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 
 
 def huggingface_plan(layers: int, groups: int, inner: int) -> SharingPlan:

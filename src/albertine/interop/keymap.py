@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from albertine.errors import ModelError
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from albertine.interop.copies import Layout, in_the_way
 from albertine.interop.keymap import ATTENTION, FEED_FORWARD, KeyMap, Rule, dense, norm
+from albertine.interop.tied_expansion import Layout, in_the_way
 from albertine.model.config import EncoderConfig
 
 LlamaArchitecture = Literal["bert", "jina-bert-v3", "modern-bert"]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from albertine.errors import SettingsError
 from albertine.interop.google_names import ALBERT_TF, BRIGHTMART
 from albertine.interop.keymap import KeyMap, Rule
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 
 _WORDS = {
     "/": ".",

@@ -11,10 +11,10 @@ from albertine.errors import SettingsError
 from albertine.interop.config_values import activation, number, our_flags, refuse_other, tokenizer_class
 from albertine.model.config import EncoderConfig
 from albertine.model.config_checks import MAX_DEPTH
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 
 if TYPE_CHECKING:
-    from albertine.interop.savable import SavableTokenizer
+    from albertine.interop.save_checks import SavableTokenizer
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 _BASES = {FULL: ("global_rope_theta", 160_000.0), SLIDING: ("local_rope_theta", 10_000.0)}

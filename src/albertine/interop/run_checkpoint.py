@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from albertine.core.files import run_of_checkpoint
 from albertine.errors import CheckpointError, ModelError, SettingsError
-from albertine.files import run_of_checkpoint
 from albertine.interop.heads import learned_config, task_in, with_own_words, without_words
 from albertine.interop.huggingface_config import config_json, model_type, our_flags
 from albertine.interop.model_folder import ModelFolder
-from albertine.interop.savable import check_finite
+from albertine.interop.save_checks import check_finite
 from albertine.interop.weights import read_json
 from albertine.interop.xlnet import attention_type
 from albertine.model.config import EncoderConfig

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from albertine.core.files import read_regular
 from albertine.errors import ModelError
-from albertine.files import read_regular
 from albertine.interop.config_values import our_flags
 from albertine.interop.pickled import PICKLED
 from albertine.interop.weights import MAX_JSON, SINGLE, read_json

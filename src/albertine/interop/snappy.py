@@ -6,7 +6,7 @@ literals and copies of what was written before.
 
 from __future__ import annotations
 
-from albertine.text.varint import Malformed, varint
+from albertine.core.protobuf import Malformed, varint
 
 
 def decompressed(data: bytes, limit: int) -> bytes:

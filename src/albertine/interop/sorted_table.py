@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from albertine.core.protobuf import Malformed, to_varint, varint
 from albertine.interop.crc32c import masked
 from albertine.interop.snappy import decompressed
-from albertine.text.varint import Malformed, to_varint, varint
 
 MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 FOOTER = 48

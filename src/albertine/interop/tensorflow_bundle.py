@@ -16,13 +16,13 @@ from typing import BinaryIO
 import torch
 from torch import Tensor
 
+from albertine.core.files import read_regular, write_durably
+from albertine.core.protobuf import Malformed, field, fields, fixed32
 from albertine.errors import ModelError
-from albertine.files import read_regular, write_durably
 from albertine.interop.crc32c import masked
 from albertine.interop.model_files import INDEX
 from albertine.interop.sorted_table import MAX_FILE, read_table, table
 from albertine.interop.weights import OpenWeights
-from albertine.text.varint import Malformed, field, fields, fixed32
 
 DTYPES = {1: torch.float32, 2: torch.float64, 14: torch.bfloat16, 19: torch.float16}
 """Floating-point numbers by TensorFlow's number for them; all else in a checkpoint is no weight."""

@@ -8,7 +8,7 @@ from albertine.interop.google_config import EPSILON
 from albertine.interop.google_names import Kind
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 
 
 def written_kind(model: Model, wanted: str) -> Kind:

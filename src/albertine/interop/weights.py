@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from albertine.core.files import read_regular, standing
 from albertine.errors import ModelError
-from albertine.files import read_regular, standing
 from albertine.interop.pickled import PICKLED, PICKLED_INDEX, as_safetensors
 
 if TYPE_CHECKING:

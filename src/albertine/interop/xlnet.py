@@ -9,10 +9,10 @@ from albertine.errors import SettingsError
 from albertine.interop.config_values import activation, number, our_flags, refuse_other, tokenizer_class
 from albertine.model.config import EncoderConfig
 from albertine.model.config_checks import MAX_DEPTH
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 
 if TYPE_CHECKING:
-    from albertine.interop.savable import SavableTokenizer
+    from albertine.interop.save_checks import SavableTokenizer
 
 SEGMENTS = 3
 """A, B and [CLS]; what is compared is only whether two are the same."""

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from albertine.model.backend import current
 from albertine.model.config import EncoderConfig
-from albertine.model.depth_parameters import Own, hidden_norm
 from albertine.model.key_value_cache import Past
+from albertine.model.layer_parameters import Own, hidden_norm
 from albertine.model.layers import Linear, Module
 from albertine.model.rows import Rows
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from albertine.errors import SettingsError
 from albertine.model.config_checks import check
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 
 Activation = Literal["gelu_new", "gelu", "relu"]
 Mapping = Literal["if_needed", "always", "words"]
@@ -107,7 +107,7 @@ class EncoderConfig:
             depth is computed, and that is all.
         tolerance: the residual at which a fixed point counts as found.
         input_injection: whether a map of the embeddings is added to queries, keys and values of every depth
-            (`model/injection.py`).
+            (`model/input_injection.py`).
 
     Raises:
         SettingsError: a size that is not positive, heads that do not divide H, an unknown choice, halting

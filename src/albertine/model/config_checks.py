@@ -8,7 +8,7 @@ from sys import float_info
 from typing import Any
 
 from albertine.errors import SettingsError
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 
 Fields = Mapping[str, Any]
 """Those of an `EncoderConfig`, by name."""

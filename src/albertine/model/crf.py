@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from albertine.core.packing import Packed
 from albertine.errors import NotFinite
-from albertine.layout import Packed
 from albertine.model.model import Model
 from albertine.model.task_model import Classifier
 

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from albertine.core.packing import Packed
 from albertine.errors import SettingsError
-from albertine.layout import Packed
 from albertine.model.config import EncoderConfig
 from albertine.model.layers import Linear, Module
 

@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from albertine.arithmetic import InferencePrecision
+from albertine.core.number_formats import InferencePrecision
+from albertine.core.packing import Packed
+from albertine.core.precision import compute_format, own_precision
 from albertine.errors import SettingsError
-from albertine.layout import Packed
-from albertine.model import parts
+from albertine.model import components
 from albertine.model.backend import backend_for, computing, current
 from albertine.model.backend.base import Backend
 from albertine.model.config import EncoderConfig
-from albertine.model.depth_parameters import depth_parameters, embeddings_again
-from albertine.model.depths import Depths, EncoderOutput, Step
+from albertine.model.coordinate_embeddings import added_before, signals_of
 from albertine.model.embeddings import Embeddings
 from albertine.model.key_value_cache import Past
+from albertine.model.layer_loop import Depths, EncoderOutput, Step
+from albertine.model.layer_parameters import depth_parameters, embeddings_again
 from albertine.model.layers import Module
-from albertine.model.placing import placed
+from albertine.model.position_inputs import placed
 from albertine.model.recompute import recomputed
 from albertine.model.rows import Rows
-from albertine.model.signals import added_before, signals_of
-from albertine.precision import compute_format, own_precision
 
 if TYPE_CHECKING:
-    from albertine.settings import Computing
+    from albertine.core.settings import Computing
 
 
 class Encoder(Module):
@@ -51,14 +51,14 @@ class Encoder(Module):
         self.precision: InferencePrecision = precision
         self.backend = "auto"
         self.signals = signals_of(config)
-        self.halting = parts.halting_unit(config)
-        self.depths: Depths = parts.loop(config, self.halting, self.signals)
+        self.halting = components.halting_unit(config)
+        self.depths: Depths = components.loop(config, self.halting, self.signals)
         self.embeddings = Embeddings(config)
-        self.attention = parts.attention_blocks(config)
-        self.feed_forward = parts.feed_forward_blocks(config)
+        self.attention = components.attention_blocks(config)
+        self.feed_forward = components.feed_forward_blocks(config)
         self.own = depth_parameters(config)
-        self.injection = parts.injection(config)
-        self.final_norm = parts.final_norm(config)
+        self.injection = components.injection(config)
+        self.final_norm = components.final_norm(config)
 
     def compute_as(self, how: Computing) -> None:
         """Follow the settings of a run."""
@@ -74,7 +74,7 @@ class Encoder(Module):
             precision = "float32"  # bfloat16 moves a state farther than the tolerance of a fixed point
         form = compute_format(precision, weight, self.training or torch.is_grad_enabled())
         blocks = *self.attention, *self.feed_forward
-        stay = {type(block._compiled_call_impl or block) for block in blocks} <= parts.BLOCKS
+        stay = {type(block._compiled_call_impl or block) for block in blocks} <= components.BLOCKS
         return backend_for(self.backend, form, weight.device, weights_stay=stay, compiled=self.compiled)
 
     @own_precision

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from albertine.core.randomness import RepeatedDraws
 from albertine.model.backend import computing, current
 from albertine.model.backend.base import Backend
-from albertine.model.depths import Depths, EncoderOutput, Step
 from albertine.model.jacobian import jacobian_size
+from albertine.model.layer_loop import Depths, EncoderOutput, Step
 from albertine.model.rows import Rows, Selected
 from albertine.model.solvers import SOLVERS, Convergence, Equilibrium, Map, Sequences, Solution
-from albertine.randomness import RepeatedDraws
 
 log = logging.getLogger(__name__)
 

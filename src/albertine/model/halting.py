@@ -21,10 +21,10 @@ import torch
 from torch import Tensor, nn
 
 from albertine.model.config import EncoderConfig
-from albertine.model.depths import Depths, EncoderOutput, Step
-from albertine.model.ponder import Ponder
+from albertine.model.coordinate_embeddings import StepSignals
+from albertine.model.layer_loop import Depths, EncoderOutput, Step
+from albertine.model.ponder_time import Ponder
 from albertine.model.rows import Rows, Selected
-from albertine.model.signals import StepSignals
 
 
 class HaltingUnit(nn.Module):

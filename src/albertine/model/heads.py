@@ -6,12 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from albertine.core.precision import own_precision
 from albertine.model.backend import current
 from albertine.model.config import EncoderConfig
 from albertine.model.embeddings import Embeddings
 from albertine.model.layers import LayerNorm, Linear
-from albertine.model.way_back import way_back
-from albertine.precision import own_precision
+from albertine.model.output_projection import way_back
 
 
 class Pooler(nn.Module):

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from albertine.core.randomness import apart, torch_generator
 from albertine.model.config import EncoderConfig
 from albertine.model.embeddings import Embeddings
-from albertine.randomness import apart, torch_generator
 
 WIDE = 0.15
 HALTING_BIAS = 1.0

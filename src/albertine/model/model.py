@@ -9,18 +9,18 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import register_dataclass
 
-from albertine.arithmetic import InferencePrecision
+from albertine.core.number_formats import InferencePrecision
+from albertine.core.packing import Packed
+from albertine.core.padding import from_padded, unpack
+from albertine.core.precision import own_precision
 from albertine.errors import SettingsError
-from albertine.layout import Packed
 from albertine.model.backend import tokens_per_pass
 from albertine.model.config import EncoderConfig
 from albertine.model.encoder import Encoder
 from albertine.model.heads import MaskedLMHead, Pooler, SentenceHead
 from albertine.model.init import Apart, initialize
-from albertine.model.language_model_head import LanguageModelHead
-from albertine.model.ponder import Ponder
-from albertine.padding import from_padded, unpack
-from albertine.precision import own_precision
+from albertine.model.ponder_time import Ponder
+from albertine.model.xlnet_head import LanguageModelHead
 
 HEADS = frozenset({"pooler", "mlm", "lm", "sop", "nsp"})
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from albertine.errors import SettingsError
 from albertine.model.config import Activation, EncoderConfig
-from albertine.model.plan import SharingPlan
+from albertine.model.sharing import SharingPlan
 
 
 def _encoder(
@@ -157,7 +157,7 @@ def changed_preset(name: str, changes: Mapping[str, Any]) -> EncoderConfig:
     if "plan" in values and not by_name and not isinstance(sharing, SharingPlan):
         raise SettingsError(
             f"there is no plan {sharing!r:.40}",
-            remedy=f"Use one of {', '.join(SHARING)}, or a SharingPlan of albertine.model.plan",
+            remedy=f"Use one of {', '.join(SHARING)}, or a SharingPlan of albertine.model.sharing",
         )
     if "num_hidden_layers" in values:
         depth = values.pop("num_hidden_layers")

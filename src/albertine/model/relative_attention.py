@@ -10,7 +10,7 @@ from albertine.model.backend import current
 from albertine.model.config import EncoderConfig
 from albertine.model.equal_sequences import grouped
 from albertine.model.layers import Linear
-from albertine.model.prepared_attention import PreparedAttentionBlock
+from albertine.model.prepared_inputs import PreparedAttentionBlock
 from albertine.model.relative_positions import EqualSequences, looked_up_scores, shifted_scores
 from albertine.model.rows import Rows
 

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from albertine.core.packing import Packed
 from albertine.errors import ModelError
-from albertine.layout import Packed
 from albertine.model.config import Looked
 from albertine.model.init import Apart, initialize
 from albertine.model.layers import Linear
@@ -165,7 +165,7 @@ class WhitenedEmbedder(TaskModel):
 
     Attributes:
         mean, matrix: (H,) and (H, H), m and W, measured before the first update and not learned
-            (`tasks/whitened.py`); in a folder they are its whitening. normalize: to length 1.
+            (`tasks/whitened_start.py`); in a folder they are its whitening. normalize: to length 1.
     """
 
     mean: Tensor

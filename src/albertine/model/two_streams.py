@@ -17,16 +17,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from albertine.core.packing import Packed
+from albertine.core.precision import own_precision
 from albertine.errors import SettingsError
-from albertine.layout import Packed
 from albertine.model.config import EncoderConfig
 from albertine.model.encoder import Encoder
-from albertine.model.memory import Memory
 from albertine.model.model import Model
-from albertine.model.placing import placed
+from albertine.model.position_inputs import placed
 from albertine.model.rows import Rows
+from albertine.model.segment_memory import Memory
 from albertine.model.visibility import Visibility
-from albertine.precision import own_precision
 
 REMEMBERED = -1
 """`Visibility.when` of what a memory holds: all see it."""

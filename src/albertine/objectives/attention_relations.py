@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from albertine.core.packing import Packed
 from albertine.errors import SettingsError
-from albertine.layout import Packed
 from albertine.model.block import AttentionBlock
 from albertine.model.config import EncoderConfig
-from albertine.model.depth_parameters import DepthParameters
 from albertine.model.encoder import Encoder
-from albertine.model.placing import placed
+from albertine.model.layer_parameters import DepthParameters
+from albertine.model.position_inputs import placed
 from albertine.model.rows import Rows
 
 

@@ -13,15 +13,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from albertine.core.packing import Packed
+from albertine.core.randomness import uniforms
 from albertine.errors import CorpusError, SettingsError
-from albertine.layout import Packed
-from albertine.objectives.dealing import split
 from albertine.objectives.masking import MaskSettings, mask_batch
+from albertine.objectives.micro_batches import split
 from albertine.objectives.next_token import next_tokens
 from albertine.objectives.pairs import EpochPlan, PairSettings, Sentences, plan_epoch
 from albertine.objectives.spans import Shards, SpanReader
-from albertine.randomness import uniforms
-from albertine.text.tokenizer import CLS_SEGMENT
+from albertine.tokenizers.base import CLS_SEGMENT
 
 Ints = NDArray[np.int64]
 Row = tuple[int, int]  # (epoch, sample of that epoch)

@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from albertine.layout import Packed
+from albertine.core.packing import Packed
+from albertine.core.randomness import torch_generator
 from albertine.model.model import Model
 from albertine.objectives.attention_relations import (
     attended,
@@ -24,7 +25,6 @@ from albertine.objectives.attention_relations import (
 )
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.losses import Part, parts_of
-from albertine.randomness import torch_generator
 
 
 @dataclass(frozen=True)

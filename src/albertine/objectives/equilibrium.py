@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from albertine.model.depths import EncoderOutput
 from albertine.model.fixed_point import FixedPoint
+from albertine.model.layer_loop import EncoderOutput
 from albertine.model.model import Model
 from albertine.model.solvers import Convergence, Equilibrium
 from albertine.objectives.batch import PretrainingBatch

@@ -15,8 +15,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from albertine.core.randomness import generator
 from albertine.errors import CorpusError, SettingsError
-from albertine.randomness import generator
 
 Array = NDArray[np.int64]
 

@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from albertine.core.packing import Packed
+from albertine.core.randomness import generator, uniforms
 from albertine.errors import CorpusError
-from albertine.layout import Packed
 from albertine.objectives.batch import PretrainingBatch, Specials, Text, Vocabulary
 from albertine.objectives.factorisation import Bools, Ints, drawn_order
-from albertine.objectives.lanes import Lanes, Stretch
 from albertine.objectives.masking import mask_batch
 from albertine.objectives.prediction_spans import prediction_spans
-from albertine.objectives.reused_segments import SPECIALS, two_pieces
 from albertine.objectives.spans import SpanReader
 from albertine.objectives.stream_settings import StreamSettings
-from albertine.randomness import generator, uniforms
+from albertine.objectives.streams import Lanes, Stretch
+from albertine.objectives.xlnet_segments import SPECIALS, two_pieces
 
 
 @dataclass(frozen=True)

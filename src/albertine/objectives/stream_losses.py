@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from albertine.model.config import EncoderConfig
-from albertine.model.memory import Memory
 from albertine.model.model import Model
+from albertine.model.segment_memory import Memory
 from albertine.model.two_streams import Segments, predict_segments
 from albertine.model.visibility import Visibility, causal
 from albertine.objectives.losses import Part, part_of

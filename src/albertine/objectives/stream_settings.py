@@ -9,10 +9,10 @@ import numpy as np
 
 from albertine.errors import SettingsError
 from albertine.objectives.factorisation import check_blocks
-from albertine.objectives.lanes import lane_length
 from albertine.objectives.masking import MaskSettings
 from albertine.objectives.prediction_spans import SpanSettings, halves
-from albertine.objectives.reused_segments import SPECIALS
+from albertine.objectives.streams import lane_length
+from albertine.objectives.xlnet_segments import SPECIALS
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from albertine.core.randomness import permutation
 from albertine.corpus.loader import Loader
 from albertine.corpus.reader import Corpus
 from albertine.errors import CorpusError
-from albertine.objectives.baseline import count_tokens
 from albertine.objectives.batch import BatchBuilder, PretrainingBatch
 from albertine.objectives.pairs import PairSettings
+from albertine.objectives.unigram_baseline import count_tokens
 from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings
 from albertine.pretraining.stages import Order, orders, resolved
-from albertine.randomness import permutation
 from albertine.training.job import Clock
 from albertine.training.step import MicroBatch
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from albertine.core.settings import resolve
 from albertine.errors import DataError
 from albertine.pretraining.settings import PretrainingSettings
-from albertine.settings import resolve
 
 Say = Callable[[str], None]
 

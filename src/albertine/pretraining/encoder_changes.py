@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
+from albertine.core.settings import Settings
 from albertine.model.config import (
     Activation,
     FeedForward,
@@ -22,7 +23,6 @@ from albertine.model.config import (
     Summary,
 )
 from albertine.model.config_checks import MAX_DEPTH
-from albertine.settings import Settings
 
 
 class EncoderChanges(Settings):

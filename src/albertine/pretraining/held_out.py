@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from albertine.model.evaluating import evaluating
-from albertine.model.memory import Memory
+from albertine.model.eval_mode import evaluating
 from albertine.model.model import Model
+from albertine.model.segment_memory import Memory
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.stream_batch import StreamBatch
 from albertine.objectives.stream_losses import read_batch

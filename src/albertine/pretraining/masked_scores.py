@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from albertine.objectives.baseline import Unigram, blind_accuracy
 from albertine.objectives.batch import PretrainingBatch
+from albertine.objectives.unigram_baseline import Unigram, blind_accuracy
 
 
 def masked_scores(

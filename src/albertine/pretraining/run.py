@@ -18,33 +18,34 @@ from albertine.corpus.reader import Corpus
 from albertine.interop.heads import learned_config
 from albertine.interop.hub import commit_of
 from albertine.interop.huggingface import load_model, save_model
-from albertine.interop.places import model_folder
+from albertine.interop.model_location import model_folder
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.presets import preset
-from albertine.objectives.baseline import BaselineScore
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.distillation import DistillationLosses
 from albertine.objectives.equilibrium import EquilibriumLosses
 from albertine.objectives.stream_losses import StreamLoss
+from albertine.objectives.unigram_baseline import BaselineScore
+from albertine.pretraining.baselines import NoSkill
 from albertine.pretraining.branches import branching
+from albertine.pretraining.cuda_graphs import recorded_passes
 from albertine.pretraining.curves import draw
 from albertine.pretraining.data import PretrainingBatches, held_out_batches, predicted_counts
-from albertine.pretraining.first_model import first_model, fitting, new_config
 from albertine.pretraining.held_out import judge, judge_streams
+from albertine.pretraining.initial_model import first_model, fitting, new_config
 from albertine.pretraining.losses import check_losses, losses_of, parts_of_run
-from albertine.pretraining.no_skill import NoSkill
-from albertine.pretraining.recorded import recorded_passes
 from albertine.pretraining.settings import Masking, ModelChoice, ObjectiveChoice, PretrainingSettings
 from albertine.pretraining.stages import check_depths, check_processes, due, resolved, untrained
 from albertine.pretraining.stream_data import StreamBatches, held_out_streams
-from albertine.pretraining.teaching import Teacher, model_digest, open_teacher
-from albertine.pretraining.unread import check_read
-from albertine.text.tokenizer import Tokenizer
+from albertine.pretraining.teacher import Teacher, model_digest, open_teacher
+from albertine.pretraining.unused_settings import check_read
+from albertine.tokenizers.base import Tokenizer
+from albertine.training.alarms import TrainingAlarms
 from albertine.training.average import Average
 from albertine.training.checkpoints import LATEST
 from albertine.training.distributed import World, start
-from albertine.training.guards import TrainingAlarms
+from albertine.training.global_state import own_process
 from albertine.training.job import Clock, Job, LoopSettings, Outcome
 from albertine.training.loop import train
 from albertine.training.optimizers import build_optimizer
@@ -52,7 +53,6 @@ from albertine.training.progress import Reporter
 from albertine.training.run_folder import RunFolder, describe
 from albertine.training.schedules import make_schedule
 from albertine.training.step import means
-from albertine.training.surroundings import own_process
 
 FEW, SHORT = 16, 64
 """Tokens of a sample: so few places are learned at once, and so many are no burden to a small model."""

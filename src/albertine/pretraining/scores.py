@@ -12,30 +12,30 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from albertine.arithmetic import InferencePrecision
+from albertine.core.devices import device_of, on_processor
+from albertine.core.files import is_run_checkpoint, run_of_checkpoint
+from albertine.core.number_formats import InferencePrecision
+from albertine.core.settings import read_yaml, resolve
 from albertine.corpus.reader import Corpus
-from albertine.devices import device_of, on_processor
 from albertine.errors import ModelError, SettingsError, TokenizerError
 from albertine.evaluation.minimal_pairs import SuiteScores, judge_suite
 from albertine.evaluation.suites import read_suite
-from albertine.files import is_run_checkpoint, run_of_checkpoint
 from albertine.inference.likelihood import PseudoLikelihood
 from albertine.interop.config_values import our_flags
 from albertine.interop.heads import task_of
 from albertine.interop.huggingface import folder_config, read_folder
-from albertine.interop.places import model_folder
+from albertine.interop.model_location import model_folder
 from albertine.model.model import Model
-from albertine.objectives.baseline import Unigram, count_tokens
 from albertine.objectives.batch import PretrainingBatch
+from albertine.objectives.unigram_baseline import Unigram, count_tokens
 from albertine.pretraining.data import held_out_batches
 from albertine.pretraining.held_out import judge
 from albertine.pretraining.masked_scores import masked_scores
 from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings
 from albertine.pretraining.stream_scores import stream_scores
-from albertine.settings import read_yaml, resolve
 from albertine.tasks.families import in_words
-from albertine.text.load import check_tokenizer, load_tokenizer
-from albertine.text.tokenizer import Tokenizer
+from albertine.tokenizers.base import Tokenizer
+from albertine.tokenizers.load import check_tokenizer, load_tokenizer
 
 SEQUENCES, LENGTH = 1024, 128
 SentenceTask = Literal["sop", "nsp"]

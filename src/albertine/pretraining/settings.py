@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
+from albertine.core.settings import Computing, RunSettings, Settings
 from albertine.model.config_checks import MAX_DEPTH
 from albertine.model.presets import preset
 from albertine.objectives.masking import MaskSettings
@@ -15,8 +16,7 @@ from albertine.objectives.prediction_spans import SpanSettings
 from albertine.objectives.stream_settings import StreamSettings
 from albertine.pretraining.encoder_changes import EncoderChanges
 from albertine.pretraining.student import Student
-from albertine.pretraining.teaching import Distillation
-from albertine.settings import Computing, RunSettings, Settings
+from albertine.pretraining.teacher import Distillation
 from albertine.training.optimizers import ADAMW_SHARE, OptimizerKind
 from albertine.training.schedules import published_rate
 

@@ -12,8 +12,8 @@ import numpy as np
 from albertine.corpus.loader import Loader
 from albertine.corpus.reader import Corpus
 from albertine.errors import CorpusError
-from albertine.objectives.lanes import forward_first
 from albertine.objectives.stream_batch import StreamBatch, StreamBuilder
+from albertine.objectives.streams import forward_first
 from albertine.pretraining.data import HELD_OUT_SEED, held_out_corpus
 from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings
 from albertine.training.step import MicroBatch

@@ -13,7 +13,7 @@ from typing import Any
 
 from albertine.corpus.reader import Corpus
 from albertine.model.model import Model
-from albertine.objectives.baseline import Unigram
+from albertine.objectives.unigram_baseline import Unigram
 from albertine.pretraining.data import predicted_counts
 from albertine.pretraining.held_out import judge_streams
 from albertine.pretraining.masked_scores import masked_scores

@@ -10,14 +10,14 @@ from typing import Literal
 import torch
 from pydantic import Field, model_validator
 
+from albertine.core.settings import Settings
 from albertine.errors import SettingsError
 from albertine.model.config import EncoderConfig
 from albertine.model.config_checks import MAX_DEPTH
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
 from albertine.model.presets import SHARING
-from albertine.model.replan import replan
-from albertine.settings import Settings
+from albertine.model.resharing import replan
+from albertine.model.sharing import SharingPlan
 
 WIDTHS = ("hidden_size", "num_attention_heads", "intermediate_size", "embedding_size")
 

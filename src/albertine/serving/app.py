@@ -22,27 +22,27 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from albertine.serving import native, openai
+from albertine.serving import openai, task_routes
 from albertine.serving.engine import told_without_text
+from albertine.serving.error_responses import NEVER, Refusal
 from albertine.serving.limits import ServingLimits, authorized, read_body, read_json
 from albertine.serving.origins import check_browser
-from albertine.serving.refusal import NEVER, Refusal
-from albertine.serving.root import root
+from albertine.serving.pipeline_route import root
+from albertine.serving.request_context import Visit
 from albertine.serving.service import Service
-from albertine.serving.visit import Visit
 
 log = logging.getLogger("albertine.serving")
 
 Answer = Callable[[Visit], Awaitable[Any]]
 ASKED: dict[str, Answer] = {
     "/": root,
-    "/embed": native.embed,
-    "/predict": native.predict,
-    "/rerank": native.rerank,
-    "/similarity": native.similarity,
-    "/tokenize": native.tokenize,
-    "/choose": native.choose,
-    "/relate": native.relate,
+    "/embed": task_routes.embed,
+    "/predict": task_routes.predict,
+    "/rerank": task_routes.rerank,
+    "/similarity": task_routes.similarity,
+    "/tokenize": task_routes.tokenize,
+    "/choose": task_routes.choose,
+    "/relate": task_routes.relate,
     "/embeddings": openai.embeddings,
     "/v1/embeddings": openai.embeddings,
 }
@@ -91,7 +91,7 @@ def application(service: Service, token: bytes | None = None, host: str = "local
             *(Route(path, _posted(service, answer), methods=["POST"]) for path, answer in ASKED.items()),
             Route(MODELS, _got(service, openai.models)),
             Route(MODEL, _got(service, openai.model)),
-            Route("/info", _got(service, native.info)),
+            Route("/info", _got(service, task_routes.info)),
             Route("/health", _health(service)),
             Route("/health/ready", _health(service)),
             Route(LIVE, lambda request: PlainTextResponse("alive\n")),

@@ -14,8 +14,8 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from albertine.serving.error_responses import Refusal
 from albertine.serving.limits import ServingLimits
-from albertine.serving.refusal import Refusal
 
 QUEUE = 2048
 """Connections that the system keeps until they are accepted."""

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from albertine.serving.refusal import Refusal, invalid
+from albertine.serving.error_responses import Refusal, invalid
 
 CHUNKS = 65_536
 """Pieces in which a body may arrive: each costs time, however small it is."""

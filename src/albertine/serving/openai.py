@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from albertine.serving import bodies
-from albertine.serving.native import listed, vectors
-from albertine.serving.refusal import Refusal, invalid
-from albertine.serving.visit import Visit
+from albertine.serving import schemas
+from albertine.serving.error_responses import Refusal, invalid
+from albertine.serving.request_context import Visit
+from albertine.serving.task_routes import listed, vectors
 
 
 async def embeddings(visit: Visit) -> Any:
     """Vectors of length 1, as numbers or as base64 of little-endian float32."""
     _no_ids(visit.body.get("input"))
-    asked = bodies.read(bodies.OpenAiTexts, visit.body)
+    asked = schemas.read(schemas.OpenAiTexts, visit.body)
     if asked.model:
         _check(visit, asked.model)
     found = await vectors(visit, listed(asked.input), asked, normalize=True, dimensions=asked.dimensions)

@@ -9,7 +9,7 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 
 from albertine.errors import SettingsError
-from albertine.serving.refusal import Refusal
+from albertine.serving.error_responses import Refusal
 
 DEFAULT_PORTS = (":80", ":443")
 

@@ -11,12 +11,12 @@ from threading import Event, Lock
 from typing import Any, Protocol, TypeVar
 
 from albertine.errors import AlbertineError
-from albertine.serving.answerer import Answerer, Extent, Kind
 from albertine.serving.engine import Delivery, Engine
-from albertine.serving.gauges import Gauges
+from albertine.serving.error_responses import Refusal, invalid, refusal_of
 from albertine.serving.limits import ServingLimits
+from albertine.serving.metrics import Gauges
+from albertine.serving.model_tasks import Answerer, Extent, Kind
 from albertine.serving.queue import LEAST, Item, Overload, TokenQueue, TooLate
-from albertine.serving.refusal import Refusal, invalid, refusal_of
 
 T = TypeVar("T")
 TOKENIZING = 2

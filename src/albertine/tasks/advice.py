@@ -11,10 +11,10 @@ from itertools import islice
 from albertine.interop.heads import NARROW, classified_by_first
 from albertine.interop.huggingface import folder_config
 from albertine.interop.huggingface_config import encoder_in
-from albertine.interop.places import model_folder
-from albertine.tasks.choice import PooledTask, TaskChoice
+from albertine.interop.model_location import model_folder
 from albertine.tasks.datasets.similarity import VectorsTask
 from albertine.tasks.embed import CONTRASTS
+from albertine.tasks.kind_settings import PooledTask, TaskChoice
 from albertine.tasks.settings import FinetuneSettings, TuningChoice
 
 WIDE, WIDE_RATE = 2048, 1e-5

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from albertine.core.randomness import generator
 from albertine.inference.spans import LikelySpans, by_two_logits, mean
 from albertine.inference.windows import PassageTokens, Reading, Window, rows_of
 from albertine.interop.heads import Task, head_config
-from albertine.randomness import generator
 from albertine.tasks.encoded import Encoded, RowBuilder, Tally, TaskBatch
 from albertine.tasks.family import Family, Fields, OneLayer, Poll, over_rows
 from albertine.tasks.readers.table import Row
-from albertine.text.tokenizer import Tokenizer
+from albertine.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from albertine.grouping import by_tokens
-from albertine.randomness import permutation
+from albertine.core.randomness import permutation
+from albertine.core.token_batches import by_tokens
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.settings import FinetuneSettings
 from albertine.training.job import Cursor, Drawn

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from albertine.errors import DataError
 from albertine.evaluation.ensembles import mean_score, mean_sigmoid, mean_softmax
-from albertine.inference.chances import sigmoid, softmax
+from albertine.inference.probabilities import sigmoid, softmax
 from albertine.interop.heads import Kind, Task, head_config
 from albertine.model.config import Looked
 from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Fields, OneLayer, Tuned
 from albertine.tasks.readers.table import Row
-from albertine.text.tokenizer import Tokenizer
+from albertine.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -20,7 +20,7 @@ from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family, Fields, Poll, Tuned, over_rows
 from albertine.tasks.readers.table import Row
-from albertine.text.tokenizer import Tokenizer
+from albertine.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
     from albertine.model.model import Model

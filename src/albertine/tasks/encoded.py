@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from albertine.text.tokenizer import Spans, Tokenizer
+from albertine.tokenizers.base import Spans, Tokenizer
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from albertine.layout import Packed
+    from albertine.core.packing import Packed
 
 Numbers = list[int] | NDArray[Any]
 IGNORED = -100
@@ -124,7 +124,7 @@ class Encoded:
 
     def packed(self, rows: Sequence[int]) -> Packed:
         """Some rows as a batch without padding."""
-        from albertine.layout import pack
+        from albertine.core.packing import pack
 
         prefix = None if self.prefix is None else [self.prefix[i] for i in rows]
         return pack(*self.rows(rows), prefix)

@@ -21,7 +21,7 @@ from albertine.evaluation.report import write_report
 from albertine.evaluation.runs import read_run, without_seed
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family, Merging, Settling
-from albertine.tasks.judge import SPLITS, Judged, Split, TunedRun, ask, judged, write_judged
+from albertine.tasks.rescore import SPLITS, Judged, Split, TunedRun, ask, judged, write_judged
 
 
 @dataclass(frozen=True)

@@ -8,29 +8,29 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from albertine.core.files import is_run_checkpoint, run_of_checkpoint
+from albertine.core.settings import Settings, read_recipe, read_yaml, recipe_names
 from albertine.errors import AlbertineError, ModelError, SettingsError
 from albertine.evaluation.metrics import METRICS
-from albertine.files import is_run_checkpoint, run_of_checkpoint
 from albertine.interop.heads import Task, read_classifier, task_of
 from albertine.interop.huggingface_config import our_flags
 from albertine.interop.model_folder import Described, ModelFolder
-from albertine.settings import Settings, read_recipe, read_yaml, recipe_names
-from albertine.tasks.choice import Known, TaskChoice, is_of_own_files, named_or_file
+from albertine.tasks.dataset_registry import SPLITS, Dataset, described, listed
 from albertine.tasks.family import Family, OneLayer, Settling, Tuned
-from albertine.tasks.registry import SPLITS, Dataset, described, listed
-from albertine.text.tokenizer import Tokenizer
+from albertine.tasks.kind_settings import Known, TaskChoice, is_of_own_files, named_or_file
+from albertine.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
     from albertine.model.task_model import TaskModel
 
 MODULES = (
     "datasets.classes",
-    "datasets.choose",
+    "datasets.multiple_choice",
     "datasets.entities",
     "datasets.answer",
     "datasets.relations",
     "datasets.similarity",
-    "datasets.written",
+    "datasets.generation",
 )
 """Every family: a module of `albertine.tasks` with a `FAMILY`. To add one is to name it here."""
 FAMILIES: dict[Task, Known] = {}
@@ -184,7 +184,7 @@ def tuned_model(folder: ModelFolder, family: Family, where: Path) -> TaskModel:
     Raises:
         ModelError: the head is not that of the family.
     """
-    from albertine.devices import on_processor
+    from albertine.core.devices import on_processor
 
     with on_processor():
         model = family.build(folder.model, 0.0, 0)
@@ -198,7 +198,7 @@ def take_head(model: TaskModel, family: Family, folder: ModelFolder, where: Path
     Raises:
         ModelError: the head is not that of the family, or looks at a pooler that is not there.
     """
-    from albertine.tasks.whitened import take_whitening
+    from albertine.tasks.whitened_start import take_whitening
 
     pooled = isinstance(family, OneLayer) and family.pooling == "cls" and not family.per_token
     if pooled and folder.model.pooler is None:

@@ -17,21 +17,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_ch
 import numpy as np
 from numpy.typing import NDArray
 
+from albertine.core.token_batches import longest_first, padded_runs
 from albertine.errors import DataError, NotFinite
-from albertine.grouping import longest_first, padded_runs
-from albertine.inference.exported import ExportedModel
+from albertine.inference.onnx_session import ExportedModel
 from albertine.interop.heads import ClassifierHead, Task, length_of, read_classifier
 from albertine.interop.huggingface_config import our_flags
 from albertine.interop.model_folder import Described
 from albertine.model.config import Looked
 from albertine.tasks.encoded import Encoded, TaskBatch
 from albertine.tasks.readers.table import Row
-from albertine.text.tokenizer import Tokenizer
+from albertine.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from albertine.layout import Packed
+    from albertine.core.packing import Packed
     from albertine.model.model import Model
     from albertine.model.task_model import TaskModel
     from albertine.objectives.losses import Part
@@ -286,7 +286,7 @@ class OneLayer(Family):
     def outputs(self) -> int: ...
 
     def build(self, base: Model, dropout: float, seed: int) -> TaskModel:
-        from albertine.model.comparison import Comparer
+        from albertine.model.pair_head import Comparer
         from albertine.model.task_model import Classifier
 
         if self.pooling == "compared":
@@ -363,7 +363,7 @@ def asking(model: Asked) -> Iterator[Runs]:
         return
     import torch
 
-    from albertine.model.evaluating import evaluating
+    from albertine.model.eval_mode import evaluating
 
     with evaluating(model), torch.no_grad():
         yield partial(longest_first, limit=model.base.tokens_per_pass)

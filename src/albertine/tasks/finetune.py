@@ -16,34 +16,36 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from albertine.core.files import json_at, write_json
+from albertine.core.settings import absolute, dump, unread
 from albertine.errors import RunError, SettingsError
 from albertine.evaluation.metrics import better, score
 from albertine.evaluation.report import write_report
 from albertine.evaluation.runs import predictions_file, read_run, write_predictions, write_record
-from albertine.files import json_at, write_json
 from albertine.interop.heads import usual_pooling
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.huggingface_config import model_type, our_flags
-from albertine.interop.places import model_of_run
-from albertine.interop.savable import SavableTokenizer
+from albertine.interop.model_location import model_of_run
+from albertine.interop.save_checks import SavableTokenizer
 from albertine.interop.sentence_transformers import sentence_files
-from albertine.model.comparison import Comparer
 from albertine.model.config import Looked
-from albertine.model.digest import tensor_bytes
+from albertine.model.pair_head import Comparer
 from albertine.model.task_model import Classifier, TaskModel, WhitenedEmbedder
+from albertine.model.weights_digest import tensor_bytes
 from albertine.objectives.equilibrium import Passes
-from albertine.settings import absolute, dump, unread
 from albertine.tasks.batches import TaskBatches
-from albertine.tasks.choice import PooledTask, TaskChoice
 from albertine.tasks.classify import Classify
-from albertine.tasks.data import balanced, read_data
+from albertine.tasks.dataset_files import Data
 from albertine.tasks.datasets.answer import AnswerChoice
 from albertine.tasks.datasets.similarity import SimilarityChoice, VectorsTask
+from albertine.tasks.distillation import TaskTeacher, open_task_teacher
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.families import take_head
 from albertine.tasks.family import Family, OneLayer, Poll, Settling, loss
-from albertine.tasks.judge import Split, judged
-from albertine.tasks.record import (
+from albertine.tasks.initial_model import embedding_rate, first_encoder, open_encoder, rates, start_notes
+from albertine.tasks.kind_settings import PooledTask, TaskChoice
+from albertine.tasks.rescore import Split, judged
+from albertine.tasks.run_record import (
     Made,
     check_files,
     check_finished,
@@ -55,14 +57,13 @@ from albertine.tasks.record import (
     stamp,
 )
 from albertine.tasks.settings import FinetuneSettings, TuningChoice
-from albertine.tasks.sources import Data
-from albertine.tasks.start import embedding_rate, first_encoder, open_encoder, rates, start_notes
-from albertine.tasks.taught import TaskTeacher, open_task_teacher
-from albertine.tasks.whitened import whiten, whitening_files
-from albertine.text.tokenizer import Tokenizer
+from albertine.tasks.task_data import balanced, read_data
+from albertine.tasks.whitened_start import whiten, whitening_files
+from albertine.tokenizers.base import Tokenizer
 from albertine.training.average import Average
 from albertine.training.checkpoints import model_tensors
 from albertine.training.distributed import World, start
+from albertine.training.global_state import own_process
 from albertine.training.job import Job, LoopSettings, Outcome
 from albertine.training.loop import train
 from albertine.training.optimizers import build_optimizer
@@ -70,7 +71,6 @@ from albertine.training.progress import Reporter
 from albertine.training.run_folder import RunFolder, describe
 from albertine.training.schedules import make_schedule
 from albertine.training.step import FastGradientMethod
-from albertine.training.surroundings import own_process
 
 TOLD_APART = {"dataset", "folder", "train", "dev", "test", "text", "pair", "label", "options", "encoding"}
 TOLD_APART |= {"separator", "similarity", "pooling", "dev_share", "classes", "label_is"}

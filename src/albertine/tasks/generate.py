@@ -17,17 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from albertine.errors import ModelError, SettingsError
-from albertine.inference.reading import Inquiry, ReadPassage, read
+from albertine.inference.generative_reading import Inquiry, ReadPassage, read
 from albertine.inference.search import Search
+from albertine.inference.seq2seq_rows import Written, source_row, write
 from albertine.inference.windows import Window
-from albertine.inference.writing import Written, source_row, write
 from albertine.interop.heads import Task, head_config
 from albertine.tasks.answer import QUESTIONS, Question, question_of
 from albertine.tasks.encoded import Encoded, RowBuilder, Tally, TaskBatch
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family, Fields, Poll, Tuned
 from albertine.tasks.readers.table import Row
-from albertine.text.tokenizer import Spans, Tokenizer
+from albertine.tokenizers.base import Spans, Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -232,7 +232,7 @@ class Generate(Family):
         return Part(total, batch.predictions, (logits.argmax(-1) == batch.targets).sum())
 
     def predict(self, model: TaskModel, data: Encoded, poll: Poll = lambda: None) -> list[Written]:
-        from albertine.model.evaluating import evaluating
+        from albertine.model.eval_mode import evaluating
 
         with evaluating(model):
             return [best[0] for best in self.said(model.base, data, poll)]

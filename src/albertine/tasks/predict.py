@@ -22,14 +22,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from albertine.core.files import MODE, explained, make_folder, replace_durably, sync_folder
 from albertine.corpus.lock import locked
 from albertine.corpus.workers import WorkerPool
 from albertine.errors import DataError, NotFinite, RunError, SettingsError, check_whole
-from albertine.files import MODE, explained, make_folder, replace_durably, sync_folder
-from albertine.inference.exported import ExportedModel
-from albertine.tasks.asking import chunks, taken, with_answers
+from albertine.inference.onnx_session import ExportedModel
 from albertine.tasks.family import Fields
-from albertine.tasks.parts import (
+from albertine.tasks.output_parts import (
     FORMATS,
     Columns,
     assemble,
@@ -41,10 +40,11 @@ from albertine.tasks.parts import (
     output_form,
     without_formula,
 )
+from albertine.tasks.prediction_columns import chunks, taken, with_answers
+from albertine.tasks.prediction_rows import rows_to_ask
 from albertine.tasks.predictor import CHUNK, Predictor
-from albertine.tasks.questions import rows_to_ask
 from albertine.tasks.readers.table import Header, Row, rows_of
-from albertine.tasks.vectors import cosines
+from albertine.tasks.text_vectors import cosines
 
 JOB, RECORDS = "job.json", "parts.jsonl"
 ENOUGH = 4

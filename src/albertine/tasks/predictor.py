@@ -15,44 +15,44 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from albertine.arithmetic import InferencePrecision
+from albertine.core.files import from_home
+from albertine.core.number_formats import InferencePrecision
 from albertine.errors import DataError, ModelError, NotFinite, SettingsError, check_whole, without_torch
-from albertine.files import from_home
-from albertine.inference.chances import softmax
 from albertine.inference.embedding import TextEmbedder, cosines, how_of
-from albertine.inference.exported import ExportedModel
-from albertine.inference.masks import Guess, guesses
-from albertine.inference.reading import Inquiry, ReadPassage, read
+from albertine.inference.fill_mask import Guess, guesses
+from albertine.inference.generative_reading import Inquiry, ReadPassage, read
+from albertine.inference.onnx_session import ExportedModel
+from albertine.inference.probabilities import softmax
 from albertine.inference.search import Draw, Search
+from albertine.inference.seq2seq_rows import Written, source_row, write
 from albertine.inference.spans import AnswerSpan, LikelySpans
 from albertine.inference.tags import Entity
 from albertine.inference.triples import Relation
 from albertine.inference.whitening import read_whitening
-from albertine.inference.writing import Written, source_row, write
 from albertine.interop.exported_folder import is_exported
 from albertine.interop.heads import Task, left_to_right, task_of
 from albertine.interop.model_files import files_of_model
 from albertine.interop.model_folder import Described, ModelFolder
-from albertine.interop.places import model_folder
+from albertine.interop.model_location import model_folder
 from albertine.model.config import Pooling
 from albertine.tasks.answer import Question
-from albertine.tasks.asking import answer_columns, chunks, with_answers
-from albertine.tasks.choose import by_option, choices_of
+from albertine.tasks.answerability import AnswerOrNot
 from albertine.tasks.classify import Classify
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.families import asked_for, family_of, recall, tuned_model
 from albertine.tasks.family import ArgumentFields, Family, Fields
 from albertine.tasks.generate import Read, Write
-from albertine.tasks.given import text_of, texts_of
-from albertine.tasks.joint import AnswerOrNot
-from albertine.tasks.questions import rows_to_ask
+from albertine.tasks.input_texts import text_of, texts_of
+from albertine.tasks.multiple_choice import by_option, choices_of
+from albertine.tasks.prediction_columns import answer_columns, chunks, with_answers
+from albertine.tasks.prediction_rows import rows_to_ask
 from albertine.tasks.readers.table import Header, Row
 from albertine.tasks.readers.values import plain
-from albertine.text.load import check_tokenizer, load_tokenizer
+from albertine.tokenizers.load import check_tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
-    from albertine.inference.continuing import Going
+    from albertine.inference.continuation import Going
     from albertine.model.model import Model
     from albertine.tasks.family import Asked
 
@@ -108,7 +108,7 @@ class Predictor:
         self.tokenizer = load_tokenizer(path)  # last: a folder that holds no model needs no vocabulary either
         check_tokenizer(self.model.config, self.tokenizer, path)
         if precision == "int8" and not isinstance(self.model, ExportedModel):
-            from albertine.inference.parity import check_int8
+            from albertine.inference.int8_parity import check_int8
 
             check_int8(self.model, path)
         with suppress(ModelError):  # which whoever asks for vectors is told
@@ -484,7 +484,7 @@ class Predictor:
             DataError: there is no text. ModelError: another kind of model.
         """
         model = self._whole("go on with a text")
-        from albertine.inference.continuing import Going
+        from albertine.inference.continuation import Going
 
         if model.config.positions != "relative" or model.lm is None:
             raise ModelError(
@@ -533,7 +533,7 @@ class Predictor:
 def _opened(path: Path, device: str, precision: InferencePrecision, batch_tokens: int | None) -> ModelFolder:
     """A model folder whose model is ready to compute."""
     try:
-        from albertine.devices import device_of
+        from albertine.core.devices import device_of
         from albertine.interop.huggingface import read_folder
     except ModuleNotFoundError as error:
         raise without_torch(error, where=path) from error

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from albertine.errors import ModelError
 from albertine.evaluation.entities import Triple, plain_triple
-from albertine.inference.exported import ExportedModel, PointingGraph
+from albertine.inference.onnx_session import ExportedModel, PointingGraph
 from albertine.inference.triples import THRESHOLDS, AskedForPointers, Relation, relations
 from albertine.interop.heads import Task, head_config, labels_in
 from albertine.tasks.encoded import Encoded
@@ -22,7 +22,7 @@ from albertine.tasks.examples import Example
 from albertine.tasks.family import Family, Fields, Poll, Tuned, asking
 from albertine.tasks.readers.table import Row
 from albertine.tasks.relation_rows import Related, RelationBatch, encode
-from albertine.text.tokenizer import Tokenizer
+from albertine.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,7 +49,7 @@ def read_texts(model: Any, data: Encoded, rows: Sequence[int]) -> AskedForPointe
     """What has read some texts of the data, and points in them."""
     if isinstance(model, ExportedModel):
         return PointingGraph(model, *data.rows(rows))
-    from albertine.inference.pointers import Pointing
+    from albertine.inference.relation_pointers import Pointing
 
     return Pointing(model, data.packed(rows).to(model.base.device))
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from albertine.core.randomness import uniforms
 from albertine.evaluation.entities import Triple
-from albertine.randomness import uniforms
 from albertine.tasks.encoded import Encoded, RowBuilder, Tally, TaskBatch, cut_text
 from albertine.tasks.examples import Example
-from albertine.text.han import is_han
-from albertine.text.tokenizer import Spans, Tokenizer
+from albertine.text.chinese import is_han
+from albertine.tokenizers.base import Spans, Tokenizer
 
 if TYPE_CHECKING:
     import torch

@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from albertine.core.files import write_json
 from albertine.errors import DataError, SettingsError
 from albertine.evaluation.metrics import better
 from albertine.evaluation.report import write_report
 from albertine.evaluation.runs import read_run
-from albertine.evaluation.spread import Spread
-from albertine.files import write_json
-from albertine.tasks.data import once
+from albertine.evaluation.seed_statistics import Spread
 from albertine.tasks.finetune import FinetuneResult, finetune
-from albertine.tasks.record import contents
+from albertine.tasks.run_record import contents
 from albertine.tasks.settings import FinetuneSettings
+from albertine.tasks.task_data import once
 from albertine.training.distributed import is_main
 
 

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
-from albertine.settings import Computing, RunSettings, Settings
-from albertine.tasks.choice import TaskChoice
+from albertine.core.settings import Computing, RunSettings, Settings
 from albertine.tasks.datasets.similarity import VectorsTask
 from albertine.tasks.families import of_its_kind
+from albertine.tasks.kind_settings import TaskChoice
 
 PAPER_RATE, NARROW_RATE = 2e-5, 5e-4
 """The rate for models of BERT's width, and the most for narrow ones (docs/decisions/018)."""

@@ -21,13 +21,13 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
+from albertine.core.files import from_home
+from albertine.core.settings import merged, override, read_recipe, recipe_file, resolve
 from albertine.errors import SettingsError
-from albertine.files import from_home
-from albertine.settings import merged, override, read_recipe, recipe_file, resolve
-from albertine.tasks.choice import named_or_file
-from albertine.tasks.data import missing
+from albertine.tasks.initial_model import open_encoder
+from albertine.tasks.kind_settings import named_or_file
 from albertine.tasks.settings import FinetuneSettings
-from albertine.tasks.start import open_encoder
+from albertine.tasks.task_data import missing
 
 OWN_KEYS = ("name", "output", "data")
 """Settings of the suite itself."""

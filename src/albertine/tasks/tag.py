@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from albertine.errors import ModelError
 from albertine.evaluation.ensembles import mean_softmax
-from albertine.inference.chances import softmax
-from albertine.inference.exported import ExportedModel
+from albertine.inference.onnx_session import ExportedModel
+from albertine.inference.probabilities import softmax
 from albertine.inference.tags import Entity, Scheme, allowed, entities_of, marks, scheme_of, typed
 from albertine.inference.windows import Window, owners, text_windows
 from albertine.interop.heads import Task, head_config
@@ -26,7 +26,7 @@ from albertine.tasks.encoded import IGNORED, Encoded, RowBuilder, Tally, TaskBat
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Fields, OneLayer, Poll, Tuned, over_rows
 from albertine.tasks.readers.table import Row
-from albertine.text.tokenizer import Spans, Tokenizer
+from albertine.tokenizers.base import Spans, Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,25 +11,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from albertine.core.packing import Packed
+from albertine.core.padding import from_padded, unpack
+from albertine.core.precision import own_precision
 from albertine.errors import InputError, ModelError
 from albertine.interop.exported_folder import is_exported
 from albertine.interop.heads import task_of
 from albertine.interop.huggingface import read_folder
-from albertine.interop.places import model_folder
-from albertine.interop.savable import SavableTokenizer
-from albertine.layout import Packed
-from albertine.model.comparison import Comparer
+from albertine.interop.model_location import model_folder
+from albertine.interop.save_checks import SavableTokenizer
+from albertine.model.answerability_head import Beam, JointAnswer
 from albertine.model.crf import CrfTagger
-from albertine.model.joint import Beam, JointAnswer
 from albertine.model.model import Model
+from albertine.model.pair_head import Comparer
 from albertine.model.task_model import TaskModel
 from albertine.objectives.losses import Part
-from albertine.padding import from_padded, unpack
-from albertine.precision import own_precision
 from albertine.tasks.encoded import IGNORED, TaskBatch
 from albertine.tasks.families import asked_for, family_of, in_words, lacks_head, tuned_model
 from albertine.tasks.family import Family
-from albertine.text.load import check_tokenizer, load_tokenizer
+from albertine.tokenizers.load import check_tokenizer, load_tokenizer
 
 WITHOUT_LABELS = {
     "generate": 'albertine.finetune(task={"kind": "generation"}) or "reading" trains it, Predictor.generate '

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from albertine.randomness import generator
+from albertine.core.randomness import generator
 from albertine.text.cleaning import well_formed
 from albertine.text.cloze_rules import CHINESE, ENGLISH, SHARES, Chooser, ask_chinese, ask_english, gaps
 from albertine.text.documents import Document

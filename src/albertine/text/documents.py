@@ -16,7 +16,7 @@ from pathlib import Path
 from albertine.errors import DataError
 from albertine.text.formats import FileShape, check_format, recognise, suffix
 from albertine.text.lines import TextLines, check_encoding, encoding_of, head_text
-from albertine.text.plain import READERS, Paragraphs
+from albertine.text.plain_text import READERS, Paragraphs
 from albertine.text.records import read_jsonl, read_parquet
 from albertine.text.streams import ByteStream, Limits, PackageMissing, Readable, is_tar, tar_members, unpack
 

@@ -11,7 +11,7 @@ from typing import Any
 from albertine.errors import DataError
 from albertine.text.formats import wrapped
 from albertine.text.lines import TextLines, too_long
-from albertine.text.plain import Paragraphs, separated, unwrap, without_soft_hyphens
+from albertine.text.plain_text import Paragraphs, separated, unwrap, without_soft_hyphens
 from albertine.text.streams import ByteStream, Limits, PackageMissing
 
 _BATCH_ROWS = 256

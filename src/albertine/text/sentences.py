@@ -15,9 +15,9 @@ from typing import Literal
 
 from albertine.errors import SettingsError
 from albertine.text.abbreviations import BEFORE_NUMBER, BEGINNERS, NEVER_LAST, SOMETIMES_LAST
+from albertine.text.chinese import HAN
 from albertine.text.documents import Document
 from albertine.text.formats import EMOJI
-from albertine.text.han import HAN
 
 Language = Literal["en", "zh"]
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from albertine.core.files import explained, json_at, write_json
 from albertine.errors import CheckpointError, RunError, SettingsError
-from albertine.files import explained, json_at, write_json
+from albertine.training.alarms import onset_minute
 from albertine.training.checkpoints import (
     MANIFEST,
     Checkpoint,
@@ -22,8 +23,7 @@ from albertine.training.checkpoints import (
     is_fixed,
     read_named,
 )
-from albertine.training.differences import ABSENT, Change
-from albertine.training.guards import onset_minute
+from albertine.training.config_diff import ABSENT, Change
 from albertine.training.job import Branching, Job, State
 from albertine.training.metrics import read_metrics
 

@@ -24,8 +24,7 @@ from safetensors.torch import save as bytes_of
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from albertine.errors import CheckpointError, SettingsError
-from albertine.files import (
+from albertine.core.files import (
     MAX_JSON,
     explained,
     make_folder,
@@ -37,9 +36,10 @@ from albertine.files import (
     standing,
     write_durably,
 )
+from albertine.errors import CheckpointError, SettingsError
 from albertine.training.average import Average
-from albertine.training.carried import Carried
-from albertine.training.differences import ABSENT, Change, changes, listed, misfits
+from albertine.training.config_diff import ABSENT, Change, changes, listed, misfits
+from albertine.training.recurrent_state import Carried
 
 FORMAT = 1
 MODEL, OPTIMIZER, STATE, MANIFEST, LATEST = (

@@ -11,11 +11,11 @@ from torch import nn
 from torch.optim import Optimizer
 
 from albertine.errors import SettingsError
+from albertine.training.alarms import TrainingAlarms
 from albertine.training.average import Average
-from albertine.training.carried import Carried
 from albertine.training.distributed import World
-from albertine.training.guards import TrainingAlarms
 from albertine.training.progress import Reporter
+from albertine.training.recurrent_state import Carried
 from albertine.training.run_folder import RunFolder
 from albertine.training.schedules import Schedule
 from albertine.training.step import FastGradientMethod, Instead, LossFunction, MicroBatch, Told, never

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from albertine.cores import usable_cores
+from albertine.core.processors import usable_cores
 from albertine.errors import ProcessError
 
 GRACE = 20.0

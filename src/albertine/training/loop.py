@@ -18,8 +18,9 @@ from typing import Any
 
 from torch import Tensor
 
+from albertine.core.files import ensure_space
 from albertine.errors import RunError
-from albertine.files import ensure_space
+from albertine.training.alarms import UNMOVED, no_gradient, not_finite, weights_not_finite
 from albertine.training.checkpoints import (
     CheckpointStore,
     checkpoint_bytes,
@@ -28,7 +29,6 @@ from albertine.training.checkpoints import (
     named_carried,
     optimizer_tensors,
 )
-from albertine.training.guards import UNMOVED, no_gradient, not_finite, weights_not_finite
 from albertine.training.job import Cursor, Drawn, Job, Outcome, State
 from albertine.training.progress import Reporter
 from albertine.training.recorder import Recorder

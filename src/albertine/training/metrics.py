@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from albertine.files import explained, replace_durably, sync_folder
+from albertine.core.files import explained, replace_durably, sync_folder
 from albertine.training.step import StepReport
 
 TIMINGS = ("elapsed", "tokens_per_second")

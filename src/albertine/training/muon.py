@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.adamw import adamw
 
-from albertine.arithmetic import Precision
-from albertine.precision import compute_format
+from albertine.core.number_formats import Precision
+from albertine.core.precision import compute_format
 from albertine.training.distributed import World
 
 COEFFICIENTS, ITERATIONS, EPS = (3.4445, -4.7750, 2.0315), 5, 1e-7

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
-from albertine.arithmetic import Precision
+from albertine.core.number_formats import Precision
 from albertine.errors import SettingsError
 from albertine.training.distributed import World
 from albertine.training.lamb import Lamb

@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any
 
 from albertine.errors import RunError
+from albertine.training.alarms import ONSET, Alarm, onset_minute
 from albertine.training.branching import branch_of
-from albertine.training.guards import ONSET, Alarm, onset_minute
 from albertine.training.job import Job, State
 from albertine.training.metrics import (
     MetricsFile,

@@ -6,8 +6,8 @@ import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from albertine.core.files import from_home
 from albertine.errors import RunError, SettingsError
-from albertine.files import from_home
 from albertine.training.branching import Branch, branched, check_no_branch, check_same_branch
 from albertine.training.checkpoints import (
     Checkpoint,

@@ -21,10 +21,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from albertine.core.files import MODE, explained, json_at, make_folder, recover, replace_durably, write_json
+from albertine.core.settings import RunSettings, absolute, dump
 from albertine.errors import AlbertineError, RunError
-from albertine.files import MODE, explained, json_at, make_folder, recover, replace_durably, write_json
-from albertine.settings import RunSettings, absolute, dump
-from albertine.training.differences import differences
+from albertine.training.config_diff import differences
 from albertine.training.distributed import World
 
 PACKAGES = ("albertine", "torch", "numpy", "safetensors", "tokenizers", "sentencepiece")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from albertine.randomness import seed_torch
+from albertine.core.randomness import seed_torch
 from albertine.training.distributed import World, trainable
 
 

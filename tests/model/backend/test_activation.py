@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
+from albertine.core.precision import Format
 from albertine.model.backend.base import PLAIN
 from albertine.model.backend.onednn import Training
-from albertine.precision import Format
 
 
 def tanh_form(x: float) -> float:

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from albertine.layout import pack
-from albertine.model.backend import cpu_attention, cpu_learning
+from albertine.core.packing import pack
+from albertine.core.precision import Format
+from albertine.model.backend import cpu_attention, cpu_training_attention
 from albertine.model.backend.base import Backend
 from albertine.model.backend.cpu_attention import NEVER, PaddedKeys, Seen, attend, by_products_learning
 from albertine.model.backend.cuda import attend_packed, attend_padded
 from albertine.model.rows import Rows
-from albertine.precision import Format
 
 plain = Backend(Format(torch.float64)).attend
 
@@ -119,7 +119,7 @@ def test_training_in_bfloat16_on_a_cpu_takes_other_kernels_for_the_same_result(
     lengths, dtype, scores, amx, monkeypatch
 ):
     monkeypatch.setattr(cpu_attention, "SCORES", scores)  # of two sequences of 131
-    monkeypatch.setattr(cpu_learning, "least_keys", lambda: 80 if amx else 0)
+    monkeypatch.setattr(cpu_training_attention, "least_keys", lambda: 80 if amx else 0)
     keys = Rows.of(pack([[1] * n for n in lengths]))
     exact = [heads(sum(lengths), seed).requires_grad_() for seed in range(3)]
     rounded = [x.detach().to(dtype).requires_grad_() for x in exact]
@@ -170,7 +170,7 @@ def test_training_in_bfloat16_where_all_ask_alike_and_are_not_alike():
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.sampled_from([1, 5, 15, 16, 17, 33]), min_size=1, max_size=7),
-    st.sampled_from([cpu_learning.products_learning, cpu_learning.fused]),
+    st.sampled_from([cpu_training_attention.products_learning, cpu_training_attention.fused]),
     st.data(),
 )
 def test_gradients_of_sequences_side_by_side_are_exact(lengths, way, data):
@@ -179,10 +179,14 @@ def test_gradients_of_sequences_side_by_side_are_exact(lengths, way, data):
     def side_by_side(q, k, v, queries, keys, dropout):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
-                cpu_learning, "learns_by_products", lambda *_: way is cpu_learning.products_learning
+                cpu_training_attention,
+                "learns_by_products",
+                lambda *_: way is cpu_training_attention.products_learning,
             )
             lengths = queries.known_lengths(), keys.known_lengths()
-            return cpu_learning.attend_side_by_side(q, k, v, *lengths, dropout, cpu_attention.SCORES)
+            return cpu_training_attention.attend_side_by_side(
+                q, k, v, *lengths, dropout, cpu_attention.SCORES
+            )
 
     keys = Rows.of(pack([[1] * n for n in lengths]))
     index = torch.tensor(data.draw(st.lists(st.integers(0, sum(lengths) - 1), unique=True, min_size=1)))
@@ -199,7 +203,7 @@ def test_gradients_of_sequences_side_by_side_are_exact(lengths, way, data):
         torch.testing.assert_close(found[1], found[0])
 
 
-@pytest.mark.parametrize("learn", [by_products_learning, cpu_learning.products_learning])
+@pytest.mark.parametrize("learn", [by_products_learning, cpu_training_attention.products_learning])
 def test_dropout_of_the_products_keeps_the_mean(learn):
     q, k, v = (torch.randn(20, 2, 128, 8, generator=torch.Generator().manual_seed(s)) for s in range(3))
     torch.manual_seed(0)

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from albertine.layout import Packed, pack
+from albertine.core.packing import Packed, pack
 from albertine.model.backend import cuda, onednn
 from albertine.model.model import Model
-from albertine.model.plan import SharingPlan
 from albertine.model.rows import Rows
+from albertine.model.sharing import SharingPlan
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.losses import pretraining_losses
 from albertine.training.optimizers import build_optimizer

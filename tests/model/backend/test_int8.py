@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertine.model.backend import int8, proof
+from albertine.model.backend import autotune, int8
 from albertine.model.backend.base import PLAIN
 from albertine.model.backend.int8 import Int8Form, Int8Linear, largest_weight, piece_of, rounded
 
@@ -79,13 +79,13 @@ def test_the_largest_weight_is_found_whatever_the_default_format_is(
     try:
         largest_weight.cache_clear()
         assert largest_weight(form) == expected
-        proof.forget()
-        taken = proof.choices()
+        autotune.forget()
+        taken = autotune.choices()
     finally:
         torch.set_default_dtype(torch.float32)
         largest_weight.cache_clear()
-        proof.forget()
-    assert [one.kind for one in taken] == [one.kind for one in proof.choices()]
+        autotune.forget()
+    assert [one.kind for one in taken] == [one.kind for one in autotune.choices()]
 
 
 def test_the_largest_weight_is_found_where_weights_are_multiplied_as_they_lie() -> None:
@@ -191,18 +191,18 @@ CHILD = """
 import json, torch
 from albertine.model.backend import proof
 from albertine.model.backend import int8 as forms
-from albertine.precision import Format
+from albertine.core.precision import Format
 
-proof.ATTEMPTS = 20  # beside other work a way is not to be taken for a slow one
+autotune.ATTEMPTS = 20  # beside other work a way is not to be taken for a slow one
 torch.manual_seed(0)
 weight, x = torch.randn(256, 512) / 20, torch.randn(64, 512)
 kinds = {"float32": Format(torch.float32), "int8": Format(torch.float32, int8=True)}
 for kind, form in kinds.items():
-    proof.prepared(weight, weight[:, 0], form)  # what is tried out may be slow
-int8 = proof._choose("int8", torch.float32)[0]
-layers = {"float32": proof.prepared(weight, weight[:, 0], kinds["float32"]),
+    autotune.prepared(weight, weight[:, 0], form)  # what is tried out may be slow
+int8 = autotune._choose("int8", torch.float32)[0]
+layers = {"float32": autotune.prepared(weight, weight[:, 0], kinds["float32"]),
           "int8": int8.make(weight, weight[:, 0], torch.float32)}
-print(json.dumps(proof._choose("int8", torch.float32)[1]._asdict()), flush=True)
+print(json.dumps(autotune._choose("int8", torch.float32)[1]._asdict()), flush=True)
 with torch.inference_mode(), torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON):
     for name, layer in layers.items():
         print("layer", name, flush=True)

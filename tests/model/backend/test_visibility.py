@@ -9,14 +9,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albertine.layout import pack
+from albertine.core.packing import pack
+from albertine.core.precision import Format
 from albertine.model.backend.base import Backend
 from albertine.model.backend.cpu_attention import Seen, attend
 from albertine.model.backend.cuda import attend_padded
 from albertine.model.relative_positions import KeysSeen
 from albertine.model.rows import Rows
 from albertine.model.visibility import Visibility, causal, prefix
-from albertine.precision import Format
 from tests.model.builders import permuted
 
 plain = Backend(Format(torch.float64)).attend

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from albertine.errors import DataError
-from albertine.tasks.keeping import KeptRows
+from albertine.tasks.materialized_rows import KeptRows
 from albertine.tasks.readers.files import text_lines
 from albertine.tasks.readers.table import rows_of
 

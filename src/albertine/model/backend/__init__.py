@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch.compiler import is_dynamo_compiling
 
+from albertine.core.precision import Format
 from albertine.errors import SettingsError
 from albertine.model.backend.base import PLAIN, Backend
 from albertine.model.backend.loss import IGNORED as IGNORED
 from albertine.model.backend.loss import cross_entropy as cross_entropy
-from albertine.precision import Format
 
 if TYPE_CHECKING:
-    from albertine.model.backend.proof import KernelChoice
+    from albertine.model.backend.autotune import KernelChoice
 
 NAMES = ("auto", "plain", "onednn", "cuda")
 
@@ -110,9 +110,9 @@ def tokens_per_pass(device: torch.device | str) -> int:
 def choices() -> list[KernelChoice]:
     """What this processor takes for each kind of product of inference and for attention in bfloat16, found
     out by measuring it, and for training in bfloat16, by what it has."""
-    from albertine.model.backend import attention_proof, onednn, proof
+    from albertine.model.backend import autotune, autotune_attention, onednn
 
-    return [*proof.choices(), onednn.training_choice(), attention_proof.choice()]
+    return [*autotune.choices(), onednn.training_choice(), autotune_attention.choice()]
 
 
 def _traced(form: Format | None = None) -> Backend:

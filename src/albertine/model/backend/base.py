@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from albertine.layout import Packed
-from albertine.precision import Format
+from albertine.core.packing import Packed
+from albertine.core.precision import Format
 
 if TYPE_CHECKING:
     from albertine.model.key_value_cache import Past

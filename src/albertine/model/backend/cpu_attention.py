@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertine.model.backend.cpu_learning import (
+from albertine.model.backend.cpu_training_attention import (
     FEWEST,
     attend_side_by_side,
     learns_by_products,

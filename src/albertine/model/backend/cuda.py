@@ -13,14 +13,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from albertine.core.precision import Format
 from albertine.model.backend import computing
 from albertine.model.backend.base import Backend
-from albertine.model.backend.replay import log, repeats, replayed
-from albertine.model.backend.summed import Once, SummedGradients, hooked
-from albertine.precision import Format
+from albertine.model.backend.cuda_graphs import log, repeats, replayed
+from albertine.model.backend.gradient_accumulation import Once, SummedGradients, hooked
 
 if TYPE_CHECKING:
-    from albertine.layout import Packed
+    from albertine.core.packing import Packed
     from albertine.model.key_value_cache import Past
     from albertine.model.rows import Rows
 

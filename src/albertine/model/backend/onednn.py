@@ -13,18 +13,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from albertine.devices import fast_bfloat16
-from albertine.layout import Packed
-from albertine.model.backend.attention_proof import attends_by_products
+from albertine.core.devices import fast_bfloat16
+from albertine.core.packing import Packed
+from albertine.core.precision import Format
+from albertine.model.backend.autotune import PLAIN, KernelChoice, LinearLayer, prepared
+from albertine.model.backend.autotune_attention import attends_by_products
+from albertine.model.backend.autotune_splits import with_pieces
 from albertine.model.backend.base import Backend, Result, reads_beyond_rows
-from albertine.model.backend.cache import cached
 from albertine.model.backend.cpu_attention import attend, learns
-from albertine.model.backend.cpu_learning import least_keys
-from albertine.model.backend.fused import formula
-from albertine.model.backend.pieces_proof import with_pieces
-from albertine.model.backend.proof import PLAIN, KernelChoice, LinearLayer, prepared
-from albertine.model.backend.summed import Once, OncePerPass, SummedGradients, bias_of, dense, runs, untouched
-from albertine.precision import Format
+from albertine.model.backend.cpu_training_attention import least_keys
+from albertine.model.backend.fused_linear import formula
+from albertine.model.backend.gradient_accumulation import (
+    Once,
+    OncePerPass,
+    SummedGradients,
+    bias_of,
+    dense,
+    runs,
+    untouched,
+)
+from albertine.model.backend.weight_cache import cached
 
 if TYPE_CHECKING:
     from albertine.model.rows import Rows

@@ -14,20 +14,20 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
+from albertine.core.settings import Settings
 from albertine.errors import DataError
 from albertine.inference.windows import QUESTION, Reading, question_room
-from albertine.settings import Settings
 from albertine.tasks.answer import Answer, Question, windows_to_learn
-from albertine.tasks.choice import Examples, Known, OwnForm, TaskChoice
+from albertine.tasks.answerability import AnswerOrNot, of_folder, scores
+from albertine.tasks.dataset_files import Data, Lost, check_told, files_of, rows_in
+from albertine.tasks.dataset_registry import Columns, Dataset, Rules, Split
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family, Fields
-from albertine.tasks.joint import AnswerOrNot, of_folder, scores
+from albertine.tasks.kind_settings import Examples, Known, OwnForm, TaskChoice
 from albertine.tasks.readers.files import File, whole_json
 from albertine.tasks.readers.table import Row, first_fields
 from albertine.tasks.readers.values import kind_of_value, nested, text_in, whole_number
-from albertine.tasks.registry import Columns, Dataset, Rules, Split
-from albertine.tasks.sources import Data, Lost, check_told, files_of, rows_in
-from albertine.text.tokenizer import Tokenizer
+from albertine.tokenizers.base import Tokenizer
 
 SCORES: Mapping[Rules, tuple[str, ...]] = {
     "squad": ("squad_f1", "squad_exact"),

@@ -13,17 +13,17 @@ from pydantic import Field, field_validator
 
 from albertine.errors import DataError, SettingsError
 from albertine.interop.heads import Kind
-from albertine.tasks.choice import Examples, Known, PooledTask, Splits
 from albertine.tasks.classify import Classify, of_folder
+from albertine.tasks.dataset_files import SHOWN, Lost, alike, all_rows, check_known
+from albertine.tasks.dataset_registry import Column, Dataset, Split
 from albertine.tasks.datasets.clue import LAYOUTS
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family
+from albertine.tasks.kind_settings import Examples, Known, PooledTask, Splits
 from albertine.tasks.readers.table import Row
 from albertine.tasks.readers.values import kind_of_value, nested, number_of
-from albertine.tasks.registry import Column, Dataset, Split
-from albertine.tasks.sources import SHOWN, Lost, alike, all_rows, check_known
-from albertine.text.tokenizer import Tokenizer
+from albertine.tokenizers.base import Tokenizer
 
 BROKEN = "(a row of another number of fields)"
 LEFT_OUT = "(a label of `left_out`)"

@@ -16,18 +16,18 @@ from pydantic import Field
 
 from albertine.errors import DataError
 from albertine.inference.tags import Entity, bio_spans, tags_of, types_of
-from albertine.tasks.choice import Examples, Known, TaskChoice
+from albertine.tasks.dataset_files import Data, Lost, alike, check_known, files_of, rows_in
+from albertine.tasks.dataset_registry import Columns, Dataset, Split
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family, Fields
+from albertine.tasks.kind_settings import Examples, Known, TaskChoice
 from albertine.tasks.readers.conll import TagForms, sentences, spaced
 from albertine.tasks.readers.files import File, text_lines
 from albertine.tasks.readers.table import Row, form_of
 from albertine.tasks.readers.values import nested, whole_number
-from albertine.tasks.registry import Columns, Dataset, Split
-from albertine.tasks.sources import Data, Lost, alike, check_known, files_of, rows_in
 from albertine.tasks.tag import Tag, of_folder, windows_to_learn
-from albertine.text.tokenizer import Tokenizer
+from albertine.tokenizers.base import Tokenizer
 
 
 def in_own_form(

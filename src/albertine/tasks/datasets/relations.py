@@ -14,17 +14,17 @@ from typing import Any, ClassVar, Literal
 
 from albertine.errors import DataError
 from albertine.evaluation.entities import Triple
-from albertine.tasks.choice import Examples, Known, TaskChoice
+from albertine.tasks.dataset_files import Lost, alike, all_rows, check_known
+from albertine.tasks.dataset_registry import Columns, Dataset, Split
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family
+from albertine.tasks.kind_settings import Examples, Known, TaskChoice
 from albertine.tasks.readers.files import NotThere, find, parsed, text_lines
 from albertine.tasks.readers.table import Row
 from albertine.tasks.readers.values import nested
-from albertine.tasks.registry import Columns, Dataset, Split
 from albertine.tasks.relate import Relate, of_folder
-from albertine.tasks.sources import Lost, alike, all_rows, check_known
-from albertine.text.tokenizer import Tokenizer
+from albertine.tokenizers.base import Tokenizer
 
 SCHEMAS = "all_50_schemas"
 

@@ -14,17 +14,17 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from albertine.core.settings import Settings
 from albertine.errors import DataError
-from albertine.settings import Settings
-from albertine.tasks.choice import Examples, Known, TaskChoice
+from albertine.tasks.dataset_files import Lost, all_rows, check_told
+from albertine.tasks.dataset_registry import Column, Dataset, Split
 from albertine.tasks.datasets.classes import is_left_out
 from albertine.tasks.embed import CONTRASTS, Embed, Likeness, Objective, VectorPooling, of_folder
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family
+from albertine.tasks.kind_settings import Examples, Known, TaskChoice
 from albertine.tasks.readers.values import number_of
-from albertine.tasks.registry import Column, Dataset, Split
-from albertine.tasks.sources import Lost, all_rows, check_told
-from albertine.text.tokenizer import Tokenizer
+from albertine.tokenizers.base import Tokenizer
 
 Scale = tuple[float, float] | Mapping[str, float]
 """The lowest and the highest score, or the score of every class."""

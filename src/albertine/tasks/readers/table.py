@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple
 
 from albertine.errors import DataError
-from albertine.tasks.readers import memory
+from albertine.tasks.readers import dataframes
 from albertine.tasks.readers.files import (
     LIMITS,
     PACKED,
@@ -142,7 +142,7 @@ def rows_of(
         DataError: it cannot be read; two columns have one name; a row is not what the others are.
     """
     if not isinstance(source, str | Path | ArchiveMember):
-        yield from (Row(fields, where, n) for n, (fields, where) in enumerate(memory.rows(source, name)))
+        yield from (Row(fields, where, n) for n, (fields, where) in enumerate(dataframes.rows(source, name)))
         return
     path = Path(source) if isinstance(source, str) else source
     advice = "Name the columns of the file"
@@ -211,7 +211,7 @@ def _parquet(path: File, stream: ByteStream) -> Iterator[Placed]:
         table = pq.ParquetFile(path if lies else io.BytesIO(whole(stream)))
         check_names(table.schema_arrow.names, path)
         listed = (row for batch in table.iter_batches(batch_size=_ROWS) for row in _listed(batch, pa))
-        for fields in memory.with_class_names(listed, table.schema_arrow.metadata, path):
+        for fields in dataframes.with_class_names(listed, table.schema_arrow.metadata, path):
             number += 1
             where = f"{path}, row {number}"
             yield plain(fields, where), where

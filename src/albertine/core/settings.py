@@ -1,0 +1,513 @@
+"""Strict settings: one YAML file, dotted overrides, and a suggestion for every key that does not exist."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import os
+import textwrap
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import zip_longest
+from pathlib import Path, PurePath
+from shlex import quote
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from albertine.core.files import from_home
+from albertine.core.number_formats import Precision
+from albertine.core.released import released_or
+from albertine.errors import SettingsError
+
+MAX_BYTES = 1_000_000
+RECIPES = Path(__file__).parents[1] / "recipes"
+WIDTH = 100
+"""Of comments."""
+LONGEST_NAME = 255
+"""Bytes of the name of a file or folder, on Linux and macOS."""
+SHORT = {"lr": "learning_rate", "bs": "batch_size", "wd": "weight_decay"}
+"""What people call settings elsewhere."""
+
+
+class Settings(BaseModel):
+    """Base of every settings class: immutable, an unknown key is an error, numbers are finite, as in the JSON
+    of a checkpoint, and `~` is the home folder.
+
+    A path whose name is not UTF-8 is refused, because settings are written as YAML and JSON.
+
+    Attributes:
+        example: what a command has to say at least, for who left out a part; none: there is no such command.
+    """
+
+    example: ClassVar[str | None] = None
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_default=True, defer_build=True, allow_inf_nan=False
+    )
+
+    @field_validator("*")
+    @classmethod
+    def _at_home(cls, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(cls._at_home, value))
+        return _utf8(from_home(value)) if isinstance(value, Path) else value
+
+
+def _utf8(path: Path) -> Path:
+    name = os.fsencode(path)
+    try:
+        name.decode()
+    except UnicodeDecodeError as error:
+        written = name.decode("utf-8", "backslashreplace")
+        raise ValueError(f"`{written}`: its name is not UTF-8; rename it") from error
+    return path
+
+
+class RunSettings(Settings):
+    """What every run has: a name, a place, a seed."""
+
+    name: str = Field(description="name of the run's folder")
+    output: Path = Field(Path("runs"), description="folder that holds the runs")
+    seed: int = Field(1, ge=0, description="every random draw of training is a function of it")
+
+    @field_validator("name")
+    @classmethod
+    def _one_folder(cls, name: str) -> str:
+        if name in ("", ".", ".."):
+            raise ValueError(f"`{name}` is no name of a new folder; every run has one of its own")
+        odd = [c for c in name if c in "/\\" or unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")]
+        if odd:
+            raise ValueError(
+                f"{name!a} has {odd[0]!a} in it; a run is one folder, so its name is one line without "
+                "slashes; `output` says where it lies"
+            )
+        if (size := len(os.fsencode(name))) > LONGEST_NAME:
+            raise ValueError(f"has {size} bytes; the name of a folder may have {LONGEST_NAME}")
+        return name
+
+    @property
+    def folder(self) -> Path:
+        return self.output / self.name
+
+
+class Computing(Settings):
+    """How a run computes; the weights that come out are the same but for rounding."""
+
+    precision: Precision = Field(
+        "auto", description="auto, float32 or bfloat16; auto: bfloat16 where the processor or GPU has it"
+    )
+    compile: bool = Field(
+        False,
+        description="on a GPU compile each depth as one; on a processor nothing",
+    )
+    recompute: bool = Field(
+        False,
+        description="keep only what goes from depth to depth, compute the rest again in the backward pass: "
+        "far less memory, about a third more time",
+    )
+    threads: int | None = Field(None, ge=1, description="of a process; default: what torch chooses")
+
+
+S = TypeVar("S", bound=Settings)
+MERGED = 10_000
+"""Keys that `<<` may bring into a mapping; lists of aliases in several levels multiply them."""
+UNREADABLE = (yaml.YAMLError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What reading YAML may end with: also dates that there are not, numbers and lists without end, and a word
+such as `maybe` that is said to be a number or a truth."""
+
+
+class _WrittenTwice(yaml.YAMLError):
+    """A key that a mapping has already."""
+
+    def __init__(self, key: str, line: int) -> None:
+        self.key, self.line = key, line
+        super().__init__(f"`{key}` is written twice, line {line}")
+
+
+class BoundedLoader(yaml.SafeLoader):
+    """The safe loader, which would merge without end."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        count = 0
+        for key, value in node.value:
+            if key.tag != "tag:yaml.org,2002:merge":
+                continue
+            for part in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                if isinstance(part, yaml.MappingNode):
+                    self.flatten_mapping(part)
+                    count += len(part.value)
+                if count > MERGED:
+                    raise yaml.YAMLError(f"`<<` brings more than {MERGED:,} keys into one mapping")
+        super().flatten_mapping(node)
+
+
+class _OnceLoader(BoundedLoader):
+    """One that refuses a key that is written twice, of which the last part alone would be kept."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        known = set()
+        for key, _ in node.value:  # as it is written: what `<<` merges comes in later
+            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+                if (key.tag, key.value) in known:
+                    raise _WrittenTwice(key.value, key.start_mark.line + 1)
+                known.add((key.tag, key.value))
+        return node
+
+
+def read_yaml(path: Path, what: str = "settings file") -> dict[str, Any]:
+    """The mapping in a YAML file, read with the safe loader.
+
+    Args:
+        what: the file holds, for messages.
+    """
+    if not path.is_file():
+        raise SettingsError(f"there is no such {what}", where=path, remedy="Check the path")
+    if path.stat().st_size > MAX_BYTES:
+        raise SettingsError(f"is larger than 1 MB, which no {what} is", where=path)
+    try:
+        tree = _OnceLoader(path.read_text(encoding="utf-8")).get_single_data()
+    except _WrittenTwice as error:
+        raise SettingsError(
+            f"`{error.key}` is written twice",
+            where=f"{path}, line {error.line}",
+            remedy="Write it once, with what stands under both",
+        ) from error
+    except UnicodeDecodeError as error:
+        raise SettingsError("is not UTF-8 text", where=path, remedy="Save it as UTF-8") from error
+    except UNREADABLE as error:
+        reason = " ".join(str(error).split())
+        raise SettingsError(f"is not readable as YAML ({reason})", where=path) from error
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise SettingsError("must hold `key: value` lines at its top level", where=path)
+    return tree
+
+
+def recipe_file(path: Path) -> Path:
+    """Where a recipe is: at `path`, else in the package under `recipes/NAME.yaml`, `NAME.yaml` or `NAME`; at
+    neither: `path`."""
+    if os.path.isfile(path) or path.is_absolute():
+        return path
+    parts = [part for part in path.parts if part not in ("..", "recipes")]
+    wanted = Path(*parts).with_suffix("") if path.suffix in (".yaml", ".yml") else Path(*parts)
+    found = (name for name in recipe_names() if wanted in (Path(name), Path(Path(name).name)))
+    return next((RECIPES / f"{name}.yaml" for name in found), path)
+
+
+def recipe_names() -> tuple[str, ...]:
+    """The recipes in the package, as `albert-tiny-en` and `finetune/mnli`."""
+    files = (*RECIPES.glob("*.yaml"), *RECIPES.glob("*/*.yaml"))
+    return tuple(sorted(file.relative_to(RECIPES).with_suffix("").as_posix() for file in files))
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """As `read_yaml`, of what `recipe_file` finds.
+
+    Raises:
+        SettingsError: there is neither such a file nor such a recipe; the message names the nearest.
+    """
+    file = recipe_file(path)
+    if not os.path.isfile(file):
+        name = "/".join(part for part in path.with_suffix("").parts if part not in ("..", "recipes"))
+        near = difflib.get_close_matches(name, recipe_names(), n=1)
+        meant = f"Did you mean `{near[0]}`? " if near else ""
+        remedy = (
+            f"{meant}Check the path, or name one that comes with the package: `albertine info` lists them"
+        )
+        raise SettingsError("there is no such settings file", where=path, remedy=remedy)
+    return read_yaml(file)
+
+
+def override(tree: dict[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
+    """A copy of `tree` with every `key.sub=value` applied; `resolve` reads the values as their fields want
+    them."""
+    result = {k: (dict(v) if isinstance(v, dict) else v) for k, v in tree.items()}
+    for text in assignments:
+        path, sign, value = text.partition("=")
+        if not sign or not path:
+            recipe = text.endswith((".yaml", ".yml"))
+            remedy = f"A recipe is named by --config {text}" if recipe else "Write key.sub=value"
+            raise SettingsError(f"`{text}` is not an override", remedy=remedy)
+        node = result
+        *parents, leaf = path.strip().split(".")
+        for depth, name in enumerate(parents, 1):
+            child = node.get(name)
+            if isinstance(child, _Given):
+                child = _yaml(child, name)
+            if child is not None and not isinstance(child, dict):
+                whole = ".".join(parents[:depth])
+                raise SettingsError(
+                    f"`{whole}` has no parts, so `{path.strip()}` cannot be set",
+                    remedy=f"Give it whole: {whole}=…",
+                )
+            node[name] = dict(child or {})
+            node = node[name]
+        node[leaf] = None if value == "null" else _Given(value)
+    return result
+
+
+def merged(*trees: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings over settings, part by part; what comes later wins."""
+    result: dict[str, Any] = {}
+    for tree in trees:
+        for key, value in tree.items():
+            before = result.get(key)
+            parts = isinstance(before, Mapping) and isinstance(value, Mapping)
+            result[key] = merged(before or {}, value) if parts else value
+    return result
+
+
+class _Given(str):
+    """A value of the command line that nobody has read yet."""
+
+
+def resolve(cls: type[S], tree: dict[str, Any], where: object = None, assignments: Iterable[str] = ()) -> S:
+    """Validate `tree` as `cls`; every problem in one message, with the nearest key for an unknown one.
+
+    Args:
+        where: the tree is from. assignments: those of the command line, which are in it too.
+    """
+    try:
+        return cls.model_validate(_read((cls,), tree))
+    except ValidationError as error:
+        lines = [_explain(cls, item) for item in error.errors()]
+        if where is not None:
+            keys = tuple(text.partition("=")[0].strip() + "." for text in assignments)
+            given = [_is_of(keys, item) for item in error.errors()]
+            if all(given):
+                where = "command line"
+            else:
+                lines = [x + " (command line)" * by for x, by in zip(lines, given, strict=True)]
+        lacks = any(item["type"] == "missing" and len(item["loc"]) == 1 for item in error.errors())
+        remedy = f"For example: {cls.example}" if cls.example and lacks else None
+        raise SettingsError("; ".join(lines), where=where, remedy=remedy) from error
+
+
+def _is_of(keys: tuple[str, ...], item: Any) -> bool:
+    """Whether a problem is of the command line: below one of its keys, each with a dot behind it, or where
+    these made a part of what has none."""
+    place = ".".join(map(str, (*item["loc"], "")))
+    part = isinstance(item["input"], dict) and item["type"] != "value_error"
+    return place.startswith(keys) or (part and any(key.startswith(place) for key in keys))
+
+
+def load(cls: type[S], path: Path | None, assignments: Iterable[str] = ()) -> S:
+    """Settings from an optional YAML file and overrides."""
+    assignments = list(assignments)
+    _no_options(cls, assignments)
+    return resolve(cls, override(read_recipe(path) if path else {}, assignments), path, assignments)
+
+
+def load_given(cls: type[S], path: Path | None, assignments: Iterable[str] = ()) -> dict[str, Any]:
+    """What a YAML file and overrides say, before anything is added or validated; a part whose lines are all
+    commented out says nothing."""
+    assignments = list(assignments)
+    _no_options(cls, assignments)
+    tree = _read((cls,), override(read_recipe(path) if path else {}, assignments))
+    return {key: value for key, value in tree.items() if value is not None}
+
+
+def dump(settings: Settings) -> str:
+    """The settings, fully resolved, as YAML that `load` reads back."""
+    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def explained(settings: Settings) -> str:
+    """The same YAML with a comment above every key that says what it is: the description of its field, or of
+    a part the first line of its class."""
+    return "".join(_explained(settings, settings.model_dump(mode="json"), ""))
+
+
+def _explained(settings: Settings, tree: dict[str, Any], indent: str) -> Iterator[str]:
+    for name, plain in tree.items():
+        value = getattr(settings, name)
+        part = isinstance(value, Settings) and bool(plain)
+        said = description(type(settings), name) or (inspect.getdoc(value) or "").partition("\n")[0]
+        for line in textwrap.wrap(said, WIDTH - len(indent), break_on_hyphens=False):
+            yield f"{indent}# {line}\n"
+        if part:
+            yield f"{indent}{name}:\n"
+            yield from _explained(value, plain, indent + "  ")
+        else:
+            line = yaml.safe_dump({name: plain}, sort_keys=False, allow_unicode=True)
+            yield textwrap.indent(line, indent)
+
+
+def description(cls: type[Settings], name: str) -> str | None:
+    """What a field is, in the words of the class that says it, or of one above."""
+    above = (c.model_fields.get(name) for c in cls.__mro__ if issubclass(c, Settings))
+    return next((field.description for field in above if field and field.description), None)
+
+
+def absolute(settings: S) -> S:
+    """The same settings with paths that lead to the same files from every working directory; the name of a
+    model, released or of the hub, stays a name."""
+    found = {name: _anchored(value) for name, value in settings}
+    if isinstance(settings, RunSettings):  # which may not be there yet
+        found["output"] = settings.output.absolute()
+    return settings.model_copy(update=found)
+
+
+def _anchored(value: Any) -> Any:
+    if isinstance(value, Settings):
+        return absolute(value)
+    if isinstance(value, tuple):
+        return tuple(map(_anchored, value))
+    if isinstance(value, Path) and (os.path.lexists(value) or not _may_name_a_model(value)):
+        return value.absolute()
+    return value
+
+
+def _may_name_a_model(path: Path) -> bool:
+    owner, *name = path.parts or ("",)
+    return released_or(path) != path or (len(name) == 1 and owner not in ("/", "..", "~"))
+
+
+def _read(models: Models, tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The tree with what was given on the command line read: as text for a field of text, else as YAML."""
+    fields, result = _fields(models), dict(tree)
+    for key, value in tree.items():
+        inner = _nested(fields.get(key))
+        if isinstance(value, _Given):
+            result[key] = value = _meant(value, fields.get(key), prefix + key)
+        if isinstance(value, dict) and inner:
+            result[key] = _read(inner, value, f"{prefix}{key}.")
+    return result
+
+
+def _meant(value: _Given, annotation: Any, name: str) -> Any:
+    kinds = [k for k in _kinds(annotation) if k is not NoneType]
+    if not value and len(kinds) < len(_kinds(annotation)):
+        return None
+    texts = [k for k in kinds if _is_text(k)]
+    lists = [k for k in kinds if get_origin(k) is tuple and all(map(_is_text, get_args(k)[:1]))]
+    if lists and value.lstrip().startswith("["):
+        return [node.value for node in _yaml(value, name, yaml.compose).value]
+    return _unquoted(str(value)) if texts or lists else _yaml(value, name)
+
+
+def _kinds(annotation: Any) -> tuple[Any, ...]:
+    """The members of a union; anything else alone."""
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+
+
+def _is_text(kind: Any) -> bool:
+    if get_origin(kind) is Literal:
+        return all(isinstance(value, str) for value in get_args(kind))
+    return isinstance(kind, type) and issubclass(kind, str | PurePath)
+
+
+def _unquoted(text: str) -> str:
+    """Text in quotes is read as YAML, which has escapes such as "\\t"; all other text is as it is."""
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        try:
+            return str(yaml.safe_load(text))
+        except UNREADABLE:
+            pass
+    return text
+
+
+def _yaml(text: str, name: str, read: Callable[[str], Any] = yaml.safe_load) -> Any:
+    try:
+        return read(text)
+    except UNREADABLE as error:
+        raise SettingsError(f"the value of `{name}`, `{text}`, is not readable as YAML") from error
+
+
+def unread(name: str, reader: str, usual: Any) -> SettingsError:
+    """That of a setting which was changed and which nothing in a run reads: whoever gave it believes that it
+    counts. `reader` is what would have to be set."""
+    return SettingsError(
+        f"belongs to {reader}, and nothing in this run reads it",
+        where=name,
+        remedy=f"Leave it out; over a recipe write {name}={usual}",
+    )
+
+
+def _no_options(cls: type[BaseModel], words: list[str]) -> None:
+    """Tell what to write to a person who gives settings as options."""
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
+        if word.startswith("-"):
+            option, sign, value = word.partition("=")
+            near = _near(option.lstrip("-"), _keys((cls,)))
+            if not sign:
+                value = "" if "=" in following or following.startswith("--") else following
+            setting = f"{near}={value or 'VALUE'}"
+            raise SettingsError(
+                f"there is no option `{option}`",
+                remedy=f"Write {quote(setting)}"
+                if near
+                else "Settings are written key.sub=value; --help lists the options",
+            )
+
+
+def _explain(cls: type[BaseModel], item: Any) -> str:
+    path = [str(p) for p in item["loc"]]
+    name = ".".join(path)
+    if item["type"] == "extra_forbidden":
+        near = _near(name, _keys((cls,)))
+        hint = f"did you mean `{near}`?" if near else f"known keys here: {', '.join(_siblings((cls,), path))}"
+        return f"unknown setting `{name}`; {hint}"
+    if item["type"] == "model_type":
+        own = _inner((cls,), path)[0].__annotations__
+        return f"`{name}` has parts, such as `{name}.{next(iter(own))}`"
+    if item["type"] == "tuple_type":  # a word of Python's, not of YAML's
+        return f"`{name}`: input should be a list in square brackets, [] for none"
+    message = str(item["msg"]).removeprefix("Value error, ")
+    if not name or message.startswith(f"{name}."):
+        return message
+    return f"`{name}`: {message[:1].lower()}{message[1:]}"
+
+
+def _near(name: str, keys: Iterable[str]) -> str | None:
+    """The key that is most likely meant: of the same last name, or written alike."""
+    name = name.replace("-", "_")
+    part, _, last = name.rpartition(".")
+    # A part is no answer to a key in it.
+    known = {key: key.rpartition(".")[2] for key in sorted(keys) if not name.startswith(f"{key}.")}
+    same = [key for key, its in known.items() if its in (last, SHORT.get(last))]
+    same.sort(key=lambda key: (not key.startswith(f"{part}."), key.count(".")))
+    alike = difflib.get_close_matches(name, known, n=1, cutoff=0.5 if part else 0.7)
+    lasts = difflib.get_close_matches(last, set(known.values()), n=1, cutoff=0.8)
+    found = [*same, *alike, *(key for key, its in known.items() if its in lasts)]
+    return found[0] if found else None
+
+
+Models = tuple[type[BaseModel], ...]
+"""One class of settings, or several of which a part is one."""
+
+
+def _fields(models: Models) -> dict[str, Any]:
+    return {name: field.annotation for model in models for name, field in model.model_fields.items()}
+
+
+def _nested(annotation: Any) -> Models:
+    """The classes that a part may be of: the one of its field, and those below it."""
+    candidates = [annotation, *getattr(annotation, "__args__", ())]
+    found = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
+    for model in found:
+        found += model.__subclasses__()  # the list grows while it is gone through
+    return tuple(found)
+
+
+def _keys(models: Models, prefix: str = "") -> Iterable[str]:
+    for name, annotation in _fields(models).items():
+        yield prefix + name
+        if inner := _nested(annotation):
+            yield from _keys(inner, f"{prefix}{name}.")
+
+
+def _siblings(models: Models, path: list[str]) -> list[str]:
+    return sorted(_fields(_inner(models, path[:-1])))
+
+
+def _inner(models: Models, path: list[str]) -> Models:
+    """The classes that the part at a path may be of."""
+    for name in path:
+        models = _nested(_fields(models).get(name)) or models
+    return models

@@ -1,0 +1,269 @@
+"""What a call of `prepare` is asked to do, and whether a folder was begun by a call that asked the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from albertine import __version__
+from albertine.core.files import read_regular
+from albertine.corpus.manifest import FORMAT, MAX_BYTES, NAME, load_manifest
+from albertine.corpus.shard_texts import CutRules
+from albertine.corpus.shard_tokens import Words
+from albertine.errors import CorpusError, SettingsError, check_whole
+from albertine.text.documents import list_files
+from albertine.text.sentences import RULES, Language
+from albertine.text.streams import Limits
+from albertine.tokenizers.base import Tokenizer
+
+LIMITS = Limits(document_characters=32_000_000)
+"""Of reading text for a corpus: a wrapped book takes up to sixteen bytes for each of its characters."""
+PLAN = "prepare.json"
+"""Written first and removed last: a folder with it is not finished."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything but text, tokenizer and folder."""
+
+    language: Language
+    format: str
+    text_field: str
+    encoding: str
+    workers: int
+    deduplicate: bool
+    words: Words
+    rules: CutRules
+    allow_unknown: bool
+
+    def check(self) -> None:
+        """Raises SettingsError for values that cannot be."""
+        check_whole("workers", self.workers, 1)
+        check_whole("shard_characters", self.rules.shard_characters, 1)
+        check_whole("min_characters", self.rules.min_characters, 0)
+        check_whole("seed", self.rules.seed, 0)
+        if self.rules.seed >= 2**64:
+            raise SettingsError(f"seed is below 2 ** 64, not {self.rules.seed}")
+        check_share(self.rules.held_out)
+        if self.language not in ("en", "zh"):
+            raise SettingsError(f"there are no sentence rules for `{self.language}`", remedy="Use en or zh")
+        if self.words not in ("pieces", "jieba"):
+            raise SettingsError(f"words are `pieces` or `jieba`, not `{self.words}`")
+
+
+def check_share(held_out: object) -> None:
+    """Raises SettingsError for what is no share of documents to hold out."""
+    if not isinstance(held_out, int | float) or not 0 <= held_out < 1:
+        raise SettingsError(f"held_out is a share from 0 to below 1, not {held_out!r:.40}")
+
+
+def make_plan(
+    paths: Sequence[Path | str],
+    files: Sequence[Sequence[Path]],
+    tokenizer: Tokenizer,
+    options: Options,
+    named: str | None = None,
+) -> dict[str, Any]:
+    """What decides the content of the folder; of JSON values.
+
+    Args:
+        named: what the manifest calls the source, where `paths` is one file that does not stay.
+    """
+    rules = options.rules
+    return {
+        "language": options.language,
+        "tokenizer": _described(tokenizer),
+        "settings": {
+            "format": options.format,
+            "text_field": options.text_field,
+            "encoding": options.encoding,
+            "min_characters": rules.min_characters,
+            "held_out": rules.held_out,
+            "deduplicate": options.deduplicate,
+            "shard_characters": rules.shard_characters,
+            "words": options.words,
+            "seed": rules.seed,
+        },
+        "sources": [
+            source if named is None else {**source, "path": named} for source in _listed(paths, files)
+        ],
+    }
+
+
+def _described(tokenizer: Tokenizer) -> dict[str, Any]:
+    return {
+        "kind": tokenizer.kind,
+        "vocab_size": tokenizer.vocab_size,
+        "fingerprint": tokenizer.fingerprint,
+    }
+
+
+def _listed(paths: Sequence[Path | str], files: Sequence[Sequence[Path]]) -> list[dict[str, Any]]:
+    """Each of the paths, with a digest of the names and sizes of its files."""
+    sources = []
+    for path, found in zip(paths, files, strict=True):
+        names = hashlib.sha256()
+        for file in found:
+            inside = file.relative_to(path).as_posix() if Path(path).is_dir() else file.name
+            names.update(f"{inside}\0{file.stat().st_size}\n".encode("utf-8", "surrogateescape"))
+        size = sum(file.stat().st_size for file in found)
+        written = os.fsencode(path).decode("utf-8", "backslashreplace")  # a name need not be UTF-8
+        sources.append({"path": written, "files": len(found), "bytes": size, "listing": names.hexdigest()})
+    return sources
+
+
+def begun_on_another_text(folder: Path, paths: Sequence[Path | str], tokenizer: Tokenizer) -> bool:
+    """Whether a folder holds an unfinished corpus of a text other than `paths`, or a corpus with a vocabulary
+    other than the one that lies there, which was damaged; else a finished corpus is left to `claim`."""
+    if not (folder / PLAN).is_file():
+        try:
+            return load_manifest(folder).tokenizer != _described(tokenizer)
+        except CorpusError:
+            return False
+    try:
+        begun = json.loads((folder / PLAN).read_text(encoding="utf-8"))
+        earlier = _without_paths(begun)["sources"], begun["tokenizer"]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return True
+    now = {"sources": _listed(paths, [list_files([path]) for path in paths])}
+    return earlier != (_without_paths(now)["sources"], _described(tokenizer))
+
+
+def earlier_setting(folder: Path, name: str) -> float | None:
+    """A number among the settings of the corpus in a folder, whole or unfinished, for a call that does not
+    give it; None where there is none that can be read."""
+    path = folder / PLAN if (folder / PLAN).is_file() else folder / NAME
+    try:
+        value = json.loads(read_regular(path, MAX_BYTES))["settings"][name]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return value if isinstance(value, (int, float)) else None
+
+
+def stamp(plan: dict[str, Any]) -> str:
+    """Digest of what decides the bytes of a shard beside its text."""
+    rest = {key: value for key, value in plan.items() if key != "sources"}
+    return hashlib.sha256(json.dumps([__version__, RULES, rest], sort_keys=True).encode()).hexdigest()
+
+
+def claim(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
+    """Refuse a folder that holds something else than the corpus of `plan`, whole or in part.
+
+    The sources of an unfinished corpus may have changed, and with them the vocabulary that is made of them,
+    since every shard is compared with its text and tokenizer; those of a finished one may not, because runs
+    may depend on it. Where they lie does not matter: what is returned is `plan`, with the paths of the same
+    text as they were named first, so that the manifest, by which runs know what they read, is the same again.
+
+    Raises:
+        CorpusError: names what differs.
+    """
+    _check_foreign(folder, plan)
+    earlier = _earlier(folder, plan)
+    _check_same(folder, _without_paths(earlier), _without_paths(plan))
+    return {**plan, "sources": earlier["sources"]}
+
+
+def check_folder(folder: Path, language: Language, settings: dict[str, Any]) -> None:
+    """Refuse at once what `claim` would refuse when there is a vocabulary, which may take minutes to make.
+
+    Args:
+        settings: some of those of the plan.
+
+    Raises:
+        CorpusError: the folder is none, holds something else, or was made with other settings than these.
+    """
+    if not os.path.lexists(folder):
+        return
+    if not folder.is_dir():
+        raise CorpusError("is not a folder", where=folder, remedy="Name a new folder")
+    plan: dict[str, Any] = {"language": language, "tokenizer": {}, "settings": settings, "sources": []}
+    _check_foreign(folder, plan)
+    earlier = _earlier(folder, plan)
+    if isinstance(known := earlier["settings"], dict):
+        known = {name: known.get(name) for name in settings}
+    before = {"language": earlier["language"], "settings": known}
+    _check_same(folder, before, {"language": language, "settings": settings})
+
+
+def _check_foreign(folder: Path, plan: dict[str, Any]) -> None:
+    there = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    if there and not _holds_a_corpus(folder, plan):
+        raise CorpusError(
+            f"holds other files ({', '.join(there[:3])})", where=folder, remedy="Name a new folder"
+        )
+
+
+def _check_same(folder: Path, earlier: dict[str, Any], now: dict[str, Any]) -> None:
+    if changes := _differences(earlier, now):
+        raise CorpusError(
+            "was prepared with other settings: " + "; ".join(changes),
+            where=folder,
+            remedy="Name another folder, or delete this one first",
+        )
+
+
+def _holds_a_corpus(folder: Path, plan: dict[str, Any]) -> bool:
+    """Whether the manifest and the plan in a folder, one of them or both, are those of `prepare`."""
+    named = [folder / name for name in (PLAN, NAME) if os.path.lexists(folder / name)]
+    return bool(named) and all(_written_here(path, plan) for path in named)
+
+
+def _written_here(path: Path, plan: dict[str, Any]) -> bool:
+    """Whether a manifest or plan is of `prepare`; one that cannot be read is taken for its own, damaged."""
+    if not path.is_file():
+        return False
+    try:
+        tree = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return True
+    if not isinstance(tree, dict):
+        return False
+    return tree.get("format") == FORMAT if path.name == NAME else plan.keys() <= tree.keys()
+
+
+def _earlier(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
+    """The plan that the folder was made by; this one, where there is none or none that can be read, and its
+    text and tokenizer, where the folder was begun on another text."""
+    try:
+        if (folder / PLAN).is_file():
+            begun = json.loads((folder / PLAN).read_text(encoding="utf-8"))
+            if _without_paths(begun)["sources"] != _without_paths(plan)["sources"]:
+                return {**begun, "sources": plan["sources"], "tokenizer": plan["tokenizer"]}
+            return dict(begun)
+        manifest = load_manifest(folder)
+        return {key: getattr(manifest, key) for key in plan}
+    except (ValueError, TypeError, KeyError, AttributeError, CorpusError, RecursionError):
+        return plan
+
+
+def _without_paths(plan: dict[str, Any]) -> dict[str, Any]:
+    sources = [{k: v for k, v in source.items() if k != "path"} for source in plan["sources"]]
+    return {**plan, "sources": sources}
+
+
+def _differences(before: Any, now: Any, name: str = "") -> list[str]:
+    """Readable `name: before → now` for every leaf that differs."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        keys = list(dict.fromkeys([*before, *now]))
+        return [
+            line
+            for key in keys
+            for line in _differences(before.get(key), now.get(key), f"{name}.{key}" if name else str(key))
+        ]
+    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        return [
+            line
+            for i, (a, b) in enumerate(zip(before, now, strict=True))
+            for line in _differences(a, b, f"{name}[{i}]")
+        ]
+    return [] if before == now else [f"{name}: {_brief(before)} → {_brief(now)}"]
+
+
+def _brief(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,200 @@
+"""An export: a model folder that a runtime asks, verified against its source before it stands.
+
+OUT/config.json and tokenizer   as in a saved model folder
+OUT/onnx/model.onnx, …          what each format wrote
+OUT/export.json                 what is in it, and how near it is to its source
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from albertine.core.files import explained, from_home, replaced_folder
+from albertine.errors import ModelError, SettingsError
+from albertine.export.formats import ExportedFile, ExportOptions, check_options, format_of
+from albertine.export.source_model import Opened, opened
+from albertine.export.verify import ALIKE, PLACES, Arrays, Verified, batches, framed, rounding_of, verify
+from albertine.interop.exported_folder import REPORT, TRANSITIONS
+from albertine.interop.folder_writer import carry_over, fit_tokenizer
+from albertine.interop.model_location import check_apart, model_folder
+from albertine.interop.pickled import PICKLED, PICKLED_INDEX
+from albertine.interop.sentence_transformers import DENSE, LAYERS, MODULES, POOLING, PROMPTS, TRANSFORMER
+from albertine.interop.weights import INDEX, SINGLE
+
+VERSION = 1
+"""Of the layout of export.json."""
+WRITTEN = (
+    *("config.json", REPORT, TRANSITIONS, "onnx", "openvino", "torch", "model.gguf"),
+    *("spiece.model", "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"),
+    "added_tokens.json",
+    *(MODULES, TRANSFORMER, PROMPTS, POOLING, DENSE, LAYERS),
+)
+"""What exports write, at the top of their folder."""
+WEIGHTS = (SINGLE, INDEX, PICKLED, PICKLED_INDEX)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export wrote.
+
+    Attributes:
+        report: the content of export.json. lines: the same for a person.
+    """
+
+    folder: Path
+    report: dict[str, Any]
+    lines: list[str]
+
+
+def export(
+    model: str | Path,
+    output: str | Path,
+    to: Sequence[str] = ("onnx",),
+    *,
+    head: str = "task",
+    overwrite: bool = False,
+    options: ExportOptions | None = None,
+) -> Exported:
+    """Write a model for other runtimes, and verify what was written.
+
+    Args:
+        model: a model folder, a run, a released model or `owner/name` of the hub. output: a new folder.
+        to: names of `formats.FORMATS`. head: one of `opened.HEADS`.
+        overwrite: take the place of an earlier export; what somebody put beside it, such as a card, stays.
+
+    Raises:
+        ModelError: the model cannot be read, computes what has no graph, or its export says something else.
+        SettingsError: `output` exists, or holds weights; an unknown format, an option that does not fit.
+        RunError: a library is missing, the disk refuses. In each case nothing is written.
+    """
+    options, folder = options or ExportOptions(), from_home(output)
+    chosen = {name: format_of(name) for name in dict.fromkeys(to)}
+    if not chosen:
+        raise SettingsError("an export needs a format", remedy="Say --to onnx")
+    check_options(options, chosen)
+    _check_output(folder, model_folder(model), overwrite)
+    source = opened(model, head)
+    with explained(folder), replaced_folder(folder) as beside:
+        _describe(source, beside)
+        written = [one for module in chosen.values() for one in module.write(source, beside, options)]
+        found = {one.name: _verified(source, one) for one in written}
+        report = _report(source, tuple(chosen), written, found)
+        (beside / REPORT).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        carry_over(folder, beside, WRITTEN)
+    return Exported(folder, report, _lines(written, found))
+
+
+def _check_output(folder: Path, source: Path, overwrite: bool) -> None:
+    """Refuse to write over anything but an earlier export."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    check_apart(source, folder)
+    if not (folder / REPORT).is_file():
+        raise SettingsError("exists and is no export", where=folder, remedy="Name a new folder to write")
+    if weights := [name for name in WEIGHTS if (folder / name).is_file()]:
+        raise SettingsError(
+            f"is more than an export: it holds {weights[0]}, which would be lost",
+            where=folder,
+            remedy="Name a new folder to write",
+        )
+    if not overwrite:
+        raise SettingsError("exists", where=folder, remedy="Add --overwrite, or name another folder")
+
+
+def _describe(source: Opened, folder: Path) -> None:
+    """config.json, tokenizer, and what reads the outputs."""
+    text = json.dumps(source.config, indent=2, ensure_ascii=False) + "\n"
+    (folder / "config.json").write_text(text, encoding="utf-8")
+    if source.tokenizer is not None:
+        source.tokenizer.save(folder)
+        fit_tokenizer(folder, source.config)
+    for name, content in source.files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content)
+
+
+def _verified(source: Opened, one: ExportedFile) -> Verified:
+    """Compare with the source.
+
+    Raises:
+        ModelError: float32 that is not exact, or a coarser format below the least cosine.
+    """
+    head = one.head or source.head
+    asked: Iterable[Arrays] | None = one.asked
+    if one.precision != "float32" and head.vectors and source.tokenizer is not None:
+        asked = framed(batches(head.base.config) if asked is None else asked, source.tokenizer)
+    found = verify(head, one.run, packed=one.packed, asked=asked)
+    if one.precision == "float32" and not found.exact:
+        found = replace(found, rounding=rounding_of(head))
+    if one.precision == "float32" and not found.exact:
+        worst = max(found.shapes, key=lambda shape: shape.difference)
+        raise ModelError(
+            f"its export {one.name} says something else: at {worst.batch} x {worst.length} a number differs "
+            f"by {worst.difference:.1e}, where the largest is {worst.largest:.1e}",
+            where=source.path,
+            remedy="Please report this with the model's config.json; nothing was written",
+        )
+    if one.precision == "float32" and found.places < PLACES:
+        raise ModelError(
+            f"its export {one.name} points elsewhere: in one shape {found.places:.0%} of its places are the "
+            "model's",
+            where=source.path,
+            remedy="Please report this with the model's config.json; nothing was written",
+        )
+    if one.precision != "float32" and found.cosine < ALIKE[one.precision]:
+        raise ModelError(
+            f"its export {one.name} is another model: least cosine {found.cosine:.4f}, wanted "
+            f"{ALIKE[one.precision]}",
+            where=source.path,
+            remedy=f"Export it without {one.precision}; nothing was written",
+        )
+    return found
+
+
+def _report(
+    source: Opened, to: Sequence[str], written: Sequence[ExportedFile], found: dict[str, Verified]
+) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "formats": list(to),
+        "answers": source.answers,
+        "source": {"name": source.path.name, "digest": source.digest},
+        "files": {
+            one.name: {"precision": one.precision, **one.facts, **found[one.name].as_data()}
+            for one in written
+        },
+        "versions": _versions(),
+    }
+
+
+def _versions() -> dict[str, str]:
+    """Those of all that had a part in it."""
+    found = {"python": platform.python_version()}
+    for name in ("albertine", "torch", "onnx", "onnxscript", "onnxruntime", "openvino", "nncf"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _lines(written: Sequence[ExportedFile], found: dict[str, Verified]) -> list[str]:
+    lines = []
+    for one in written:
+        said = found[one.name]
+        size = f", {one.facts['bytes']:,} bytes" if "bytes" in one.facts else ""
+        lines.append(
+            f"{one.name}: {one.precision}{size}, {len(said.shapes)} shapes, greatest difference "
+            f"{said.difference:.1e}, least cosine {said.cosine:.6f}"
+        )
+        if "products" in one.facts:
+            lines.append(f"  {one.facts['quantised']} of {one.facts['products']} matrix products in int8")
+        lines += [f"  {note}" for note in one.facts.get("notes", ())]
+        lines += [f"  {line}" for line in said.lines()]
+    return lines

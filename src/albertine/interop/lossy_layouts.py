@@ -1,0 +1,62 @@
+"""What a model gives up to be written in a layout of TensorFlow that has no place for all of it: done only
+where a person asks for it, and told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from albertine.core.packing import Packed, pack
+from albertine.core.randomness import generator
+from albertine.interop.google_config import EPSILON
+from albertine.interop.tensorflow_layouts import holds_plan
+from albertine.interop.tied_expansion import in_numbers, one_table, with_state
+from albertine.model.eval_mode import evaluating
+from albertine.model.model import Model
+from albertine.model.resharing import replan
+from albertine.model.sharing import SharingPlan
+
+ROWS, LENGTH = 16, 64
+
+
+def fitted(model: Model, wanted: str) -> tuple[Model, tuple[str, ...]]:
+    """The nearest model that a layout has a place for, as far as there is one, and a sentence for everything
+    given up. What stands in the way for other reasons stays; writing refuses it.
+
+    Args:
+        wanted: "google", "bert4keras", "brightmart" or "xlnet-tf".
+    """
+    told: list[str] = []
+    if model.config.architecture is None:
+        return model, ()
+    if wanted != "brightmart" and (other := one_table(model)) is not model:
+        told.append(f"Its word embeddings are written multiplied: {in_numbers(model, other)}.")
+        model = other
+    plan = model.config.plan
+    if not holds_plan(plan, wanted) and wanted != "brightmart":
+        other = replan(model, SharingPlan.unshared(plan.depth))
+        told.append(f"Every depth is written as a block of its own: {in_numbers(model, other)}.")
+        model = other
+    if model.config.hidden_act == "gelu" and wanted != "bert4keras":
+        told.append("Its activation is written as the tanh form of GELU; it was made with the erf form.")
+        model = with_state(replace(model.config, hidden_act="gelu_new"), model, model.state_dict())
+    if (epsilon := model.config.layer_norm_eps) != EPSILON:
+        told.append(f"The epsilon of its LayerNorms becomes {EPSILON:g}; it was made with {epsilon:g}.")
+        model = with_state(replace(model.config, layer_norm_eps=EPSILON), model, model.state_dict())
+    return model, tuple(told)
+
+
+def random_rows(model: Model) -> Packed:
+    """What outputs are compared on where there is no text: rows of random tokens."""
+    limit = model.config.max_position_embeddings
+    pieces = generator(0, "interop/sample").integers(0, model.config.vocab_size, (ROWS, min(LENGTH, limit)))
+    return pack(list(pieces))
+
+
+@torch.no_grad()
+def greatest_difference(model: Model, other: Model, packed: Packed) -> tuple[float, float]:
+    """The greatest difference of any number of two models' last hidden states, and their greatest number."""
+    with evaluating(model), evaluating(other):
+        mine, theirs = (m.encoder(packed).last_hidden.float() for m in (model, other))
+    return float((theirs - mine).abs().max()), float(mine.abs().max())

@@ -1,0 +1,201 @@
+"""Copies of one model's weights, folded together again: the model that they were written from, while they are
+what it would be written as."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from albertine.interop.tied_expansion import (
+    KEPT,
+    MAPPING,
+    WORD,
+    copied_config,
+    in_the_way,
+    one_table_config,
+    product,
+    written_out,
+)
+from albertine.model.config import EncoderConfig
+from albertine.model.model import Model
+
+_BLOCK = re.compile(r"^encoder\.(attention|feed_forward)\.(\d+)\.(.+)$")
+_OWN_NORM = re.compile(r"^encoder\.own\.(\d+)\.(attention|feed_forward)\.(layer_norm\..+)$")
+_SCALED = ("output.weight", "output.bias")
+_FREE = (
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "classifier_dropout_prob",
+    "max_position_embeddings",
+    "initializer_range",
+)
+"""What a person may change in the config.json of copies without making another model of them."""
+_RTOL, _ATOL = 1e-5, 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """A model and its copies, a parameter at a time.
+
+    Attributes:
+        config: of the model. written: of its copies.
+        shapes: of the model's parameters. copies: those of the copies, float32, by our names.
+        kept: what stands beside the copies in the file (`kept_beside`).
+        stored: the number format that a copy has in the file.
+    """
+
+    config: EncoderConfig
+    written: EncoderConfig
+    shapes: Mapping[str, torch.Size]
+    copies: Mapping[str, Tensor]
+    kept: Mapping[str, Tensor]
+    stored: Callable[[str], torch.dtype]
+
+    def parameter(self, name: str) -> Tensor | None:
+        """A parameter of the model: as it is kept, else as all of its copies have it; None where they do not
+        agree."""
+        if (shape := self.shapes.get(name)) is None:
+            return None
+        if (kept := self.kept.get(KEPT + name)) is not None and kept.shape == shape:
+            return kept.float()
+        found = [self.copies.get(copy) for copy in self._copies_of(name)]
+        first = found[0] if found else None
+        if first is None or first.shape != shape:
+            return None
+        agreed = all(x is not None and torch.equal(x, first) for x in found)
+        return first.detach().cpu().clone() if agreed else None
+
+    def whole(self) -> bool:
+        """Whether the copies are what the model would be written as. Only a few parameters are looked at at
+        once, and none after the first that is not."""
+        parameter = lru_cache(maxsize=3)(self.parameter)
+        return all(self._stands(copy, parameter) for copy in sorted(self.copies, key=self._order))
+
+    def _stands(self, copy: str, parameter: Callable[[str], Tensor | None]) -> bool:
+        sources = self._sources(copy)
+        values = [parameter(name) for name in sources]
+        if any(x is None for x in values):
+            return False
+        if not values:  # no output depends on it
+            return True
+        first, *more = (x for x in values if x is not None)
+        if more:
+            first = product(first, more[0]) if copy == WORD else first * more[0]
+        found = self.copies[copy]
+        stored = first.to(self.stored(copy)).float()
+        same = stored.shape == found.shape
+        return same and torch.allclose(stored, found.detach().cpu(), rtol=_RTOL, atol=_ATOL)
+
+    def _sources(self, copy: str) -> list[str]:
+        """The parameters that a copy is made of: one, or two that are multiplied; none where it is a norm
+        that nothing is computed with."""
+        if copy == WORD and self.config.has_mapping != self.written.has_mapping:
+            return [WORD, MAPPING]
+        if (block := _BLOCK.match(copy)) is None:
+            return [copy]
+        part, depth, rest = block[1], int(block[2]), block[3]
+        if self._unused(part, depth, rest):
+            return []
+        if "norms" in self._own and rest.startswith("layer_norm."):
+            return [f"encoder.own.{depth}.{part}.{rest}"]
+        source = f"encoder.{part}.{self._blocks(part, rest)[depth]}.{rest}"
+        scaled = "residuals" in self._own and rest in _SCALED
+        return [source, f"encoder.own.{depth}.{part}.scale"] if scaled else [source]
+
+    def _copies_of(self, name: str) -> list[str]:
+        """Where a parameter stands unchanged, if all is as it should be."""
+        if (own := _OWN_NORM.match(name)) is not None:
+            return [f"encoder.{own[2]}.{own[1]}.{own[3]}"]
+        if (block := _BLOCK.match(name)) is None:
+            return [name]
+        part, number, rest = block[1], int(block[2]), block[3]
+        return [
+            f"encoder.{part}.{depth}.{rest}"
+            for depth, used in enumerate(self._blocks(part, rest))
+            if used == number and not self._unused(part, depth, rest)
+        ]
+
+    def _blocks(self, part: str, rest: str) -> tuple[int, ...]:
+        """The block that each depth of the copies has in its place."""
+        depths = {"attention": self.written.plan.attention, "feed_forward": self.written.plan.feed_forward}
+        if rest.startswith("biases.") and self.config.relative_biases != self.written.relative_biases:
+            return (0,) * len(depths[part])  # the first block has those of all
+        if self.config.plan == self.written.plan:
+            return tuple(range(max(depths[part]) + 1))
+        return {"attention": self.config.plan.attention, "feed_forward": self.config.plan.feed_forward}[part]
+
+    def _unused(self, part: str, depth: int, rest: str) -> bool:
+        """A pre-norm encoder's depth 0 does not normalise what its attention reads: its copy has a norm that
+        nothing is computed with."""
+        first = part == "attention" and depth == 0 and self.config.norm == "pre"
+        return first and rest.startswith("layer_norm.")
+
+    @property
+    def _own(self) -> tuple[str, ...]:
+        """What each depth of the model has of its own, and each copy inside."""
+        return tuple(own for own in self.config.plan.own if own not in self.written.plan.own)
+
+    def _order(self, copy: str) -> tuple[str, ...]:
+        """Copies of one parameter follow one another."""
+        return (self._sources(copy) or [""])[0], copy
+
+
+def kept_beside(model: Model, copies: Model) -> dict[str, Tensor]:
+    """Our parameters that `folded` could not tell from the copies alone, by their names in the file: factors
+    of products, and what nothing is computed with."""
+    state = model.state_dict()
+    shapes = {name: x.shape for name, x in state.items()}
+    fold = Fold(model.config, copies.config, shapes, copies.state_dict(), {}, lambda name: torch.float32)
+    told = {name: fold.parameter(name) for name in state}
+    return {
+        KEPT + name: x.detach().cpu().contiguous()
+        for name, x in state.items()
+        if (found := told[name]) is None or not torch.equal(found, x.cpu())
+    }
+
+
+def folded(
+    copies: Model, config: EncoderConfig, kept: Mapping[str, Tensor], stored: Callable[[str], torch.dtype]
+) -> Model | None:
+    """The model that was written as these copies; None where they are no longer copies of one model, as after
+    training by a library that knows of no sharing.
+
+    Args:
+        config: of the model. kept: what `kept_beside` gave. stored: as in `Fold`.
+    """
+    if (both := as_written(config, copies.config)) is None:
+        return None
+    config, written = both
+    with torch.device("meta"):
+        model = Model(config, copies.heads)
+    shapes = {name: x.shape for name, x in model.state_dict().items()}
+    fold = Fold(config, written, shapes, copies.state_dict(), kept, stored)
+    if not fold.whole():
+        return None
+    state = {name: x for name in shapes if (x := fold.parameter(name)) is not None}
+    if state.keys() != shapes.keys():
+        return None
+    model.load_state_dict(state, assign=True)
+    return model
+
+
+def as_written(config: EncoderConfig, found: EncoderConfig) -> tuple[EncoderConfig, EncoderConfig] | None:
+    """A model's configuration, with what may have been changed since, and that of its copies, which is
+    `found`; None where no way of writing the model out gives `found`."""
+    config = replace(config, **{name: getattr(found, name) for name in _FREE})
+    if in_the_way(config, "transformers"):
+        return None
+    # What transformers could share may have been written out all the same, for who knows only stacks.
+    ways = copied_config(config), written_out(one_table_config(config))
+    written = next((way for way in ways if _computes(way, found)), None)
+    return None if written is None else (config, written)
+
+
+def _computes(one: EncoderConfig, other: EncoderConfig) -> bool:
+    """Whether two configurations are the same; that of a tokenizer's padding token may differ."""
+    return replace(one, pad_token_id=other.pad_token_id) == other

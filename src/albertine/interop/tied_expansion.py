@@ -1,0 +1,165 @@
+"""A model whose depths share weights, as a copy for every depth, and one whose word embeddings are a product,
+as one table: what layouts that know neither hold, and what `folding` makes one model of again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from albertine.errors import SettingsError
+from albertine.interop.huggingface_config import model_type, obstacles
+from albertine.interop.keymap import OURS
+from albertine.model.config import EncoderConfig
+from albertine.model.model import Model
+from albertine.model.resharing import replan
+from albertine.model.sharing import SharingPlan
+
+Layout = Literal["transformers", "bert", "electra", "roformer", "modernbert", "xlnet", "albertine"]
+"""Of folders with config.json and safetensors: transformers' (the first is the nearest of them), and ours."""
+MAX_PRODUCT = 1 << 28
+"""Numbers in a table of words that is multiplied out; that of the largest model has 123 million. Two narrow
+factors in a small file must not ask for more memory than there is."""
+LAYOUTS: dict[str, Layout] = {name: name for name in get_args(Layout)} | {"hf": "transformers"}
+"""By the names that a person gives them."""
+KEPT = f"{OURS}kept."
+"""What the names of our parameters begin with that no copy gives back exactly."""
+
+WORD, MAPPING = "encoder.embeddings.word.weight", "encoder.embeddings.mapping.weight"
+_FIRST = "encoder.attention.0."
+_ELSE = {"embedding_norm": True, "summary": "first"}
+_BERT = {"positions": "learned", "norm": "post", "feed_forward": "plain", "biases": True, **_ELSE}
+_BLOCKS: Mapping[str, Mapping[str, object]] = {
+    "albert": _BERT,
+    "bert": _BERT,
+    "electra": _BERT,
+    "roformer": {"positions": "rotary", "norm": "post", "feed_forward": "plain", "biases": True, **_ELSE},
+    "modernbert": {"positions": "rotary", "norm": "pre", "feed_forward": "gated", "biases": False, **_ELSE},
+    "xlnet": {
+        "positions": "relative",
+        "norm": "post",
+        "feed_forward": "plain",
+        "biases": True,
+        "embedding_norm": False,
+    },
+}
+
+
+def in_the_way(config: EncoderConfig, layout: Layout) -> list[str]:
+    """What of an encoder a layout has no place for; "transformers" is the nearest of its layouts."""
+    nearest = {"rotary": "roformer", "relative": "xlnet"}.get(config.positions, "albert")
+    nearest = "modernbert" if config.norm == "pre" else nearest
+    kind = nearest if layout == "transformers" else layout
+    found = [
+        f"{name} {getattr(config, name)}"
+        for name, wanted in _BLOCKS[kind].items()
+        if getattr(config, name) != wanted
+    ]
+    if bool(config.type_vocab_size) == (kind == "modernbert"):
+        found.append(f"type_vocab_size {config.type_vocab_size}")
+    found += ["qk_norm"] if config.qk_norm else []
+    found += [
+        f"{name} {getattr(config, name)}"
+        for name in ("position_signal", "step_signal", "halting")
+        if getattr(config, name) != "none"
+    ]
+    found += ["injection"] if "injection" in config.plan.own else []
+    found += [f"solver {config.solver}"] if config.solves else []
+    found += ["input_injection"] if config.input_injection else []
+    found += [f"low_rank {config.plan.low_rank}"] if config.plan.low_rank else []
+    return found + obstacles(config, kind)
+
+
+def copied_config(config: EncoderConfig, layout: Layout = "transformers") -> EncoderConfig:
+    """The configuration of `copied`.
+
+    Raises:
+        SettingsError: the layout cannot hold the model, with everything that is in the way.
+    """
+    if found := in_the_way(config, layout):
+        raise SettingsError(
+            f"the layout of {layout} has no place for {', '.join(found)}",
+            remedy="Leave the layout out, and the model is written in Albertine's own",
+        )
+    config = one_table_config(config)
+    return config if layout == "transformers" and model_type(config) == "albert" else written_out(config)
+
+
+def written_out(config: EncoderConfig) -> EncoderConfig:
+    """With a block of its own for every depth."""
+    return replace(config, plan=SharingPlan.unshared(config.plan.depth), relative_biases="block")
+
+
+def one_table_config(config: EncoderConfig) -> EncoderConfig:
+    """The configuration of `one_table`.
+
+    Raises:
+        SettingsError: the table would be larger than that of any model.
+    """
+    if config.mapped == "normed" or not config.has_mapping:
+        return config
+    if (numbers := config.vocab_size * config.hidden_size) > MAX_PRODUCT:
+        raise SettingsError(f"a table of {numbers:,} numbers for the words is more than any such model has")
+    return replace(config, embedding_size=config.hidden_size, embedding_mapping="if_needed")
+
+
+def one_table(model: Model) -> Model:
+    """The same model with the product of both factors as its word embeddings, (V, H), where they are mapped
+    before the LayerNorm; else the model itself. Its outputs are the same up to rounding.
+
+    Raises:
+        SettingsError: as `one_table_config`.
+    """
+    if (config := one_table_config(model.config)) == model.config:
+        return model
+    return with_state(config, model, _multiplied(model.state_dict()))
+
+
+def _multiplied(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    table = product(state[WORD], state[MAPPING])
+    return {name: x for name, x in state.items() if name != MAPPING} | {WORD: table}
+
+
+def product(word: Tensor, mapping: Tensor) -> Tensor:
+    """The table (V, H) of two factors, in float64 so that every machine finds the same."""
+    return (word.cpu().double() @ mapping.cpu().double().T).float().to(word.device)
+
+
+def with_state(config: EncoderConfig, like: Model, state: Mapping[str, Tensor]) -> Model:
+    """A model of these weights, in the precision and the mode of another."""
+    with torch.device("meta"):
+        result = Model(config, like.heads, precision=like.precision)
+    result.load_state_dict(state, assign=True)
+    return result.requires_grad_(True).train(like.training)
+
+
+def in_numbers(model: Model, copies: Model) -> str:
+    """What a model costs as `copies` of it."""
+    before, after = (sum(x.numel() for x in m.state_dict().values()) for m in (model, copies))
+    return f"{after:,} numbers instead of {before:,}, for the same outputs"
+
+
+def copied(model: Model, layout: Layout = "transformers") -> Model:
+    """The same model with a block of its own for every depth, and for ModernBERT and brightmart's with
+    embeddings as wide as the hidden states, the product of the two factors (which is all of it where the
+    layout knows the sharing). Its outputs are the same up to rounding.
+
+    Raises:
+        SettingsError: as `copied_config`.
+    """
+    config = copied_config(model.config, layout)
+    state = replan(model, config.plan).state_dict()
+    if model.config.relative_biases == "tied":
+        tied = [name for name in state if name.startswith(f"{_FIRST}biases.")]
+        for d in range(1, config.num_hidden_layers):
+            state |= {n.replace(_FIRST, f"encoder.attention.{d}."): state[n].clone() for n in tied}
+    if config.has_mapping != model.config.has_mapping:
+        state = _multiplied(state)
+    if config.norm == "pre":  # what no output depends on is as in a model that is read
+        for name in state:
+            if name.startswith("encoder.attention.0.layer_norm."):
+                state[name] = torch.full_like(state[name], float(name.endswith("weight")))
+    return with_state(config, model, state)

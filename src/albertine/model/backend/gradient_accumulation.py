@@ -1,0 +1,272 @@
+"""Training: the gradient of a weight is summed inside its products.
+
+Autograd would make one gradient of the size of the weight for every depth and add them one by one; for a
+shared block that traffic costs more than some of the products. Here each depth's backward adds its share
+straight into one sum (the `beta = 1` of a matrix product), which is handed to the weight once
+(docs/decisions/009).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import Any, TypeVar, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from albertine.core.precision import Format
+from albertine.model.backend.base import Backend
+
+Multiply = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(x, weight, bias) → x·Wᵀ + b without gradients."""
+
+
+def untouched(layers: Sequence[nn.Module]) -> bool:
+    """Whether these are plain linear layers, which nobody replaced or hooked: only then may they
+    be computed otherwise than by calling them."""
+    # Loops, since a generator takes longer than all it asks, and this is asked in every pass.
+    for layer in layers:
+        if not vars(type(layer)).get("computed_by_backend"):  # said of itself, not of its subclasses
+            return False
+    return not hooked(layers) and dense(cast(Sequence[nn.Linear], layers))
+
+
+def hooked(modules: Iterable[nn.Module]) -> bool:
+    """Whether somebody is to be called when one of these is, or in its place."""
+    everywhere = nn.modules.module
+    if everywhere._global_forward_hooks or everywhere._global_forward_pre_hooks:
+        return True
+    if everywhere._global_backward_hooks or everywhere._global_backward_pre_hooks:
+        return True
+    for m in modules:
+        if "forward" in m.__dict__:  # set on this one object, as accelerate does
+            return True
+        if m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks:
+            return True
+    return False
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Once(dict[K, V]):
+    """What `make` makes of a key, made when it is first asked for. To look up a key is all that a depth pays.
+
+    `make` must not hold who holds this: what lives for one pass would then wait for the garbage collector.
+    """
+
+    def __init__(self, make: Callable[[K], V]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: K) -> V:
+        self[key] = found = self._make(key)
+        return found
+
+
+def dense(layers: Sequence[nn.Linear]) -> bool:
+    """Whether their weights are plain numbers: a subclass of Tensor, as torchao's quantization puts there,
+    multiplies in its own way."""
+    for layer in layers:
+        weight = layer._parameters.get("weight")  # a tenth of the time of `layer.weight`
+        # A parametrized weight, or one of a functional call, is no Parameter.
+        if type(layer.weight if weight is None else weight) not in (nn.Parameter, Tensor):
+            return False
+    return True
+
+
+def bias_of(layer: nn.Linear) -> Tensor:
+    """Its bias; zeros where it has none, since every kernel adds one."""
+    return layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias
+
+
+def runs(inputs: Sequence[Tensor]) -> list[tuple[int, int]]:
+    """Where neighbours are the same tensor: (first, end) of each run."""
+    last, ends = len(inputs), [i for i in range(1, len(inputs)) if inputs[i] is not inputs[i - 1]]
+    return list(pairwise([0, *ends, last]))
+
+
+class OncePerPass(Backend):
+    """Casts each parameter once a pass, and asks once whether layers are untouched.
+
+    What is made without gradients is kept apart: somebody may watch a layer under `no_grad` before it learns.
+    """
+
+    def __init__(self, form: Format) -> None:
+        super().__init__(form)
+        self._casts: dict[tuple[Tensor, bool], Tensor] = {}
+        self._norms: dict[tuple[nn.LayerNorm, torch.dtype, bool], tuple[Any, ...]] = {}
+        self._untouched = Once[tuple[nn.Module, ...], bool](untouched)
+
+    def cast(self, parameter: Tensor, dtype: torch.dtype) -> Tensor:
+        if parameter.dtype == dtype:
+            return parameter
+        key = parameter, torch.is_grad_enabled()
+        found = self._casts.get(key)
+        if found is None or found.dtype != dtype:
+            self._casts[key] = found = parameter.to(dtype)
+        return found
+
+    def layer_norm(self, layer: nn.LayerNorm, x: Tensor) -> Tensor:
+        key = layer, x.dtype, torch.is_grad_enabled()
+        known = self._norms.get(key)
+        if known is None:
+            dtype, bias = self.norm_dtype(x.dtype), layer.bias
+            cast_bias = None if bias is None else self.cast(bias, dtype)
+            known = layer.normalized_shape, self.cast(layer.weight, dtype), cast_bias, layer.eps
+            self._norms[key] = known
+        return torch.layer_norm(x, *known)
+
+    def norm_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """Of scale and shift of a LayerNorm whose rows have `dtype`."""
+        return dtype
+
+
+class SummedGradients(OncePerPass):
+    """Multiplies layers of the same input as one, and sums gradients inside the products."""
+
+    def __init__(self, form: Format, multiply: Multiply = F.linear) -> None:
+        super().__init__(form)
+        self._multiply = multiply
+        self._products: dict[tuple[tuple[nn.Module, ...], bool], Product | None] = {}
+
+    def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
+        product = self._product((layer,), x)
+        return super().linear(layer, x) if product is None else product(x)
+
+    def linears(self, layers: Sequence[nn.Module], inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        together = tuple(layers)
+        product = self._product(together, *inputs) if self._untouched[together] else None
+        if product is None:
+            return super().linears(layers, inputs)
+        sizes = [cast(nn.Linear, layer).out_features for layer in layers]
+        found: list[Tensor] = []
+        for first, end in runs(inputs):
+            y = product(inputs[first], sum(sizes[:first]), sum(sizes[:end]))
+            found += y.split_with_sizes(sizes[first:end], 1)
+        return tuple(found)
+
+    def _product(self, layers: tuple[nn.Module, ...], *inputs: Tensor) -> Product | None:
+        """The layers as one product, made once a pass; None where they are no such layers, or not of such
+        inputs."""
+        key = layers, torch.is_grad_enabled()
+        if key not in self._products:
+            own = cast(tuple[nn.Linear, ...], layers)
+            self._products[key] = self._stacked(own) if dense(own) else None
+        product = self._products[key]
+        fits = product is not None and all(x.ndim == 2 and x.dtype == product.weight.dtype for x in inputs)
+        return product if fits else None
+
+    def _stacked(self, layers: Sequence[nn.Linear]) -> Product:
+        dtype = self.form.dtype
+        weights = [layer.weight.to(dtype) for layer in layers]
+        biases = [bias_of(layer).to(dtype) for layer in layers]
+        if len(layers) == 1:
+            return Product(weights[0], biases[0], self._multiply)
+        return Product(torch.cat(weights), torch.cat(biases), self._multiply)
+
+
+class Product:
+    """x·Wᵀ + b for rows `first` to `last` of the stacked weight (out, in) and bias (out,).
+
+    Attributes:
+        weight, bias: the whole stack, in the compute format.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor, multiply: Multiply = F.linear) -> None:
+        summed = torch.is_grad_enabled() and weight.requires_grad
+        self._total = _Total(multiply) if summed else None
+        self.weight, self.bias = weight, bias
+        if self._total is not None:
+            self.weight, self.bias = cast(tuple[Tensor, Tensor], _Hand.apply(weight, bias, self._total))  # type: ignore[no-untyped-call]
+
+    def __call__(self, x: Tensor, first: int = 0, last: int | None = None) -> Tensor:
+        """(T, in) to (T, last - first)."""
+        last = len(self.bias) if last is None else last
+        if self._total is None:
+            return F.linear(x, self.weight[first:last], self.bias[first:last])
+        return cast(Tensor, _Apply.apply(x, self.weight, self.bias, self._total, first, last))  # type: ignore[no-untyped-call]
+
+
+class _Total:
+    """The sum of what the uses of a weight contributed in the backward pass under way.
+
+    In bfloat16 on a CPU a product of which one side is transposed takes half as long again as one of a copy,
+    which pays where the copy is of the narrower side: then either side of the product is copied, and the sum
+    may be that of the transposed weight.
+    """
+
+    weight: Tensor | None = None
+    bias: Tensor | None = None
+
+    def __init__(self, multiply: Multiply) -> None:
+        self.multiply = multiply
+
+    def add(self, first: int, like: Tensor, dy: Tensor, x: Tensor) -> None:
+        outputs, inputs = like.shape
+        copies = dy.device.type == "cpu" and dy.dtype == torch.bfloat16
+        self.turned = copies and inputs < outputs
+        if self.weight is None or self.bias is None:
+            shape = (inputs, outputs) if self.turned else (outputs, inputs)
+            self.weight, self.bias = like.new_zeros(shape), like.new_zeros(outputs)
+        rows = slice(first, first + dy.shape[1])
+        if self.turned:
+            self.weight[:, rows].addmm_(_turned(x), dy)
+        else:
+            self.weight[rows].addmm_(_turned(dy) if copies and outputs < inputs else dy.T, x)
+        self.bias[rows] += dy.sum(0)
+
+    def take(self) -> tuple[Tensor | None, Tensor | None]:
+        weight, bias = self.weight, self.bias
+        self.weight = self.bias = None
+        return _turned(weight) if weight is not None and self.turned else weight, bias
+
+
+def _turned(x: Tensor) -> Tensor:
+    """A copy of the transposed matrix; in pieces of 64 columns torch makes it in half the time."""
+    return torch.cat([piece.T for piece in torch.split(x, 64)], 1)
+
+
+class _Hand(torch.autograd.Function):
+    """Identity; its backward runs after that of every use and hands their sum on."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, bias: Tensor, total: _Total) -> tuple[Tensor, Tensor]:
+        ctx.total = total
+        ctx.set_materialize_grads(False)
+        return weight.view_as(weight), bias.view_as(bias)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, *direct: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
+        # `direct`: gradients of uses that did not go through `Product`.
+        weight, bias = (
+            a if b is None else b if a is None else a + b
+            for a, b in zip(direct, ctx.total.take(), strict=True)
+        )
+        return weight, bias, None
+
+
+class _Apply(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, total: _Total, first: int, last: int
+    ) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.total, ctx.rows, ctx.hand = total, (first, last), weight.grad_fn
+        return total.multiply(x, weight[first:last], bias[first:last])
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        first, last = ctx.rows
+        # Somebody may ask for gradients of activations alone; then nobody would collect the sum.
+        if torch._C._will_engine_execute_node(ctx.hand):
+            ctx.total.add(first, weight, dy, x)
+        dx = dy @ weight[first:last] if ctx.needs_input_grad[0] else None
+        return dx, None, None, None, None, None

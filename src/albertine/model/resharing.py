@@ -1,0 +1,226 @@
+"""Another sharing plan for the same weights: unshare to fine-tune, share again, grow, cut short."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from albertine.core.packing import Packed
+from albertine.core.randomness import torch_generator
+from albertine.errors import SettingsError
+from albertine.model.model import Model
+from albertine.model.sharing import SharingPlan
+
+Merge = Literal["exact", "mean"]
+_BLOCK = re.compile(r"^encoder\.(attention|feed_forward)\.(\d+)\.(.+)$")
+_STEPS = "encoder.signals.step"
+_OWN = re.compile(r"^encoder\.own\.(\d+)\.(.+)$")
+
+
+def replan(
+    model: Model, plan: SharingPlan, *, source: Sequence[int] | None = None, merge: Merge = "exact"
+) -> Model:
+    """A new model whose depths use `plan`, every block a copy of the one its depths used before.
+
+    Embeddings and heads are copied as they are, so unsharing changes no output until the blocks are trained
+    apart (bert4keras, `ALBERT_Unshared`). An all-shared model grows to any depth without a new weight (Lan et
+    al. 2019, appendix A.1). What a depth has of its own goes with it; what it had not before begins where it
+    changes nothing, the LayerNorms with those of its blocks. Norms and factors that `plan` gives depths no
+    more go into their blocks, which then must be a depth's own, or equal.
+
+    Args:
+        source: for every depth of `plan` the old depth it comes from; by default the same, and from the
+            beginning again where there are more depths than before.
+        merge: what to do where one new block stands for several old ones: "exact" demands that they are
+            equal, "mean" averages them over the depths.
+
+    Raises:
+        SettingsError: `source` does not fit, blocks differ that "exact" would merge, or injections or
+            low-rank additions would be lost: the first depth has no injection.
+    """
+    old = model.config.plan
+    depths = [d % old.depth for d in range(plan.depth)] if source is None else list(source)
+    if len(depths) != plan.depth or not all(0 <= d < old.depth for d in depths):
+        raise SettingsError(
+            f"source names one old depth from 0 to {old.depth - 1} for each of {plan.depth} depths"
+        )
+    lost = set(old.own) - set(plan.own) - {"norms", "residuals"}
+    if lost or (old.low_rank and old.low_rank != plan.low_rank):
+        raise SettingsError(
+            "no block can take over the injections or low-rank additions of its depth",
+            remedy="Keep them in the new plan: replace(plan, own=..., low_rank=...)",
+        )
+    if _injects(model, depths[0]):
+        raise SettingsError(
+            f"depth {depths[0]} adds the embeddings to its input, and a first depth cannot",
+            remedy="Let the first depth come from depth 0",
+        )
+    folded = _folded(model, [name for name in old.own if name not in plan.own])
+    origins = {
+        "attention": _origins(plan.attention, [folded.plan.attention[d] for d in depths]),
+        "feed_forward": _origins(plan.feed_forward, [folded.plan.feed_forward[d] for d in depths]),
+    }
+    with torch.device("meta"):
+        new = Model(model.config.with_plan(plan), model.heads, precision=model.precision)
+    state = {
+        name: _value(name, folded, plan, origins, depths, merge, value.shape)
+        for name, value in new.state_dict().items()
+    }
+    new.load_state_dict(state, assign=True)
+    return new.requires_grad_(True).train(model.training)
+
+
+def _injects(model: Model, depth: int) -> bool:
+    """Whether a depth adds the embeddings to its input, by a factor that is not zero."""
+    factor = model.state_dict().get(f"encoder.own.{depth}.injection")
+    return factor is not None and bool(factor)
+
+
+class _Weights(NamedTuple):
+    """Weights by name, the plan that they follow, and whether depth 0's attention normalises its input."""
+
+    plan: SharingPlan
+    state: dict[str, Tensor]
+    first_normed: bool
+
+    def normed(self, blocks: Sequence[int]) -> list[int]:
+        """Those of some attention blocks whose LayerNorm some depth reads; all where none is read: what the
+        others hold was never trained, and counts for nothing in a merge."""
+        read = {*self.plan.attention[0 if self.first_normed else 1 :]}
+        return [block for block in blocks if block in read] or list(blocks)
+
+
+def _folded(model: Model, names: Sequence[str]) -> _Weights:
+    """The weights with these things of each depth's own taken into blocks, of which each depth then has its
+    own."""
+    plan = model.config.plan
+    old = {name: value.detach() for name, value in model.state_dict().items()}
+    first_normed = model.config.norm == "post" or not model.config.embedding_norm
+    if not names:
+        return _Weights(plan, old, first_normed)
+    new = {name: value for name, value in old.items() if not _BLOCK.match(name)}
+    for part, used in (("attention", plan.attention), ("feed_forward", plan.feed_forward)):
+        for d, block in enumerate(used):
+            own, after = f"encoder.own.{d}.{part}", f"encoder.{part}.{d}"
+            new |= _renamed(old, f"encoder.{part}.{block}.", f"{after}.")
+            if "residuals" in names:
+                for name in {f"{after}.output.weight", f"{after}.output.bias", f"{own}.up"} & new.keys():
+                    new[name] = new[name] * old[f"{own}.scale"]
+            if "norms" in names:
+                # Where depth 0 normalises nothing its block has a norm that is not used.
+                first = _renamed(old, "encoder.final_norm.", f"{after}.layer_norm.")
+                new |= _renamed(old, f"{own}.layer_norm.", f"{after}.layer_norm.") or first
+    return _Weights(SharingPlan.unshared(plan.depth), new, first_normed)
+
+
+def _renamed(state: Mapping[str, Tensor], before: str, after: str) -> dict[str, Tensor]:
+    """What begins with `before`, beginning with `after`."""
+    return {after + n.removeprefix(before): x for n, x in state.items() if n.startswith(before)}
+
+
+def shared_again(model: Model) -> Model:
+    """The model with one block of each part for all depths, the mean of what the depths had; what a depth has
+    of its own it keeps."""
+    return replan(model, shared_plan(model.config.plan), merge="mean")
+
+
+def shared_plan(plan: SharingPlan) -> SharingPlan:
+    """One block of each part for all depths of a plan; what a depth has of its own it keeps."""
+    return replace(SharingPlan.shared(plan.depth), own=plan.own, low_rank=plan.low_rank)
+
+
+@torch.no_grad()
+def distances(model: Model, other: Model) -> dict[str, list[float]]:
+    """How far a model's blocks are from another's of the same depth and `own`: for every part, "attention"
+    and "feed_forward", and every depth the Frobenius norm of the difference of all its weights over that of
+    the other's. Biases that are tied are no depth's own, and do not count."""
+    found = {}
+    for part in ("attention", "feed_forward"):
+        mine, theirs = (_blocks(m, part) for m in (model, other))
+        found[part] = [
+            float((a - b).norm() / b.norm().clamp(min=1e-30)) for a, b in zip(mine, theirs, strict=True)
+        ]
+    return found
+
+
+def _blocks(model: Model, part: str) -> list[Tensor]:
+    """The weights of every depth, each as one vector in float64; the first block alone holds tied biases."""
+    blocks: nn.ModuleList = getattr(model.encoder, part)
+    used: tuple[int, ...] = getattr(model.config.plan, part)
+    tied = ("biases.",) if model.config.relative_biases == "tied" else ()
+    named = [[p for n, p in block.named_parameters() if not n.startswith(tied)] for block in blocks]
+    flat = [torch.cat([p.double().flatten() for p in own]) for own in named]
+    return [flat[number] for number in used]
+
+
+@torch.no_grad()
+def output_change(model: Model, other: Model, packed: Packed) -> float:
+    """The Frobenius norm of the difference of two models' last hidden states over that of the first's."""
+    mine, theirs = (m.encoder(packed).last_hidden.double() for m in (model, other))
+    return float((theirs - mine).norm() / mine.norm())
+
+
+def _origins(blocks: Sequence[int], sources: Sequence[int]) -> list[list[int]]:
+    """For each new block the old ones it stands for, each as often as depths used it."""
+    return [
+        sorted(s for b, s in zip(blocks, sources, strict=True) if b == block)
+        for block in range(max(blocks) + 1)
+    ]
+
+
+def _value(
+    name: str,
+    old: _Weights,
+    plan: SharingPlan,
+    origins: dict[str, list[list[int]]],
+    depths: Sequence[int],
+    merge: Merge,
+    shape: torch.Size,
+) -> Tensor:
+    if (own := _OWN.match(name)) is not None:
+        return _own_value(int(own[1]), own[2], old, depths, shape)
+    if name == _STEPS:  # a row for every depth
+        return old.state[name][list(depths)]
+    found = _BLOCK.match(name)
+    if found is None:
+        return old.state[name].clone()
+    kind, number, rest = found[1], int(found[2]), found[3]
+    blocks = origins[kind][number]
+    if kind == "attention" and rest.startswith("layer_norm."):
+        blocks = old.normed(blocks)
+    if rest.startswith("biases."):  # tied: the first block has them for all
+        blocks = [block for block in blocks if f"encoder.{kind}.{block}.{rest}" in old.state] or [0]
+    values = [old.state[f"encoder.{kind}.{block}.{rest}"] for block in blocks]
+    if merge == "mean":
+        return torch.stack(values).mean(0)
+    if not all(torch.equal(values[0], value) for value in values[1:]):
+        raise SettingsError(
+            f"blocks {sorted(set(blocks))} of {kind} differ, they cannot become one",
+            remedy='Share only blocks that are equal, or average them with merge="mean"',
+        )
+    return values[0].clone()
+
+
+def _own_value(d: int, rest: str, old: _Weights, depths: Sequence[int], shape: torch.Size) -> Tensor:
+    """What depth d has of its own: that of the depth it comes from, or where it changes nothing."""
+    source = depths[d]
+    if (value := old.state.get(f"encoder.own.{source}.{rest}")) is not None:
+        return value.clone()
+    part, _, name = rest.partition(".")
+    if name.startswith("layer_norm."):
+        block = {"attention": old.plan.attention, "feed_forward": old.plan.feed_forward}[part][source]
+        value = old.state.get(f"encoder.{part}.{block}.{name}")
+        # Depth 0 of a pre-norm encoder may have none: copied to a later depth it begins with that of the end.
+        final = f"encoder.final_norm.{name.removeprefix('layer_norm.')}"
+        return (old.state[final] if value is None else value).clone()
+    like = old.state["encoder.embeddings.word.weight"]
+    if name == "down":
+        generator = torch_generator(0, f"replan/{d}/{rest}")
+        drawn = torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu")
+        return drawn.mul_(shape[1] ** -0.5).to(like)
+    return like.new_ones(shape) if name == "scale" else like.new_zeros(shape)

@@ -1,0 +1,250 @@
+"""The model a pretraining run begins with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from albertine.core.settings import merged, resolve
+from albertine.errors import ModelError, SettingsError
+from albertine.interop.huggingface import folder_config, load_model
+from albertine.interop.huggingface_config import encoder_in
+from albertine.interop.model_location import model_folder
+from albertine.model.config import EncoderConfig
+from albertine.model.init import widen_embeddings
+from albertine.model.model import Model
+from albertine.model.presets import SHARING, preset
+from albertine.model.sharing import SharingPlan
+from albertine.model.two_streams import check_segments
+from albertine.objectives.unigram_baseline import Unigram
+from albertine.pretraining.settings import SHORTEST, ModelChoice, ObjectiveChoice, PretrainingSettings
+from albertine.pretraining.student import student_of
+from albertine.tokenizers.base import CLS_SEGMENT, Tokenizer
+from albertine.tokenizers.load import check_tokenizer
+from albertine.tokenizers.prune import other_pieces
+
+
+def encoder_config(
+    choice: ModelChoice, vocab_size: int, max_length: int, *, cls_last: bool = False
+) -> EncoderConfig:
+    """The preset with its changes, the corpus' vocabulary, and positions for the longest sample.
+
+    Another depth shares as the preset does, and where a preset's embeddings are as wide as its hidden layers,
+    so are those of another width.
+
+    Args:
+        cls_last: whether the corpus' tokenizer puts [CLS] last, in a segment of its own; the encoder then
+            looks for it there.
+
+    Raises:
+        SettingsError: an unknown preset, or values that do not fit together.
+    """
+    assert choice.preset is not None
+    base = preset(choice.preset)
+    changes = choice.change.model_dump()
+    depth = changes.pop("num_hidden_layers", base.num_hidden_layers)
+    plan = replace(_plan(choice.sharing, base.plan, depth), own=choice.own, low_rank=choice.low_rank)
+    if base.embedding_size == base.hidden_size and "hidden_size" in changes:
+        changes = {"embedding_size": changes["hidden_size"], **changes}  # BERT is not factorised at any width
+    if cls_last:
+        kinds = base.type_vocab_size and max(base.type_vocab_size, CLS_SEGMENT + 1)
+        changes = {"summary": "last", "type_vocab_size": kinds, **changes}
+    config = replace(base, plan=plan, vocab_size=vocab_size, **changes)
+    if max_length > config.max_position_embeddings:
+        raise SettingsError(
+            f"objective.max_length {max_length} is more than the {config.max_position_embeddings} positions",
+            remedy=f"Set model.change.max_position_embeddings={max_length}, or a shorter max_length",
+        )
+    return config
+
+
+def _plan(sharing: str | int, preset: SharingPlan, depth: int) -> SharingPlan:
+    """The plan that `model.sharing` names, for so many depths."""
+    if isinstance(sharing, int):
+        if sharing > depth:
+            raise SettingsError(
+                f"{sharing} groups want as many depths, and the encoder has {depth}",
+                where="model.sharing",
+                remedy=f"Set it to {depth} at most, or raise model.change.num_hidden_layers",
+            )
+        return SharingPlan.grouped(depth, sharing)
+    return preset.resized(depth) if sharing == "preset" else SHARING[sharing](depth)
+
+
+def fitting(settings: PretrainingSettings) -> PretrainingSettings:
+    """The same settings; where `objective.max_length` was not given, it is shortened to the fewest positions
+    of the encoder, the model to start from and the teacher.
+
+    Raises:
+        ModelError: one of these models is missing or damaged. SettingsError: a stage is longer than that.
+    """
+    choice, objective = settings.model, settings.objective
+    if "max_length" in objective.model_fields_set:
+        return settings
+    teacher = None if objective.distillation is None else objective.distillation.teacher
+    folders = (choice.start_from, teacher)
+    models = [model_folder(folder) for folder in folders if folder is not None]
+    found = [encoder_in(folder_config(folder), folder / "config.json")[1] for folder in models]
+    positions = [config.max_position_embeddings for config in found]
+    if choice.start_from is None and choice.change.max_position_embeddings is not None:
+        positions.append(choice.change.max_position_embeddings)
+    least = min([objective.max_length, *positions])
+    if least == objective.max_length or least < SHORTEST:
+        return settings
+    tree = settings.model_dump(exclude_unset=True)
+    return resolve(PretrainingSettings, merged(tree, {"objective": {"max_length": least}}))
+
+
+def heads_of(objective: ObjectiveChoice) -> frozenset[str]:
+    """The heads the objective trains."""
+    if objective.kind != "masked":
+        return frozenset({"lm"})
+    return frozenset({"mlm", "pooler"} | ({objective.pairs} if objective.pairs != "none" else set()))
+
+
+def check_streams(objective: ObjectiveChoice, config: EncoderConfig, tokenizer: Tokenizer | None) -> None:
+    """Refuse an encoder that cannot read the segments of an objective, and XLNet's segments, which end with
+    [CLS], for a tokenizer that puts [CLS] first: whoever asks the model later would do that too.
+
+    Raises:
+        SettingsError: it says which.
+    """
+    if not objective.segmented:
+        return
+    check_segments(config)
+    if objective.permutation.reuse and tokenizer is not None and not tokenizer.cls_last:
+        raise SettingsError(
+            f"such segments end with [CLS], and the corpus' tokenizer puts {tokenizer.special.cls} first",
+            where="objective.permutation.reuse",
+            remedy="Prepare the text with --kind xlnet, or with a vocabulary of `albertine tokenizer train "
+            "--kind xlnet`; or set it to 0, for segments of plain text",
+        )
+
+
+def new_config(
+    settings: PretrainingSettings, vocab_size: int, tokenizer: Tokenizer | None = None
+) -> EncoderConfig:
+    """That of the encoder with new weights that a run begins with. Arguments as `first_model`.
+
+    Raises:
+        ModelError: the tokenizer lays texts out in a way that the encoder does not read.
+        SettingsError: as `encoder_config`; pairs, and one kind of segments.
+    """
+    choice, objective = settings.model, settings.objective
+    cls_last = tokenizer is not None and tokenizer.cls_last
+    config = encoder_config(choice, vocab_size, objective.max_length, cls_last=cls_last)
+    if tokenizer is not None:
+        check_tokenizer(config, tokenizer, f"model.preset {choice.preset}")
+    if objective.pairs != "none" and config.type_vocab_size == 1:
+        raise SettingsError(
+            "model.change.type_vocab_size is 1, and the two parts of a pair are two kinds of segments",
+            remedy="Set it to 2, or to 0 to tell no segments apart, or objective.pairs=none",
+        )
+    check_streams(objective, config, tokenizer)
+    return config
+
+
+def first_model(
+    settings: PretrainingSettings, counts: NDArray[np.int64], tokenizer: Tokenizer | None = None
+) -> Model:
+    """New weights from the seed, or those of `model.start_from`, made smaller where `model.student` says so.
+    A masked LM that was trained without pairs gets a new sentence head where pairs are to be told apart now.
+
+    Args:
+        counts: occurrences of every piece in the corpus, (V,).
+        tokenizer: of the corpus; None: one that puts [CLS] first, as most do.
+
+    Raises:
+        ModelError: the folder to start from lacks a head, or has another vocabulary than the corpus; the
+            tokenizer lays texts out in a way that the encoder does not read.
+        SettingsError: as `encoder_config`; pairs, and one kind of segments.
+    """
+    choice, objective, vocab_size = settings.model, settings.objective, len(counts)
+    if choice.start_from is None:
+        config = new_config(settings, vocab_size, tokenizer)
+        model = Model(config, heads_of(objective), seed=settings.seed)
+        model.encoder.compute_as(settings.training)
+        if choice.embeddings == "wide":
+            widen_embeddings(model.encoder.embeddings, config.initializer_range)
+        head = model.lm or model.mlm
+        if choice.output_bias == "unigram" and head is not None:
+            with torch.no_grad():
+                head.bias.copy_(torch.from_numpy(Unigram(counts).log_probabilities))
+        return model
+    folder = model_folder(choice.start_from)
+    model = load_model(folder)
+    if choice.student is not None:
+        model = student_of(model, choice.student, settings.seed)
+    remedy = f"Prepare the text with this model's: albertine prepare TEXT --tokenizer {choice.start_from}"
+    if model.config.vocab_size != vocab_size:
+        raise ModelError(
+            f"knows {model.config.vocab_size} pieces and the corpus was prepared with {vocab_size}",
+            where=choice.start_from,
+            remedy=remedy,
+        )
+    if tokenizer is not None:
+        if other_pieces(folder, tokenizer):
+            raise ModelError(
+                "has another vocabulary than the corpus, as many pieces as they are",
+                where=choice.start_from,
+                remedy=remedy,
+            )
+        check_tokenizer(model.config, tokenizer, choice.start_from)
+    if objective.max_length > model.config.max_position_embeddings:
+        raise ModelError(
+            f"has {model.config.max_position_embeddings} positions, fewer than objective.max_length",
+            where=choice.start_from,
+            remedy="Set a shorter objective.max_length",
+        )
+    if objective.pairs != "none" and model.config.type_vocab_size == 1:
+        raise ModelError(
+            "knows one kind of segments, and the two parts of a pair are two",
+            where=choice.start_from,
+            remedy="Set objective.pairs=none",
+        )
+    wanted = heads_of(objective)
+    model = _grown(model, wanted, settings)
+    if missing := sorted(wanted - model.heads):
+        raise ModelError(
+            f"has no {missing[0]} head to go on training",
+            where=choice.start_from,
+            remedy=_instead(model, missing[0]),
+        )
+    check_streams(objective, model.config, tokenizer)
+    model.encoder.compute_as(settings.training)
+    return model
+
+
+def _grown(model: Model, wanted: frozenset[str], settings: PretrainingSettings) -> Model:
+    """The model with those of the wanted heads that it may lack: what pairs alone read, if it is a masked LM
+    that was trained without them; and all, if it is the student of a teacher that says no words, whose states
+    are learned, and the words from the text alone."""
+    grows, new = {"pooler"}, wanted - model.heads
+    grows |= {"sop", "nsp"} if model.sentence_objective is None else set()
+    grows |= {"mlm"} if settings.objective.distillation is not None else set()
+    if not (new and new <= grows and ("mlm" in new or model.mlm is not None)):
+        return model
+    kept = model.heads - {"lm"} if "mlm" in new else model.heads
+    return _with_heads(model, wanted | kept, settings.seed)
+
+
+def _instead(model: Model, missing: str) -> str:
+    """What may be done where a model has not the head that the objective trains."""
+    if missing == "lm" and model.mlm is not None:
+        return "Set objective.kind=masked; in stages with `causal: true` it predicts next tokens too"
+    if missing == "mlm" and model.lm is not None:
+        return "Set objective.kind=causal or permutation, as it was trained, or start from a masked LM"
+    if missing in ("sop", "nsp"):
+        known = model.sentence_objective or "none"
+        return f"Start from a pretraining checkpoint, or set objective.pairs={known}"
+    return "Start from a pretraining checkpoint"
+
+
+def _with_heads(model: Model, heads: frozenset[str], seed: int) -> Model:
+    """The same model with more heads, whose weights are a function of the seed."""
+    grown = Model(model.config, heads, seed=seed, precision=model.precision)
+    grown.load_state_dict(model.state_dict(), strict=False)
+    return grown.train(model.training)

@@ -1,0 +1,322 @@
+"""What a name stands for: a preset, a configuration file, a folder of ours, a released model, or one of the
+hub."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from albertine.core.files import is_run_checkpoint, standing
+from albertine.core.released import which
+from albertine.corpus.manifest import NAME, Manifest, load_manifest
+from albertine.errors import ModelError, SettingsError, check_whole
+from albertine.interop.config_values import usable
+from albertine.interop.exported_folder import REPORT, is_export
+from albertine.interop.huggingface_config import read_config, read_model_type
+from albertine.interop.model_files import checkpoint_in
+from albertine.interop.model_location import model_of_run, place
+from albertine.interop.weights import read_json, refuse_adapter
+from albertine.model.config import EncoderConfig
+from albertine.model.presets import is_preset, preset
+
+if TYPE_CHECKING:
+    from albertine.analysis.parameters import Report
+    from albertine.interop.google_names import Kind
+    from albertine.interop.tied_sources import Copies
+
+
+DEFAULT_LENGTHS = (128, 512)
+_WHOSE = {
+    "bert": "BERT and ALBERT",
+    "albert": "BERT and ALBERT",
+    "brightmart": "BERT and ALBERT, below it brightmart's mapping of words alone",
+    "roformer": "RoFormer",
+    "modernbert": "ModernBERT",
+    "xlnet": "XLNet",
+}
+
+
+@dataclass(frozen=True)
+class NoModel:
+    """Something that is no model: its kind, and facts worth printing."""
+
+    kind: str
+    facts: dict[str, Any]
+
+
+def look_up(what: str) -> EncoderConfig | NoModel:
+    """The encoder that `what` stands for, or facts about the corpus it names; a path wins over a
+    released model, and that over a preset.
+
+    Raises:
+        AlbertineError: nothing of the kind, with the nearest name.
+    """
+    path = standing(Path(what))
+    if path.is_dir():
+        return _folder(path)
+    if path.is_file():
+        return _file(path)
+    try:
+        return preset(what)
+    except SettingsError as error:
+        if path.suffix in (".yaml", ".yml", ".json"):
+            raise ModelError("there is no such file", where=what, remedy="Check the path") from error
+        if "/" in what or path.suffix:
+            return _folder(place(what))
+        raise SettingsError(error.what, remedy=f"{which(what)}. {error.remedy}") from error
+
+
+def look_up_model(what: str) -> EncoderConfig:
+    """As `look_up`, for what must be a model."""
+    found = look_up(what)
+    if isinstance(found, NoModel):
+        raise ModelError(f"is a {found.kind} and no model", where=what)
+    return found
+
+
+def _folder(folder: Path) -> EncoderConfig | NoModel:
+    if is_export(folder):
+        from albertine.interop.export_report import facts
+
+        return NoModel("exported model", facts(read_json(folder / REPORT), folder / REPORT))
+    from albertine.interop.google import google_config
+
+    if is_run_checkpoint(folder):
+        from albertine.interop.run_checkpoint import encoder_of_checkpoint
+
+        return encoder_of_checkpoint(folder)
+    if (prefix := checkpoint_in(folder)) is not None:
+        return google_config(folder, prefix)
+    for file in (*_configs(folder), folder / "settings.yaml"):
+        if file.is_file():
+            return _file(file)
+    if any((folder / name).is_file() for name in ("manifest.json", "prepare.json")):
+        return NoModel("corpus", corpus_facts(load_manifest(folder)))
+    refuse_adapter(folder)
+    raise ModelError(
+        "holds no model, corpus or run",
+        where=folder,
+        remedy="Name a folder with config.json, manifest.json or settings.yaml",
+    )
+
+
+def _configs(folder: Path) -> list[Path]:
+    """Where the config.json of a model folder or run folder may be."""
+    files = [folder / "config.json"]
+    with suppress(ModelError):
+        files.append(model_of_run(folder) / "config.json")
+    return files
+
+
+def copies_behind(what: str) -> Copies | None:
+    """For a word that `look_up` took for a model: what its depths are copies of, if they are."""
+    path = standing(Path(what))
+    path = path if path.exists() or "/" not in what else place(what)
+    files = _configs(path) if path.is_dir() else [path]
+    file = next((file for file in files if file.is_file() and file.suffix == ".json"), None)
+    if file is None:
+        return None
+    from albertine.interop.google import CONFIGS
+    from albertine.interop.tied_sources import copies_in
+
+    return None if file.name in CONFIGS.values() else copies_in(file)
+
+
+def corpus_facts(manifest: Manifest) -> dict[str, Any]:
+    """What a person wants to know of a corpus, in the order of a report."""
+    facts: dict[str, Any] = {
+        "language": manifest.language,
+        "tokenizer": f"{manifest.tokenizer['kind']}, {manifest.vocab_size:,} pieces",
+        "documents read": f"{manifest.documents_read:,}",
+        "dropped": ", ".join(f"{number:,} {why}" for why, number in manifest.dropped.items() if number)
+        or "none",
+    }
+    if manifest.passed_over:
+        facts["files passed over"] = ", ".join(f"{n:,} {why}" for why, n in manifest.passed_over.items())
+    for split in manifest.splits:
+        counts = [f"{manifest.count(what, split):,} {what}" for what in ("documents", "sentences", "tokens")]
+        facts[split] = ", ".join(counts)
+    facts["unknown tokens"] = f"{manifest.unknown_share:.3%}"
+    facts["sources"] = ", ".join(str(source["path"]) for source in manifest.sources)
+    return facts
+
+
+def _file(path: Path) -> EncoderConfig | NoModel:
+    if path.suffix in (".yaml", ".yml"):
+        return _recipe(path)
+    tree = read_json(path)
+    with usable(path):
+        if "model_type" not in tree and (kind := _google_kind(path, tree)) is not None:
+            from albertine.interop.google_config import read_google
+
+            return read_google(kind, tree)
+        if "ln_type" in tree:  # the names of weights tell more
+            from albertine.interop.huggingface import told_encoder
+
+            return told_encoder(read_model_type(tree), tree, path)
+        return read_config(read_model_type(tree), tree)
+
+
+def _google_kind(path: Path, tree: Mapping[str, Any]) -> Kind | None:
+    """Whose configuration of Google's layout a file is, by its name; None: it has none of these names. What
+    only the variables of a checkpoint tell, such as that nothing is shared, it does not say."""
+    from albertine.interop.google import CONFIGS
+
+    found = next((kind for kind, name in CONFIGS.items() if name == path.name), None)
+    return "brightmart" if found == "albert" and "ln_type" in tree else found
+
+
+def _recipe(path: Path) -> EncoderConfig:
+    """The encoder of a recipe: that which is tuned, or the student that is taught, by the configuration of
+    the model it begins with; or one with the vocabulary of its corpus, or with the preset's while there is no
+    such corpus (`assumed`)."""
+    from albertine.core.settings import load, read_yaml
+    from albertine.pretraining.initial_model import encoder_config
+    from albertine.pretraining.settings import PretrainingSettings
+    from albertine.pretraining.student import student_config
+    from albertine.tasks.settings import FinetuneSettings
+
+    if "task" in read_yaml(path):
+        from albertine.tasks.initial_model import tuned_config, usual_depth
+
+        tuning = load(FinetuneSettings, path)
+        begun = look_up_model(str(tuning.encoder.folder))
+        return tuned_config(begun, tuning.encoder, usual_depth(tuning.task))
+    settings = load(PretrainingSettings, path)
+    if settings.model.preset is None:
+        begun, student = look_up_model(str(settings.model.start_from)), settings.model.student
+        return begun if student is None else student_config(begun, student)
+    manifest = _manifest(settings.corpus)
+    vocabulary = preset(settings.model.preset).vocab_size if manifest is None else manifest.vocab_size
+    return encoder_config(settings.model, vocabulary, settings.objective.max_length)
+
+
+def _manifest(corpus: Path) -> Manifest | None:
+    return load_manifest(corpus) if (corpus / NAME).is_file() else None
+
+
+def assumed(what: str) -> str | None:
+    """What a recipe leaves open that `look_up` assumes: how many pieces its corpus will have."""
+    from albertine.core.settings import load, read_yaml
+    from albertine.pretraining.settings import PretrainingSettings
+
+    path = Path(what)
+    if path.suffix not in (".yaml", ".yml") or "task" in read_yaml(path):
+        return None
+    settings = load(PretrainingSettings, path)
+    if settings.model.preset is None or _manifest(settings.corpus) is not None:
+        return None
+    pieces = preset(settings.model.preset).vocab_size
+    return f"Counted with the preset's vocabulary of {pieces:,} pieces; in a run it is that of the corpus."
+
+
+def named(what: str) -> str:
+    """The path of a recipe of the package where a word names one; a file or folder, a model or a preset of
+    that name comes first."""
+    from albertine.core.settings import recipe_file, recipe_names
+
+    # Bare names of recipes for pretraining alone: those for tasks leave the encoder open.
+    bare = "/" not in what and what in recipe_names()
+    if what.endswith((".yaml", ".yml")) or (
+        bare and not standing(Path(what)).exists() and not is_preset(what)
+    ):
+        return str(recipe_file(Path(what)))
+    return what
+
+
+def preset_sizes() -> dict[str, int]:
+    """The parameters of every preset, pooler and pretraining heads included."""
+    from albertine.analysis.parameters import parameters_by_part
+    from albertine.model.presets import PRESETS
+
+    return {name: sum(parameters_by_part(config).values()) for name, config in PRESETS.items()}
+
+
+def lengths_of(config: EncoderConfig, wanted: Sequence[int] | None = None) -> tuple[int, ...]:
+    """The sequence lengths that are wanted; otherwise those of `DEFAULT_LENGTHS` that the model was made for.
+
+    Raises:
+        SettingsError: one is less than 1, or more than the model reads.
+    """
+    if not wanted:
+        most = config.max_position_embeddings
+        return tuple(n for n in DEFAULT_LENGTHS if n <= most) or (most,)
+    for length in wanted:
+        check_whole("length", length, 1)
+    longest = config.longest_sequence
+    if longest is not None and max(wanted) > longest:
+        raise SettingsError(
+            f"the model reads {longest} tokens, and a length of {max(wanted)} is more",
+            remedy=f"Give {longest} at most (--length, in Python length=)",
+        )
+    return tuple(wanted)
+
+
+def costs(what: str, lengths: Sequence[int] | None = None) -> dict[str, Any]:
+    """What a model costs, as plain data; of a corpus or an exported model its facts.
+
+    Args:
+        what: as in `look_up`. lengths: of sequences, for the operations a token; default 128 and 512.
+
+    Raises:
+        AlbertineError: as `look_up` and `lengths_of`.
+    """
+    from albertine.analysis.parameters import report
+    from albertine.model.sharing import sharing_in_words
+
+    path = named(what)
+    config = look_up(path)
+    if isinstance(config, NoModel):
+        return config.facts
+    plan, copies = sharing_in_words(config.plan), copies_behind(path)
+    found: dict[str, Any] = {"name": what, "encoder": config.to_dict(), "sharing": plan}
+    found["block"] = block_in_words(config)
+    if copies is not None:
+        sharing, encoder = sharing_in_words(copies.config.plan), copies.config.to_dict()
+        found["copies_of"] = {"sharing": sharing, "equal": copies.equal, "encoder": encoder}
+    return found | _as_data(report(config, lengths_of(config, lengths)))
+
+
+def _as_data(found: Report) -> dict[str, Any]:
+    return {
+        "parameters": {
+            **found.parts,
+            "without_pooler": found.without_pooler,
+            "with_pooler": found.backbone,
+            "everything": found.everything,
+        },
+        "training_flops_per_token": found.training_flops,
+        "inference_flops_per_token": found.inference_flops,
+        "memory_bytes": found.memory,
+    }
+
+
+def block_in_words(config: EncoderConfig) -> str:
+    """What a block computes, and whose it is."""
+    words = [
+        "no positions" if config.positions == "none" else f"{config.positions} positions",
+        f"{config.norm}-norm",
+        *(["QK-norm"] if config.qk_norm else []),
+        f"{config.feed_forward} feed-forward ({config.hidden_act})",
+        *([] if config.biases else ["no biases"]),
+        *_loop_in_words(config),
+        *(["input injection"] if config.input_injection else []),
+    ]
+    if config.solves:
+        most, near = config.num_hidden_layers, config.tolerance
+        words.append(f"run to its fixed point by {config.solver} (at most {most} iterations, to {near:g})")
+    whose = _WHOSE.get(str(config.architecture))
+    return ", ".join(words) + (f": the block of {whose}" if whose else "")
+
+
+def _loop_in_words(config: EncoderConfig) -> list[str]:
+    """What comes before every step, and whether a token may stop before the last."""
+    signals = {"place": config.position_signal, "step": config.step_signal}
+    words = [f"{kind} signal of the {name}" for name, kind in signals.items() if kind != "none"]
+    if config.halts:
+        steps = f"at most {config.num_hidden_layers} steps, epsilon {config.halting_epsilon:g}"
+        words.append(f"{config.halting} halting ({steps})")
+    return words

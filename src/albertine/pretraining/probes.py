@@ -1,0 +1,150 @@
+"""What a pretrained model is asked beyond its training task: fixed hidden words, a copy probe."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from albertine.core.devices import on_processor
+from albertine.core.number_formats import InferencePrecision
+from albertine.core.randomness import permutation
+from albertine.corpus.reader import Corpus
+from albertine.errors import ModelError, NotFinite, SettingsError
+from albertine.evaluation.cloze import PASSAGES, SEED, choose_passages, judge_cloze
+from albertine.evaluation.copy_probe import judge_copying
+from albertine.objectives.unigram_baseline import Unigram
+from albertine.pretraining.scores import (
+    Pretrained,
+    SentenceTask,
+    held_out_scores,
+    objective_of,
+    open_pretrained,
+    token_counts,
+)
+from albertine.text.documents import FileReport, read_documents
+from albertine.tokenizers.base import Tokenizer
+from albertine.training.branching import onset_of
+
+MOST_TOKENS = 100_000  # of a document
+
+
+def score_pretrained(
+    model: str | Path,
+    corpus: Path | None,
+    *,
+    texts: Sequence[Path] = (),
+    max_length: int | None = None,
+    sequences: int = 1024,
+    pairs: bool = True,
+    sentence_task: SentenceTask | None = None,
+    memory: int | None = None,
+    reach: int | None = None,
+    clamp: int | None = None,
+    device: str = "cpu",
+    precision: InferencePrecision = "float32",
+    on_file: Callable[[FileReport], None] | None = None,
+) -> dict[str, dict[str, Any]]:
+    """The scores of a pretrained model on held-out documents of a corpus and on hidden words, by objective.
+
+    Args:
+        model: any name of a model. The others as in `albertine.score`.
+
+    Raises:
+        NotFinite: a loss is not. AlbertineError: what is missing, damaged or does not fit together.
+    """
+    judged = open_pretrained(model, device=device, precision=precision)
+    found: dict[str, dict[str, Any]] = {"mlm": {"task": "mlm"}}
+    how: dict[str, Any] = {"max_length": max_length}
+    if corpus is not None:
+        how["counts"] = token_counts(judged, corpus)  # which reads all of the corpus
+        found = held_out_scores(
+            judged,
+            corpus,
+            sequences=sequences,
+            pairs=pairs,
+            sentence_task=sentence_task,
+            memory=memory,
+            reach=reach,
+            clamp=clamp,
+            **how,
+        )
+    if "lm" not in found or texts:
+        own = reading(judged, corpus, texts, passages=sequences, on_file=on_file, **how)
+        found.setdefault("mlm", {"task": "mlm"}).update(own)
+    losses = (x for task in found.values() for name, x in task.items() if name.endswith("loss"))
+    if not all(map(math.isfinite, losses)):
+        raise NotFinite(where=model)
+    return found
+
+
+@on_processor()
+def reading(
+    judged: Pretrained,
+    corpus: Path | None,
+    files: Sequence[Path],
+    *,
+    max_length: int | None = None,
+    passages: int = PASSAGES,
+    counts: NDArray[np.int64] | None = None,
+    on_file: Callable[[FileReport], None] | None = None,
+) -> dict[str, Any]:
+    """The scores on fixed hidden words and of the copy probe, as plain data; with the minute from which on a
+    run read, where the model lies in one.
+
+    Args:
+        corpus: whose training text tells frequencies, and whose held-out documents are read where no files
+            are named.
+        files: text to read instead. Only with files are passages and words the same for two vocabularies to
+            the character, because a corpus holds tokens, which spell the text as its vocabulary sees it.
+        passages: most passages. counts: as in `held_out_scores`.
+        on_file: told of every file that is read or passed over.
+
+    Raises:
+        SettingsError, ModelError, DataError: neither corpus nor files, not so many positions, no text, or a
+            model that fills no gaps.
+    """
+    folder, model, tokenizer = judged
+    if model.mlm is None:
+        raise ModelError(
+            "predicts what comes next and fills no gaps, so no words can be hidden from it",
+            where=folder,
+            remedy="Score it on a corpus of `albertine prepare`, without --texts",
+        )
+    if corpus is None and not files:
+        remedy = "Name a corpus of `albertine prepare`, or text: --texts FILE"
+        raise SettingsError("there is no text to score the model on", remedy=remedy)
+    length = objective_of(judged, max_length).max_length
+    if files or corpus is None:
+        texts = [" ".join(document.paragraphs) for document in read_documents(files, on_file=on_file)]
+    else:
+        texts = _of_corpus(corpus, tokenizer, passages)
+    chosen = choose_passages(texts, count=passages)
+    size = model.config.vocab_size
+    if corpus is not None:
+        counts = token_counts(judged, corpus) if counts is None else counts
+    else:
+        counts = np.bincount(tokenizer.encode_flat(texts)[0].astype(np.int64), minlength=size)
+    unigram = Unigram(counts).log_probabilities
+    copying = judge_copying(model, tokenizer, chosen, max_length=length)
+    return {
+        "spans": asdict(judge_cloze(model, tokenizer, chosen, unigram, max_length=length)),
+        "copying": None if copying is None else asdict(copying),
+        "onset_minutes": onset_of(folder.resolve().parent),
+    }
+
+
+def _of_corpus(folder: Path, tokenizer: Tokenizer, most: int) -> list[str]:
+    """Held-out documents as their tokens spell them."""
+    corpus = Corpus(folder, split="heldout")
+    offsets = corpus.document_offsets
+    texts = []
+    for i in np.sort(permutation(corpus.num_documents, SEED, "cloze documents")[:most]).tolist():
+        ids = corpus.span(int(offsets[i]), int(offsets[i + 1]))[0][:MOST_TOKENS]
+        texts.append(tokenizer.decode(ids.tolist()))
+    return texts

@@ -1,0 +1,66 @@
+"""One request, as a route sees it: its body, the model, and what it cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from albertine.serving.model_tasks import Kind, characters
+from albertine.serving.schemas import Cutting
+from albertine.serving.service import Service
+
+
+@dataclass
+class Visit:
+    """A request that is being answered.
+
+    Attributes:
+        body: the object that was sent. gone: awaited until the client has left.
+        inputs: how many questions were asked. tokens: that were computed for them, after truncation.
+        truncated: how many inputs lost tokens. characters: of all texts.
+        tokenizing, waited, computed: seconds. headers: of the answer.
+    """
+
+    service: Service
+    body: dict[str, Any]
+    gone: Callable[[], Any]
+    began: float = field(default_factory=time.monotonic)
+    inputs: int = 0
+    characters: int = 0
+    tokens: int = 0
+    truncated: int = 0
+    tokenizing: float = 0.0
+    waited: float = 0.0
+    computed: float = 0.0
+    headers: dict[str, str] = field(default_factory=dict)
+
+    async def ask(self, kind: Kind, questions: Sequence[Any], how: Cutting | None = None) -> list[Any]:
+        """The answers to questions, in their order. Raises as `Service.ask`."""
+        how = how or Cutting()
+        self.inputs += len(questions)
+        self.characters += sum(map(characters, questions))
+        return await self.service.ask(kind, questions, self, self.gone, truncate=how.truncate, left=how.left)
+
+    def told(self) -> dict[str, str]:
+        """The headers of the answer: what was computed, and how long it took, in milliseconds."""
+        seconds = {
+            "x-compute-time": self.computed,
+            "x-inference-time": self.computed,
+            "x-queue-time": self.waited,
+            "x-tokenization-time": self.tokenizing,
+            "x-total-time": time.monotonic() - self.began,
+        }
+        counts = {
+            "x-compute-characters": self.characters,
+            "x-compute-tokens": self.tokens,
+            "x-truncated-inputs": self.truncated,
+        }
+        return {
+            "x-compute-type": str(getattr(self.service.answerer.predictor.model, "device", "cpu")),
+            **{name: f"{1000 * value:.0f}" for name, value in seconds.items()},
+            **{name: str(value) for name, value in counts.items()},
+            "x-model-sha": self.service.sha,
+            **self.headers,
+        }

@@ -1,0 +1,116 @@
+"""Questions that a passage may not answer (SQuAD v2.0): the joint head of `model.answerability_head`.
+
+The loss of a window is ½ (start + end) + ½ answerability (google-research/albert, `squad_utils.py`). A window
+that does not show the answer counts as one without: its start and end point to [CLS].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from albertine.evaluation.answer_scores import OR_NONE, Decided, or_none, squad2
+from albertine.inference.spans import LikelySpans, SpanTable, by_beam
+from albertine.inference.windows import Reading
+from albertine.interop.heads import is_joint, joint_architecture
+from albertine.tasks.answer import Answer, FromPassages, of_questions, words
+from albertine.tasks.encoded import Encoded, TaskBatch
+from albertine.tasks.family import Poll, Tuned, over_rows
+
+if TYPE_CHECKING:
+    from albertine.model.answerability_head import JointAnswer
+    from albertine.model.model import Model
+    from albertine.objectives.losses import Part
+    from albertine.tasks.family import Asked
+
+FOREIGN_WINDOW = 384
+"""Tokens of a window where a folder does not say: what most models that answer were tuned with."""
+
+
+def scores(rules: str) -> tuple[str, ...]:
+    """The metrics by some rules; the first picks the best model."""
+    return tuple(f"{or_none(rules)}_{name}" for name in OR_NONE)
+
+
+@dataclass
+class AnswerOrNot(FromPassages):
+    """The family of answers that may not be there.
+
+    Attributes:
+        metrics: as `scores` names them. rules: how answers are compared, one of
+            `evaluation.answer_scores.RULES`.
+        threshold: above this probability that there is no answer none is given; `settle` finds it.
+    """
+
+    metrics: tuple[str, ...] = scores("squad")
+    no_answer: ClassVar[bool] = True
+    reading: Reading = field(default_factory=Reading)
+    rules: str = "squad"
+    threshold: float = 0.5
+    labels: tuple[str, ...] = ()
+
+    def build(self, base: Model, dropout: float, seed: int) -> JointAnswer:
+        from albertine.model.answerability_head import JointAnswer
+
+        return JointAnswer(base, dropout=dropout, seed=seed)
+
+    def part(self, model: JointAnswer, batch: TaskBatch) -> Part:
+        import torch.nn.functional as F
+
+        from albertine.objectives.losses import Part
+
+        first, last = batch.targets.unbind(-1)
+        logits = model.learn(batch.packed, first)
+        begins, ends = logits.starts.gather(1, first[:, None]), logits.ends.gather(1, last[:, None])
+        spans = -(begins + ends).sum() / 2
+        nowhere = model.base.summary_rows(batch.packed) - batch.packed.first_tokens
+        none = (first == nowhere).float()
+        answerable = F.binary_cross_entropy_with_logits(logits.impossible, none, reduction="sum")
+        right = (logits.impossible > 0) == (none > 0)
+        return Part(spans + answerable / 2, batch.predictions, right.sum())
+
+    def predict(self, model: Asked, data: Encoded, poll: Poll = lambda: None) -> list[LikelySpans]:
+        table = over_rows(model, data, poll)
+        return of_questions(
+            data,
+            lambda asked, at: by_beam(asked.windows, SpanTable.of(table[at]), asked.passage, self.reading),
+        )
+
+    def settle(self, said: list[LikelySpans], data: Encoded) -> None:
+        """Take the threshold that gives the best F1, as SQuAD's script looks for it."""
+        found = squad2(self.gold(data), self.answers(said, data), self.rules)
+        self.threshold = found["best_f1_threshold"]
+
+    def recall(self, told: Mapping[str, Any]) -> None:
+        """Take the threshold that a folder tells."""
+        self.threshold = float(told.get("threshold", self.threshold))
+
+    def answers(self, said: list[LikelySpans], data: Encoded) -> list[Decided]:
+        found = []
+        for one, asked in zip(said, data.examples, strict=True):
+            best, none = words(one, asked.example.passage), one.no_answer or 0.0
+            found.append(Decided(best, none, "" if none > self.threshold else best))
+        return found
+
+    def plain(self, answer: Any, example: Any) -> Any:
+        """The words of an answer, "" for none."""
+        return answer.text if isinstance(answer, Decided) else answer
+
+    def config(self, model_type: str, dropout: float) -> dict[str, Any]:
+        tree = super().config(model_type, dropout)
+        tree.pop("architectures", None)  # those of the head of two numbers a token
+        tree |= joint_architecture(model_type)
+        tree["albertine"] |= {"threshold": self.threshold}
+        return tree
+
+
+def of_folder(found: Tuned) -> Answer | AnswerOrNot:
+    """The family that a folder was tuned with."""
+    told, positions = found.told.get("reading"), found.folder.encoder.max_position_embeddings
+    given: Mapping[str, Any] = told if isinstance(told, dict) else {}
+    names = vars(Reading())
+    sizes = {name: v for name, v in given.items() if name in names and isinstance(v, int) and v > 0}
+    reading = Reading(**({"max_length": min(FOREIGN_WINDOW, positions)} | sizes))
+    joint = is_joint(found.folder.shapes)
+    return AnswerOrNot(reading=reading) if joint else Answer(reading=reading)

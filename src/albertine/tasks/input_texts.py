@@ -1,0 +1,67 @@
+"""Texts that a program hands over, in whatever it holds them, as a list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from albertine.core.dataframes import is_table
+from albertine.errors import DataError
+from albertine.tasks.readers.values import kind_of_value, plain
+
+
+def texts_of(given: Any, name: str = "texts", *, pairs: bool | None = False) -> list[Any]:
+    """Texts as a list, each checked; a single text as a list of one: its letters are never meant.
+
+    Args:
+        name: what messages call them. pairs: whether each is a pair of texts; None: it may be either.
+
+    Raises:
+        DataError: they are a table, a mapping or nothing of the kind; one of them is no text, or has half
+            of a character.
+    """
+    found = [given] if isinstance(given, str) else values_of(given, name)
+    for number, one in enumerate(found):
+        where = f"{name}[{number}]"
+        said = plain(one, where)
+        if not (_is_pair(one) if pairs else isinstance(one, str)) and not (pairs is None and _is_pair(one)):
+            raise _no_text(said, where, pairs)
+    return found
+
+
+def text_of(given: Any, name: str) -> str:
+    """A single text. Raises DataError as `texts_of`."""
+    said = plain(given, name)
+    if not isinstance(said, str):
+        raise DataError(f"is {kind_of_value(said)}, not text", where=name)
+    return said
+
+
+def values_of(column: Any, name: str) -> list[Any]:
+    """The values of a list, an array, a Series or a column of a data set. Raises DataError as `texts_of`."""
+    if is_table(column):
+        raise DataError(
+            f"a {type(column).__name__} has columns, and one of texts is wanted",
+            where=name,
+            remedy="Give the values of one of its columns; `predict` takes whole tables",
+        )
+    for method in ("to_pylist", "tolist"):  # of pyarrow; of NumPy and pandas
+        if hasattr(column, method):
+            column = getattr(column, method)()
+    if isinstance(column, str | bytes) or not isinstance(column, Iterable):
+        raise DataError(f"is {kind_of_value(column)}, not a list of texts", where=name)
+    return list(column)
+
+
+def _no_text(said: Any, where: str, pairs: bool | None) -> DataError:
+    """What is wrong with a value that is no text or, as `pairs` says, no pair; of a pair, with its part."""
+    parts = said if pairs is not False and isinstance(said, list) and len(said) == 2 else []
+    for number, part in enumerate(parts):
+        if not isinstance(part, str):
+            return _no_text(part, f"{where}[{number}]", False)
+    wanted = {False: "text", True: "a pair of texts", None: "a text or a pair"}[pairs]
+    return DataError(f"is {kind_of_value(said)}, not {wanted}", where=where)
+
+
+def _is_pair(one: Any) -> bool:
+    return isinstance(one, list | tuple) and len(one) == 2 and all(isinstance(part, str) for part in one)

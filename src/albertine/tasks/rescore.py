@@ -1,0 +1,328 @@
+"""A tuned run scored again: its settings say the task and the files, its folder holds the model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from typing import Any, Literal
+
+import torch
+
+from albertine.core.devices import device_of, on_processor
+from albertine.core.files import explained, from_home, is_run_checkpoint, run_of_checkpoint, standing
+from albertine.core.number_formats import InferencePrecision
+from albertine.core.released import meant, which
+from albertine.core.settings import merged, override, read_yaml, resolve
+from albertine.errors import ModelError, SettingsError
+from albertine.evaluation.metrics import score
+from albertine.evaluation.runs import predictions_file, write_predictions, write_record
+from albertine.interop.heads import length_of, pooling_of, task_of
+from albertine.interop.hub import is_hub_name
+from albertine.interop.huggingface import read_folder
+from albertine.interop.model_files import checkpoint_in
+from albertine.interop.model_location import model_folder, place
+from albertine.model.task_model import TaskModel
+from albertine.tasks.dataset_files import Data
+from albertine.tasks.dataset_registry import described
+from albertine.tasks.encoded import Encoded
+from albertine.tasks.families import KINDS, asked_for, asks, family_of, saved, tuned_model
+from albertine.tasks.family import Family, OneLayer, Settling
+from albertine.tasks.kind_settings import TaskChoice, named_or_file
+from albertine.tasks.settings import FinetuneSettings
+from albertine.tasks.task_data import Reader, once
+from albertine.tokenizers.load import check_tokenizer, load_tokenizer
+
+Split = Literal["dev", "test"]
+SPLITS: tuple[Split, ...] = ("dev", "test")
+
+
+@dataclass(frozen=True)
+class TunedRun:
+    """A tuned model and what it was tuned for.
+
+    Attributes:
+        settings: of its run. model_folder: of the model that is scored. data: encoded for it.
+        precision: of its products. folder: where the run lies now, or the model that lies in none; of a name
+            that is no folder here, where a run of that name would lie.
+    """
+
+    settings: FinetuneSettings
+    model_folder: Path
+    folder: Path
+    data: Data
+    precision: InferencePrecision
+
+    @property
+    def name(self) -> str:
+        """That of its run, and the step of a checkpoint."""
+        step = f"-{self.model_folder.name}" if is_run_checkpoint(self.model_folder) else ""
+        return f"{self.settings.name}{step}"
+
+    @property
+    def family(self) -> Family:
+        return self.data.family
+
+    @property
+    def splits(self) -> dict[Split, Encoded]:
+        """The examples of the files that there are."""
+        found: dict[Split, Encoded | None] = {"dev": self.data.dev, "test": self.data.test}
+        return {name: data for name, data in found.items() if data is not None}
+
+    def notes(self, splits: Sequence[Split]) -> list[str]:
+        """What is to be known of the files of these splits beside their sizes, such as labels that no model
+        can predict."""
+        of_files = [note for note in self.data.notes if " examples, " in note]
+        return [note for note in of_files if note.partition(": ")[0] in splits]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a model, or several together, answered to a split.
+
+    Attributes:
+        said: as the family's `predict` gives it. scores: empty where the file has no labels.
+    """
+
+    split: Split
+    data: Encoded
+    said: Any
+    answers: Sequence[Any]
+    scores: Mapping[str, float]
+
+
+def open_run(
+    folder: Path,
+    assignments: Iterable[str] = (),
+    *,
+    task: Mapping[str, Any] | None = None,
+    file: Path | None = None,
+    dev: bool | None = False,
+    precision: InferencePrecision | None = None,
+    read: Reader | None = None,
+) -> TunedRun:
+    """A run by its folder, or by that of a model in it; the model is the best one, or the last where no dev
+    set picked one.
+
+    Args:
+        assignments: `key.sub=value` over the settings of the run, such as where its files lie now. A model
+            folder that lies in no run needs the files and columns of its task. No training file is read: the
+            folder tells the classes, and where it lies in no run also the kind, the lengths and the like.
+        task: the same of the part `task`, in a dictionary.
+        file: own rows to be the test file instead of the run's. Of a run on a data set its kind, lengths and
+            the like stay; columns have their usual names where nobody says others.
+        dev: whether the dev file of the run is read beside `file`; None: where the family settles something
+            on it, as an ensemble does anew.
+        precision: default: as in training.
+        read: of runs that share their data (`once`) it is read once.
+
+    Raises:
+        AlbertineError: settings, files or model are missing or do not fit together.
+    """
+    assignments, more = list(assignments), {"task": task} if task else {}
+    named = bool(task) or file is not None or any(text.startswith("task.") for text in assignments)
+    run, where = _places(folder, named=named)
+    tokenizer, found = load_tokenizer(where), read_folder(where)
+    known = family_of(found, tokenizer, where)
+    tree: dict[str, Any] = {"name": folder.resolve().name, "encoder": {"folder": str(folder)}}
+    tree["task"] = {"max_length": length_of(found), **known.settings}
+    if run is not None:
+        tree = read_yaml(run / "settings.yaml")
+    tree["task"] = before = saved(tree["task"], override(merged(tree, more), assignments)["task"])
+    if file is not None and isinstance(before, Mapping):
+        tree["task"] = {**_of_own_files(before, known), "test": file}
+    settings = resolve(FinetuneSettings, override(merged(tree, more), assignments), run or folder)
+    if run is not None:
+        settings = settings.model_copy(update={"task": _with_own_rows(settings.task, run)})
+    if file is not None:
+        stays = isinstance(known, Settling) if dev is None else dev
+        _check_own(settings.task, before, dev=stays)
+        own = {"test": file} if stays else {"test": file, "dev": None, "dev_share": None}
+        settings = settings.model_copy(update={"task": settings.task.model_copy(update=own)})
+    if (asked := asks(settings.task)) != known.task:
+        raise asked_for(known.task, asked, where)
+    data = (read or once())(settings.task, tokenizer, known)
+    named_folder = from_home(folder)
+    here = run or (named_folder if named_folder.is_dir() else settings.folder)
+    return TunedRun(settings, where, here, data, precision or settings.training.precision)
+
+
+def _of_own_files(task: Mapping[str, Any], known: Family) -> Mapping[str, Any]:
+    """The saved settings of a task without its data set, which may have told the kind, how answers are
+    scored, and the like."""
+    if task.get("dataset") is None:
+        return task
+    laid_out = ("dataset", "folder", "train", "dev", "test")  # as the data set, whose columns are not these
+    own: dict[str, Any] = {name: x for name, x in task.items() if name not in laid_out}
+    own["kind"] = kind = known.settings.get("kind", own.get("kind"))
+    told: dict[str, Any] = {}
+    with suppress(SettingsError):  # a YAML file that described it may be gone
+        found = described(named_or_file(task["dataset"]))
+        told = {"separator": found.separator}
+        told["answer"] = {"no_answer": found.no_answer, "rules": found.rules}
+        if isinstance(found.scores, tuple):
+            told["similarity"] = dict(zip(("lowest", "highest"), found.scores, strict=True))
+    fields = KINDS[kind].model_fields if kind in KINDS else {}
+    return merged(own, {name: value for name, value in told.items() if name in fields})
+
+
+def _check_own(task: TaskChoice, before: Any, *, dev: bool) -> None:
+    """Refuse a data set beside own rows, and its dev set where that is needed.
+
+    Args:
+        before: what the run said of its task.
+
+    Raises:
+        SettingsError: it says so.
+    """
+    if task.dataset is not None:
+        raise SettingsError(
+            f"own rows are to be scored, and task.dataset={task.dataset}", remedy="Leave out one of them"
+        )
+    if dev and task.dev is None and before.get("dataset") is not None:
+        raise SettingsError(
+            f"the run was picked on the dev set of {before['dataset']}, which is not read beside own rows",
+            remedy="Name a dev file too, with the same columns: task.dev=FILE",
+        )
+
+
+def _with_own_rows(task: TaskChoice, run: Path) -> TaskChoice:
+    """A task whose rows from memory are found in its run, wherever that lies now."""
+    moved: dict[str, Any] = {}
+    for split in ("train", *SPLITS):  # of the first a share may stand in for a dev file
+        if paths := [_kept_or(path, run / "data" / path.name) for path in task.own(split)]:
+            moved[split] = tuple(paths) if split == "train" else paths[0]
+    return task.model_copy(update=moved)
+
+
+def _kept_or(path: Path, kept: Path) -> Path:
+    return kept if kept.is_file() and not os.path.exists(path) else path
+
+
+def _places(folder: Path, *, named: bool) -> tuple[Path | None, Path]:
+    """The run folder, if any, and the model folder that a path means.
+
+    Args:
+        named: whether settings of a task are given, without which a model alone cannot be scored.
+    """
+    name, what, near = str(folder), "is no run of a task, so nobody knows what to score it on", ""
+    if not named and is_hub_name(name) and not os.path.exists(standing(folder)):
+        what = "is no folder here, and a model of the hub is no run of a task"
+        near = meant(name, ())  # nothing is downloaded in vain
+    else:
+        found = place(folder)
+        model = model_folder(found)
+        of_run = is_run_checkpoint(model)
+        if not (model / "config.json").is_file() and not of_run and checkpoint_in(model) is None:
+            raise ModelError(
+                "is neither a run nor a model",
+                where=folder,
+                remedy=f"Name a folder with settings.yaml or config.json. {which(name)}",
+            )
+        own = run_of_checkpoint(model) if of_run else None
+        run = found if model != found else own or model.resolve().parent
+        if (run / "settings.yaml").is_file() and "task" in read_yaml(run / "settings.yaml"):
+            return run, model
+        if named:
+            return None, model
+    raise ModelError(
+        what,
+        where=folder,
+        remedy=f"{near}A pretrained model is scored on text: albertine score {quote(name)} CORPUS; "
+        f"a tuned one on the files of its task: albertine evaluate {quote(name)} task.dev=FILE",
+    )
+
+
+def model_of(run: TunedRun) -> TaskModel:
+    """The model of a run, ready to be asked.
+
+    Raises:
+        ModelError: it was tuned for another task.
+    """
+    where, family = run.model_folder, run.family
+    found = read_folder(where)
+    if (task := task_of(found)) != family.task:
+        raise asked_for(task, family.task, where)
+    check_tokenizer(found.model.config, load_tokenizer(where), where)
+    if isinstance(family, OneLayer):
+        family.pooling = pooling_of(found)
+    found.model.precision = run.precision
+    return tuned_model(found, family, where)
+
+
+def ask(run: TunedRun, splits: Sequence[Split], device: torch.device | str = "cpu") -> dict[Split, Any]:
+    """What the model of a run says of its splits, as far as they are there.
+
+    Raises:
+        SettingsError: there is no such device.
+    """
+    model = model_of(run).to(device_of(str(device)))
+    return {name: run.family.predict(model, run.splits[name]) for name in splits if name in run.splits}
+
+
+def judged(family: Family, split: Split, data: Encoded, said: Any) -> Judged:
+    """What was said as answers with their scores."""
+    answers = family.answers(said, data)
+    scores = {} if data.targets is None else score(family.gold(data), answers, family.metrics)
+    return Judged(split, data, said, answers, scores)
+
+
+@on_processor()
+def judge(
+    run: TunedRun, splits: Sequence[Split] = SPLITS, device: torch.device | str = "cpu"
+) -> list[Judged]:
+    """Score a run again on its splits.
+
+    Raises:
+        SettingsError: the run has none of them. ModelError: as `model_of`.
+    """
+    said = ask(run, splits, device).items()
+    found = [judged(run.family, name, run.splits[name], words) for name, words in said]
+    if not found:
+        raise SettingsError(
+            f"has no {' and no '.join(splits)} file", where=run.name, remedy="Name one: --file FILE"
+        )
+    return found
+
+
+def check_no_run(folder: Path) -> None:
+    """
+    Raises:
+        SettingsError: the record of a run stands where scores are to be written.
+    """
+    if (folder / "settings.yaml").is_file() or (folder / "checkpoints").is_dir():
+        raise SettingsError(
+            "is a run, whose own record would be lost", where=folder, remedy="Name another folder: --output"
+        )
+
+
+def write_judged(folder: Path, name: str, family: Family, found: Sequence[Judged], **more: Any) -> None:
+    """Leave predictions and a record in a folder, as a run does; predictions for other splits that are there
+    go, since the record is not of them.
+
+    Args:
+        more: other facts for the record.
+
+    Raises:
+        SettingsError: it is the folder of a run. RunError: the disk refuses.
+    """
+    check_no_run(folder)
+    with explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for split in {*SPLITS} - {one.split for one in found}:
+            predictions_file(folder, split).unlink(missing_ok=True)
+    for one in found:
+        write_predictions(predictions_file(folder, one.split), family.lines(one.said, one.data, one.answers))
+    scores: dict[str, Any] = {one.split: dict(one.scores) for one in found}
+    record = {
+        "name": name,
+        "task": family.task,
+        "metrics": list(family.metrics),
+        "labels": list(family.labels),
+        "scores": scores.get("dev", {}),
+        "test": scores.get("test", {}),
+    }
+    write_record(folder, record | more)

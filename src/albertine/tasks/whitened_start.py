@@ -1,0 +1,93 @@
+"""A classifier learns faster from vectors whose directions are equally long.
+
+A pretrained encoder's mean vectors have most of their variance in a few directions, the same ones whatever
+a text is about (inference/whitening.py), so AdamW, whose steps are alike in all coordinates, is slow to find
+the others. The classifier is therefore trained on
+
+    z = (x - m) W,    W = U (diag(λ) + r λ̄)^-1/2
+
+with mean m and covariance U diag(λ) Uᵀ of the untuned encoder's vectors of some training texts. A linear
+layer of z is a linear layer of x, so the tuned model has the same form as without (`Classifier.head`). Where
+two texts are compared (`model/pair_head.py`) or vectors of texts are (`WhitenedEmbedder`), m and W are part
+of the model.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from albertine.core.randomness import permutation
+from albertine.errors import ModelError
+from albertine.inference.whitening import FILE, Whitening, read_whitening
+from albertine.model.pair_head import Comparer
+from albertine.model.pooling import classified_rows, text_vectors
+from albertine.model.task_model import Classifier, TaskModel, WhitenedEmbedder
+from albertine.tasks.encoded import Encoded
+from albertine.tasks.family import over_rows
+
+ROWS, RIDGE = 2000, 0.1
+"""How many rows are measured, and r, which keeps directions of nothing but noise from being stretched without
+end."""
+
+
+@torch.no_grad()
+def whiten(model: Classifier | WhitenedEmbedder, data: Encoded) -> None:
+    """Let a new head look at whitened vectors, by some of the rows it will learn from."""
+    chosen = permutation(len(data.ids), 0, "rows of a whitening")[:ROWS].tolist()
+    if isinstance(model, Comparer):
+        x = torch.from_numpy(over_rows(model, data, ask=model.vectors, rows=chosen))  # (R, 2, 2, H)
+        for state, x_RH in enumerate(x.transpose(0, 1).flatten(1, 2)):
+            mean, matrix = measured(x_RH)
+            model.means[state], model.matrices[state] = mean, matrix
+        return
+    if isinstance(model, WhitenedEmbedder):
+        ask = partial(text_vectors, model.base, pooling="mean")
+        mean, matrix = measured(torch.from_numpy(over_rows(model, data, ask=ask, rows=chosen)))
+        model.mean.copy_(mean)
+        model.matrix.copy_(matrix)
+        return
+    ask = partial(classified_rows, model.base, pooling=model.pooling)
+    mean, matrix = measured(torch.from_numpy(over_rows(model, data, ask=ask, rows=chosen)))
+    model.look_through(mean.to(model.base.device), matrix.to(model.base.device))
+
+
+def whitening_files(model: TaskModel) -> dict[str, bytes]:
+    """The file of a whitening that is part of a model, by its path in the folder."""
+    if not isinstance(model, WhitenedEmbedder):
+        return {}
+    depth = model.base.config.plan.depth
+    return {FILE: Whitening(depth, model.mean.cpu(), model.matrix.cpu()).to_bytes()}
+
+
+@torch.no_grad()
+def take_whitening(model: TaskModel, folder: Path) -> None:
+    """Give a model the whitening that `whitening_files` wrote, if it is made of one.
+
+    Raises:
+        ModelError: the file is missing, damaged, or of another depth.
+    """
+    if not isinstance(model, WhitenedEmbedder):
+        return
+    config = model.base.config
+    found = read_whitening(folder, config.hidden_size, config.plan.depth)
+    if found is None or found.depth != config.plan.depth or found.matrix.shape != model.matrix.shape:
+        raise ModelError(
+            f"was tuned with a whitening of its last depth, and has no such {FILE}",
+            where=folder,
+            remedy="Copy that file from the folder where it was tuned",
+        )
+    model.mean.copy_(found.mean)
+    model.matrix.copy_(found.matrix)
+
+
+def measured(x_RH: Tensor) -> tuple[Tensor, Tensor]:
+    """m (H,) and W (H, H) of some vectors, float32."""
+    x_RH = x_RH.double()
+    mean = x_RH.mean(0)
+    variances, directions = torch.linalg.eigh((x_RH - mean).T @ (x_RH - mean) / len(x_RH))
+    stretch = (variances + RIDGE * variances.mean()).clamp_min(1e-12).rsqrt()
+    return mean.float(), (directions * stretch).float().contiguous()

@@ -1,0 +1,269 @@
+"""The parts of a SentencePiece model file that decide how text is cut, read from its protocol-buffer bytes.
+
+sentencepiece itself does not show them, and the protobuf package is too much to ask for a few fields. Field
+numbers are those of `google/sentencepiece:src/sentencepiece_model.proto`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from albertine.core.protobuf import field, fields, to_varint, varint
+
+SPACE = "▁"
+
+
+def ends_in_digit_comma(piece: str) -> bool:
+    """Whether a piece, such as "▁2000,", falls under the digit-comma rule (Google's `encode_pieces`)."""
+    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+
+
+class PieceType(IntEnum):
+    """What a piece is for."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+_TYPES = {int(t): t for t in PieceType}
+_USABLE = frozenset({PieceType.NORMAL, PieceType.USER_DEFINED})
+_FLOAT = struct.Struct("<f")
+
+
+class Piece(NamedTuple):
+    """One entry of the vocabulary; its id is its place."""
+
+    text: str
+    score: float
+    type: PieceType
+
+
+@dataclass(frozen=True)
+class ModelProto:
+    """What is read of a model file.
+
+    Attributes:
+        pieces: the vocabulary in the order of ids.
+        model_type: 1 unigram, 2 BPE, 3 word, 4 character.
+        byte_fallback: unknown characters become bytes instead of the unknown piece.
+        whitespace_suffix: the space marker stands behind words instead of before them.
+        normalizer: name of the normalisation rule, such as "nmt_nfkc".
+        charsmap: the rule itself, compiled; empty for the identity.
+        add_dummy_prefix, remove_extra_whitespaces, escape_whitespaces: as in NormalizerSpec.
+    """
+
+    pieces: tuple[Piece, ...]
+    model_type: int
+    byte_fallback: bool
+    whitespace_suffix: bool
+    normalizer: str
+    charsmap: bytes
+    add_dummy_prefix: bool
+    remove_extra_whitespaces: bool
+    escape_whitespaces: bool
+
+    @property
+    def marks_words(self) -> bool:
+        """Whether a text is its words and nothing else: a marker before each, which no piece reaches over."""
+        return (
+            not self.whitespace_suffix
+            and self.add_dummy_prefix
+            and self.remove_extra_whitespaces
+            and self.escape_whitespaces
+            and not any(SPACE in p.text[1:] or " " in p.text for p in self.pieces if p.type in _USABLE)
+        )
+
+    @property
+    def cuts_at_spaces(self) -> bool:
+        """Whether encoding a text is encoding its words one after another.
+
+        It is if no piece reaches over a space and the space marker is a piece of its own: then every way to
+        cut a text has a cut before each marker, so the best way is the best way for each word. A known marker
+        also keeps runs of unknown characters in neighbouring words from becoming one unknown piece.
+
+        Where two ways to cut a word are equally likely (6|66 and 66|6; about one word of 200,000 in English
+        Wikipedia), the library's choice for a whole text depends on rounding errors of the words before it.
+        Words encoded alone are always cut alike.
+        """
+        return (
+            self.model_type in (1, 2)
+            and self.marks_words
+            and self.normalizer in ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
+            and any(piece.text == SPACE and piece.type in _USABLE for piece in self.pieces)
+        )
+
+
+def parse(data: bytes) -> ModelProto:
+    """Read a model file.
+
+    Raises:
+        ValueError: the bytes are not a SentencePiece model.
+    """
+    pieces: list[Piece] = []
+    trainer, normalizer = b"", b""
+    for number, value in fields(data):
+        if number == 1:
+            pieces.append(_piece(_message(value)))
+        elif number == 2:
+            trainer = _message(value)
+        elif number == 3:
+            normalizer = _message(value)
+    if not pieces:
+        raise ValueError("holds no pieces")
+    train, norm = dict(fields(trainer)), dict(fields(normalizer))
+    return ModelProto(
+        pieces=tuple(pieces),
+        model_type=_number(train.get(3, 1)),
+        byte_fallback=bool(train.get(35, 0)),
+        whitespace_suffix=bool(train.get(24, 0)),
+        normalizer=_message(norm.get(1, b"")).decode("utf-8"),
+        charsmap=_message(norm.get(2, b"")),
+        add_dummy_prefix=bool(norm.get(3, 1)),
+        remove_extra_whitespaces=bool(norm.get(4, 1)),
+        escape_whitespaces=bool(norm.get(5, 1)),
+    )
+
+
+def parse_cuts(data: bytes) -> list[tuple[int, int, int, int, int]]:
+    """The pieces in a serialised SentencePieceText, the form with offsets that all releases give.
+
+    Returns:
+        Of each piece its id, the bytes of the (UTF-8) input at which it begins and ends, and those of `data`
+        between which its spelling stands.
+    """
+    cuts = []
+    at, size = 0, len(data)
+    while at < size:
+        key = data[at]
+        if key != 0x12:  # another field than a piece
+            key, at = varint(data, at)
+            at = _behind(data, at, key & 7)
+            continue
+        length, at = varint(data, at + 1)
+        stop = at + length
+        token = begin = end = spelled = spelled_end = 0
+        # A loop over millions of fields: numbers of one byte are read here.
+        while at < stop:
+            key = data[at]
+            value = data[at + 1]
+            at += 2
+            if value > 0x7F:
+                value, at = varint(data, at - 1)
+            if key == 0x0A:
+                spelled, spelled_end = at, at + value
+                at = spelled_end
+            elif key == 0x1A:
+                at += value
+            elif key == 0x10:
+                token = value
+            elif key == 0x20:
+                begin = value
+            elif key == 0x28:
+                end = value
+            else:
+                raise ValueError("is no piece of a text")
+        cuts.append((token, begin, end, spelled, spelled_end))
+    return cuts
+
+
+def _behind(data: bytes, at: int, kind: int) -> int:
+    """The place behind the value of a field."""
+    if kind in (1, 5):
+        return at + (8 if kind == 1 else 4)
+    value, at = varint(data, at)
+    return at + value if kind == 2 else at
+
+
+def serialize(pieces: Sequence[Piece], charsmap: bytes, *, byte_fallback: bool = False) -> bytes:
+    """A unigram model file with these pieces and this normalisation rule ("nmt_nfkc" if there is one)."""
+    parts = []
+    for piece in pieces:
+        text = piece.text.encode("utf-8")
+        body = field(1, text) + b"\x15" + _FLOAT.pack(piece.score) + b"\x18" + to_varint(piece.type)
+        parts.append(field(1, body))
+    trainer = b"\x18\x01" + b"\x20" + to_varint(len(pieces))
+    if byte_fallback:
+        trainer += to_varint(35 << 3) + b"\x01"
+    normalizer = field(1, b"nmt_nfkc" if charsmap else b"identity") + field(2, charsmap)
+    return b"".join([*parts, field(2, trainer), field(3, normalizer)])
+
+
+def with_pieces(data: bytes, kept: Sequence[int]) -> bytes:
+    """A model file with these pieces alone, in this order, and everything else as it stands in `data`, but
+    for the size of the vocabulary that it tells and samples that were to test all pieces.
+
+    Raises:
+        ValueError: the bytes are not a SentencePiece model.
+    """
+    pieces: list[bytes] = []
+    others: list[bytes] = []
+    for number, value in fields(data):
+        if number == 1:
+            pieces.append(field(1, _message(value)))
+        elif number == 2:
+            others.append(field(2, _resized(_message(value), len(kept))))
+        elif number == 3:
+            others.append(field(3, _message(value)))
+        elif number == 5:
+            others.append(field(5, _message(value)))
+    return b"".join([*(pieces[i] for i in kept), *others])
+
+
+def _resized(trainer: bytes, size: int) -> bytes:
+    """A TrainerSpec whose vocabulary (field 4) has another size."""
+    parts = []
+    for number, raw in _raw_fields(trainer):
+        parts.append(b"\x20" + to_varint(size) if number == 4 else raw)
+    return b"".join(parts)
+
+
+def _raw_fields(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Field numbers, and each field as it is written, its key included."""
+    at = 0
+    while at < len(data):
+        begin = at
+        key, at = varint(data, at)
+        wire = key & 7
+        if wire == 0:
+            _, at = varint(data, at)
+        elif wire == 2:
+            size, at = varint(data, at)
+            at += size
+        else:
+            at += 8 if wire == 1 else 4
+        yield key >> 3, data[begin:at]
+
+
+def _piece(data: bytes) -> Piece:
+    # the layout that every writer uses is read directly: a vocabulary holds tens of thousands of these
+    size = data[1] if len(data) > 1 else 0
+    if size < 0x80 and len(data) in (size + 7, size + 9) and data[0] == 0x0A and data[size + 2] == 0x15:
+        kind = _TYPES[1] if len(data) == size + 7 else _TYPES.get(data[-1] if data[-2] == 0x18 else 0)
+        if kind:
+            return Piece(data[2 : size + 2].decode("utf-8"), _FLOAT.unpack_from(data, size + 3)[0], kind)
+    found = dict(fields(data))
+    bits = _number(found.get(2, 0))
+    if bits >> 32:
+        raise ValueError("a field has the wrong type")
+    text, score = _message(found.get(1, b"")).decode("utf-8"), _FLOAT.unpack(bits.to_bytes(4, "little"))[0]
+    return Piece(text, score, PieceType(_number(found.get(3, 1))))
+
+
+def _message(value: int | bytes) -> bytes:
+    if isinstance(value, int):
+        raise ValueError("a field has the wrong type")
+    return value
+
+
+def _number(value: int | bytes) -> int:
+    if isinstance(value, bytes):
+        raise ValueError("a field has the wrong type")
+    return value

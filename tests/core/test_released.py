@@ -1,0 +1,135 @@
+"""Released models are asked for by name, wherever a model is named."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+import albertine
+from albertine.core import files, released
+from albertine.errors import ModelError, TokenizerError
+from albertine.tasks.predictor import Predictor
+from tests import stand_in
+
+ROOT = Path(__file__).resolve().parents[2]
+EN, ZH = released.BY_LANGUAGE["en"], released.BY_LANGUAGE["zh"]
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package with both models, and a working directory with neither."""
+    package, here = tmp_path / "package", tmp_path / "here"
+    package.mkdir()
+    here.mkdir()
+    for seed, language in enumerate(("en", "zh"), 1):
+        stand_in.put(package, language, seed=seed)
+    monkeypatch.setattr(released, "FOLDER", package)
+    monkeypatch.chdir(here)
+    return package
+
+
+def weights(model: torch.nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def test_a_name_is_a_folder_in_the_package(installed: Path) -> None:
+    assert released.released_names() == albertine.released_models() == (EN, ZH)
+    assert released.released_folder(EN) == installed / EN
+    found, there = albertine.load(EN), albertine.load(installed / EN)
+    torch.testing.assert_close(weights(found), weights(there), rtol=0, atol=0)
+    assert not torch.equal(weights(found), weights(albertine.load(ZH))[: len(weights(found))])
+    assert albertine.load_tokenizer(ZH).fingerprint == albertine.load_tokenizer(installed / ZH).fingerprint
+    texts = ["the old cat", "a mat"]
+    assert (Predictor(EN).embed(texts) == Predictor(installed / EN).embed(texts)).all()
+
+
+def test_a_folder_of_that_name_wins(installed: Path) -> None:
+    mine = stand_in.rotary_model(albertine.load_tokenizer(EN).vocab_size, seed=9)
+    albertine.save(mine, albertine.load_tokenizer(EN), EN)
+    assert Path(EN).is_dir()  # saving by the name wrote here
+    assert torch.equal(weights(albertine.load(EN)), weights(mine))
+    assert not torch.equal(weights(albertine.load(installed / EN)), weights(mine))
+
+
+def test_writing_under_the_name_leaves_the_package_alone(installed: Path) -> None:
+    before = sorted(path.name for path in installed.iterdir())
+    files.recover(Path(EN))  # of a folder that is not there, with a released one of its name
+    with files.replaced_folder(Path(EN)) as new:
+        (new / "x").write_text("y")
+    assert sorted(path.name for path in installed.iterdir()) == before and (installed / EN).is_dir()
+    assert [path.name for path in Path(EN).iterdir()] == ["x"]
+
+
+def test_only_a_bare_name_is_a_name(installed: Path) -> None:
+    for path in (Path("elsewhere") / EN, Path.cwd() / EN):
+        assert files.standing(path) == path
+    assert files.standing(Path()) == Path()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [released.released_folder, albertine.load, albertine.load_tokenizer, Predictor],
+    ids=["folder", "load", "tokenizer", "predictor"],
+)
+def test_an_unknown_name_says_which_exist(installed: Path, ask) -> None:
+    with pytest.raises((ModelError, TokenizerError)) as caught:
+        ask("albertine-mini-eng")
+    message = str(caught.value)
+    assert "albertine-mini-eng" in message and f"Did you mean `{EN}`?" in message
+    assert f"Released models: {EN}, {ZH}" in message
+
+
+def test_without_any_the_message_asks_for_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(released, "FOLDER", tmp_path / "nothing")
+    assert released.released_names() == ()
+    with pytest.raises(ModelError, match="No released model is installed here; name a model folder"):
+        Predictor(EN)
+
+
+def test_a_wheel_asks_and_tunes_away_from_its_source(tmp_path: Path) -> None:
+    pytest.importorskip("setuptools", "77")
+    tree = tmp_path / "tree"
+    generated = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    shutil.copytree(ROOT / "src", tree / "src", ignore=generated)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree / name)
+    backend = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["build-backend"]
+    build = f"import sys, {backend} as b; print(b.build_wheel(sys.argv[1]))"
+    done = subprocess.run(
+        [sys.executable, "-c", build, str(tmp_path)], cwd=tree, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as held:
+        names = {name for name in held.namelist() if name.startswith("albertine/released/")}
+        held.extractall(tmp_path / "site")
+    package = tree / "src" / "albertine" / "released"
+    small = {
+        f"albertine/released/{name}/{path.name}" for name in (EN, ZH) for path in (package / name).iterdir()
+    }
+    assert names == small, "and no larger model"
+
+    def say(*words: str) -> str:
+        """What a process says that has the wheel, and not this checkout, before all else."""
+        return subprocess.run(
+            [sys.executable, *words],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    where = say("-c", f"from albertine.core.released import released_folder as f; print(f('{EN}'))")
+    assert Path(where.strip()) == tmp_path / "site" / "albertine" / "released" / EN
+    assert "team" in say("-m", "albertine", "predict", "fill-mask", EN, "He played for the football [MASK].")
+    tune = ("finetune", "name=films", f"encoder.folder={EN}", "task.dataset=sst-2", "task.folder=SST-2")
+    assert "dataset: sst-2" in say("-m", "albertine", *tune, "--dry-run")

@@ -1,0 +1,65 @@
+"""The way of attending in bfloat16 is measured, and taken only if it is faster and right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from albertine.model.backend import autotune_attention, choices
+from albertine.model.backend.autotune import fixed
+from albertine.model.backend.autotune_attention import attends_by_products, choice
+
+
+@pytest.fixture(autouse=True)
+def anew() -> Iterator[None]:
+    choice.cache_clear()
+    yield
+    choice.cache_clear()
+
+
+def has_bfloat16(monkeypatch: pytest.MonkeyPatch, there: bool = True) -> None:
+    monkeypatch.setattr(autotune_attention, "fast_bfloat16", lambda _: there)
+
+
+@pytest.mark.parametrize(("products", "taken"), [(0.5, True), (0.79, True), (0.81, False), (3.0, False)])
+def test_products_are_taken_where_they_are_faster(
+    products: float, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_bfloat16(monkeypatch)
+    times = {"fused": 1.0, "products": products}
+    monkeypatch.setattr(autotune_attention, "least_seconds", lambda ways, enough: times)
+    assert attends_by_products() == taken
+    assert choice().form == ("products" if taken else "fused")
+    assert choice().plain == 1.0 and choice().seconds == (products if taken else 1.0)
+
+
+def test_wrong_products_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    has_bfloat16(monkeypatch)
+
+    def unscaled(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.softmax(q @ k.transpose(2, 3), -1) @ v
+
+    monkeypatch.setattr(autotune_attention, "by_products", unscaled)
+    monkeypatch.setattr(autotune_attention, "least_seconds", lambda *_: {"fused": 1.0, "products": 0.1})
+    assert not attends_by_products()
+
+
+def test_nothing_is_measured_without_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    has_bfloat16(monkeypatch, there=False)
+    monkeypatch.setattr(autotune_attention, "least_seconds", lambda *_: pytest.fail("measured"))
+    assert not attends_by_products() and choice().seconds == 0
+
+
+def test_a_fixed_form_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(autotune_attention, "least_seconds", lambda *_: pytest.fail("measured"))
+    for form in ("products", "fused"):
+        with fixed(attention=form):
+            assert attends_by_products() == (form == "products")
+
+
+def test_what_this_machine_takes_is_told() -> None:
+    assert [each.kind for each in choices()][-2:] == ["training", "attention"]
+    assert choices()[-1] == choice() and choice().form in ("products", "fused")
