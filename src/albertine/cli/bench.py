@@ -160,7 +160,7 @@ def data(
 
 
 def sizes(
-    sequences: Annotated[int, typer.Option("--sequences", min=1)] = 4,
+    sequences: Annotated[int, typer.Option("--sequences", min=1, help="In a batch.")] = 4,
     length: Annotated[int, typer.Option("--length", min=8, max=512, help="Of every sequence.")] = 128,
     rounds: Rounds = 3,
     threads: Threads = None,
