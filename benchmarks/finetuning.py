@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from albertine.bench.machine import describe
-from albertine.core.settings import override, resolve
+from albertine.core.settings import apply_overrides, resolve
 from albertine.interop.model_location import model_folder
 from albertine.tasks.dataset_files import Data
 from albertine.tasks.finetune import finetune
@@ -48,7 +48,7 @@ def settings_of(arguments: argparse.Namespace, folder: Path, seed: int) -> Finet
         "training": {"epochs": 3, "batch_size": 32, "learning_rate": 1e-4},
         "watching": {"evaluations": 1, "tensorboard": False},
     }
-    tree = override(fixed, arguments.settings)
+    tree = apply_overrides(fixed, arguments.settings)
     tree["training"]["warmup"] = WARMUP
     tree["training"]["learning_rate"] = float(tree["training"]["learning_rate"]) / (1 - WARMUP)
     return resolve(FinetuneSettings, tree)

@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertine.core.packing import pack
+from albertine.core.batch import pack
 from albertine.core.randomness import generator
 from albertine.corpus.reader import Corpus
 from albertine.model.segment_memory import Memory

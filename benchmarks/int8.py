@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from albertine.bench.machine import describe
-from albertine.core.packing import pack
+from albertine.core.batch import pack
 from albertine.core.precision import InferencePrecision
 from albertine.core.settings import resolve
 from albertine.interop.model_location import model_folder

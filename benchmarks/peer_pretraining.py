@@ -35,7 +35,7 @@ from transformers import (
 )
 
 from albertine.bench.machine import describe
-from albertine.core.padding import unpack
+from albertine.core.batch import to_padded
 from albertine.corpus.reader import Corpus
 from albertine.model.presets import preset
 from albertine.objectives.batch import PretrainingBatch
@@ -117,9 +117,9 @@ def judge_peer(model: AlbertForPreTraining, batches: list[PretrainingBatch]) -> 
         rows, length = packed.num_sequences, packed.max_length
         index = torch.cat([torch.arange(n) + i * length for i, n in enumerate(packed.lengths)])
         hidden = model.albert(
-            input_ids=unpack(packed.input_ids, index, rows, length),
-            attention_mask=unpack(torch.ones_like(packed.input_ids), index, rows, length),
-            token_type_ids=unpack(packed.token_type_ids, index, rows, length),
+            input_ids=to_padded(packed.input_ids, index, rows, length),
+            attention_mask=to_padded(torch.ones_like(packed.input_ids), index, rows, length),
+            token_type_ids=to_padded(packed.token_type_ids, index, rows, length),
         )
         at_masks = hidden.last_hidden_state.reshape(rows * length, -1)[index][batch.mlm_positions]
         parts = {"mlm": (model.predictions(at_masks), batch.mlm_labels)}

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 import albertine
-from albertine.core.packing import pack
+from albertine.core.batch import pack
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan

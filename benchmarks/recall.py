@@ -27,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertine.core.packing import pack
+from albertine.core.batch import pack
 from albertine.core.randomness import generator
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model

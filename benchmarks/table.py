@@ -16,7 +16,7 @@ from typing import Any
 from albertine.analysis.pictures import save_bars
 from albertine.analysis.plots import save_curves
 from albertine.bench.machine import RESULTS
-from albertine.core.files import json_at
+from albertine.core.files import read_json
 from albertine.core.released import FOLDER
 from benchmarks import attention, memories, serving
 from benchmarks.asked import from_python, predicted_files
@@ -286,7 +286,7 @@ def pretraining(hardware: Path, language: str) -> Iterator[str]:
 
 def order_by_length(language: str) -> float:
     """What lengths alone tell of the order of pairs, in the corpus of a released model and samples of 64."""
-    scores = json_at(FOLDER / f"albertine-mini-{language}" / "scores.json")["held_out"]
+    scores = read_json(FOLDER / f"albertine-mini-{language}" / "scores.json")["held_out"]
     return next(float(row["by_length"]) for row in scores if row["task"] == "sop")
 
 

@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertine.bench.interleaved import compete
-from albertine.core.packing import pack
+from albertine.core.batch import pack
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.segment_memory import Memory

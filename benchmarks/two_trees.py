@@ -34,7 +34,7 @@ PRESETS = {"base": ("albert-base-v2", 12), "tiny": ("albert-tiny-zh", 32)}
 
 def cases_of_tree() -> Iterator[tuple[str, Callable[[], object]]]:
     """Every case of the tree that is imported, and what runs it once."""
-    from albertine.core.packing import pack
+    from albertine.core.batch import pack
     from albertine.core.precision import fast_bfloat16
     from albertine.model.model import Model
     from albertine.model.presets import preset
@@ -66,7 +66,7 @@ def cases_of_tree() -> Iterator[tuple[str, Callable[[], object]]]:
 
 def _training_step(model: Any, lengths: Sequence[int]) -> Callable[[], object]:
     """Forward and backward of texts of so many tokens, a seventh of all of them masked."""
-    from albertine.core.packing import pack
+    from albertine.core.batch import pack
     from albertine.objectives.batch import PretrainingBatch
     from albertine.objectives.losses import pretraining_losses
 

@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertine.core.packing import Packed, pack
+from albertine.core.batch import Packed, pack
 from albertine.core.randomness import generator, seed_torch
 from albertine.evaluation.metrics import spearman
 from albertine.model.config import EncoderConfig

@@ -18,7 +18,7 @@ from torch import Tensor
 
 import albertine
 from albertine.bench.machine import describe, save_result
-from albertine.core.packing import Packed, pack
+from albertine.core.batch import Packed, pack
 from albertine.evaluation.metrics import spearman
 from albertine.inference.whitening import LONGEST, measure, sentences_of
 from albertine.model.pooling import mean_rows, text_vectors

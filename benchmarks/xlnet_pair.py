@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from albertine.core.packing import pack
+from albertine.core.batch import pack
 from albertine.core.precision import InferencePrecision
 from albertine.core.randomness import generator
 from albertine.interop.huggingface import save_model

@@ -37,7 +37,7 @@ def rotary_model(pieces: int, *, seed: int = 1, depth: int = 2, **changes: Any) 
 
 def put(folder: Path, language: str, *, seed: int = 1) -> Path:
     """A random model of a language under its released name in `folder`; returns where it lies."""
-    target = folder / released.BY_LANGUAGE[language]
+    target = folder / released.DEFAULT_MODELS[language]
     vocabulary = folder / f"{language}.txt"
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     vocabulary.write_text("\n".join([*special, *WORDS[language].split()]) + "\n", encoding="utf-8")

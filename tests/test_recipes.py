@@ -13,7 +13,7 @@ from transformers import XLNetLMHeadModel
 
 import albertine
 from albertine.cli.app import run
-from albertine.core.packing import pack
+from albertine.core.batch import pack
 from albertine.core.settings import load
 from albertine.corpus.prepare import prepare
 from albertine.corpus.source import Source

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albertine.bench.inputs import inputs, lengths_of, pretraining
-from albertine.core.packing import Packed
+from albertine.core.batch import Packed
 from albertine.core.precision import Precision
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model

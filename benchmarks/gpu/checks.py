@@ -11,8 +11,8 @@ from torch import Tensor
 
 from albertine.bench.inputs import inputs
 from albertine.bench.step import learn
-from albertine.core.precision import Format, Precision
-from albertine.core.randomness import apart
+from albertine.core.precision import ComputeFormat, Precision
+from albertine.core.randomness import isolated_torch_rng
 from albertine.model.backend import cuda, cuda_graphs
 from albertine.model.backend.base import Backend
 from albertine.model.model import Model
@@ -53,11 +53,11 @@ def agreement(place: Place, found: Findings) -> None:
 
 
 def generators(place: Place, found: Findings) -> None:
-    """Whatever is drawn within `apart` leaves the generators as they were, those of a card too, on which
-    nothing was computed before."""
+    """Draws within `isolated_torch_rng` leave the generators as they were, those of a GPU too
+    on which nothing was computed before."""
     for before in ("an untouched device", "a device in use"):
         torch.manual_seed(1)
-        with apart(place.device):
+        with isolated_torch_rng(place.device):
             torch.rand(4, device=place.device), torch.rand(4)
         drawn = torch.rand(4, device=place.device), torch.rand(4)
         torch.manual_seed(1)
@@ -106,8 +106,8 @@ def distance(said: Mapping[str, Tensor | None], wanted: Mapping[str, Tensor | No
     if any((said[name] is None) != (tensor is None) for name, tensor in wanted.items()):
         return float("inf")
     pairs = [(said[name], tensor) for name, tensor in wanted.items() if tensor is not None]
-    apart = sum(float((a.double() - b.double()).square().sum()) for a, b in pairs if a is not None)
-    return float((apart / max(sum(float(b.double().square().sum()) for _, b in pairs), 1e-30)) ** 0.5)
+    distance = sum(float((a.double() - b.double()).square().sum()) for a, b in pairs if a is not None)
+    return float((distance / max(sum(float(b.double().square().sum()) for _, b in pairs), 1e-30)) ** 0.5)
 
 
 def _compiled_functions() -> int:
@@ -126,9 +126,9 @@ def blindness(place: Place, found: Findings) -> None:
     weights = torch.randn(total, heads, size, generator=generator)
     until = torch.arange(total) % 7  # every seventh row sees nothing, others more and more
     rows = _rows(lengths, Visibility(torch.arange(total) % 5, until))
-    seeing = _attended(Backend(Format(torch.float32)), qkv, weights, rows)
+    seeing = _attended(Backend(ComputeFormat(torch.float32)), qkv, weights, rows)
     found.demand(bool((seeing["out"][until == 0] == 0).all()), "the plain backend lets a blind row see")
-    card = cuda.Cuda(Format(torch.float32))
+    card = cuda.Cuda(ComputeFormat(torch.float32))
     for dtype in (torch.float32, torch.bfloat16):
         moved = [x.to(place.device, dtype) for x in qkv]
         name = str(dtype).removeprefix("torch.")
@@ -180,7 +180,7 @@ def replays(place: Place, found: Findings) -> None:
     model = place.ready(model_of(cases(place.rehearsal)[0])).eval()
     model.precision = "bfloat16"
     generator = torch.Generator().manual_seed(0)
-    apart = {"all rows": 0.0, "some rows": 0.0, "other weights": 0.0}
+    distances = {"all rows": 0.0, "some rows": 0.0, "other weights": 0.0}
     with torch.inference_mode():
         for i in range(60):
             lengths = torch.randint(1, 30, (1 + i % 7,), generator=generator).tolist()
@@ -198,8 +198,10 @@ def replays(place: Place, found: Findings) -> None:
                 said = model.encoder(packed, rows=wanted).last_hidden
                 with patch.object(cuda_graphs, "MOST_TOKENS", 0):
                     right = model.encoder(packed, rows=wanted).last_hidden
-                apart[name] = max(apart[name], float((said - right).float().abs().max() / right.abs().max()))
-    for name, value in apart.items():
+                distances[name] = max(
+                    distances[name], float((said - right).float().abs().max() / right.abs().max())
+                )
+    for name, value in distances.items():
         found.bounded(name, value, ROWS["bfloat16"])
     graphs = sum(len(kept.graphs.known) for kept in cuda_graphs._replays.values())
     found.note("graphs", graphs)

@@ -192,12 +192,12 @@ def save(model: Model | TrainableTask, tokenizer: SavableTokenizer | None, folde
             would refuse: adapters are not merged, a layer has another shape, a weight is not finite.
         TokenizerError: the tokenizer is none of ours.
     """
-    from albertine.core.files import from_home
+    from albertine.core.files import user_path
     from albertine.interop.huggingface import save_model
     from albertine.interop.save_checks import COMPILED, plain_model
     from albertine.interop.sentence_transformers import vector_files
 
-    folder = from_home(folder)
+    folder = user_path(folder)
     if tokenizer is not None and not hasattr(tokenizer, "save"):
         remedy = "Give what albertine.load_tokenizer gives, or None"
         raise TokenizerError(

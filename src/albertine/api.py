@@ -21,10 +21,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args
 
 from albertine.core.dataframes import is_table
-from albertine.core.files import from_home
+from albertine.core.files import user_path
 from albertine.core.number_formats import InferencePrecision
-from albertine.core.settings import RunSettings, merged, read_recipe, resolve
-from albertine.errors import AlbertineError, DataError, SettingsError, check_whole, needs_torch
+from albertine.core.settings import RunSettings, merge, read_recipe, resolve
+from albertine.errors import AlbertineError, DataError, SettingsError, check_integer, needs_torch
 from albertine.tasks.input_texts import texts_of
 from albertine.tasks.readers.values import plain
 
@@ -153,12 +153,12 @@ def prepare(
             raise SettingsError(f"there is no option `{name}`", where="albertine.prepare", remedy=remedy)
     vocab_size, options = plain(vocab_size, "vocab_size"), plain(options, "albertine.prepare")
     if vocab_size is not None:
-        check_whole("vocab_size", vocab_size, 1)
+        check_integer("vocab_size", vocab_size, 1)
     if output is None or (text is not None and texts is not None):
         what = "needs an output" if output is None else "takes files as text, or texts in memory as texts"
         remedy = 'albertine.prepare("FOLDER", "corpora/mine") or prepare(texts=[…], output="corpora/mine")'
         raise SettingsError(what, where="albertine.prepare", remedy=remedy)
-    folder = from_home(output)
+    folder = user_path(output)
     loaded = None if tokenizer is None else load_tokenizer(tokenizer)
     options |= {"tokenizer": loaded, "kind": kind, "vocab_size": vocab_size, "language": language}
     reading = {name: options.pop(name) for name in ("format", "text_field", "encoding") if name in options}
@@ -239,8 +239,8 @@ def distill(
     from albertine.pretraining.distillation_settings import distillation_settings
     from albertine.pretraining.run import pretrain as begin
 
-    folder, recipe = (None if path is None else from_home(path) for path in (run, config))
-    settings = distillation_settings(from_home(teacher), from_home(corpus), folder, student, recipe)
+    folder, recipe = (None if path is None else user_path(path) for path in (run, config))
+    settings = distillation_settings(user_path(teacher), user_path(corpus), folder, student, recipe)
     return _whole(begin(settings, resume=resume, branch_from=branch_from, reporter=reporter))
 
 
@@ -296,19 +296,19 @@ def finetune(
             f"encoder names a model, and is of the type {type(encoder).__name__}",
             remedy="Give its folder or name; what becomes of it stands in encoder_options",
         )
-    from_home(encoder, instead="Name a model folder, a released model or OWNER/NAME of the hub")
-    recipe = {} if config is None else read_recipe(from_home(config))
+    user_path(encoder, instead="Name a model folder, a released model or OWNER/NAME of the hub")
+    recipe = {} if config is None else read_recipe(user_path(config))
     name = name or recipe.get("name") or "finetune"
     output = output or recipe.get("output") or "runs"
-    folder = from_home(str(output)) / str(name)
+    folder = user_path(str(output)) / str(name)
     files, kept, asked = dict[str, Path | list[Path]](), list[KeptRows](), _part("task", task)
     for split, rows in {"train": train, "dev": dev, "test": test}.items():
         if rows is not None and split in asked:
             raise SettingsError(f"`{split}` stands in task too", remedy="Give it once")
         if isinstance(rows, list | tuple) and rows and all(isinstance(one, str | Path) for one in rows):
-            files[split] = [from_home(one, instead=ROWS) for one in rows]
+            files[split] = [user_path(one, instead=ROWS) for one in rows]
         elif isinstance(rows, str | Path):
-            files[split] = from_home(rows, instead=ROWS)
+            files[split] = user_path(rows, instead=ROWS)
         elif rows is not None:
             kept.append(KeptRows.of(rows, folder, split))
             files[split] = kept[-1].path
@@ -362,11 +362,11 @@ def score(
     """
     from albertine.pretraining.probes import score_pretrained
 
-    check_whole("sequences", sequences, 1)
+    check_integer("sequences", sequences, 1)
     carried: dict[str, Any] = {"memory": memory, "reach": reach, "clamp": clamp}
     for name, value in {"max_length": max_length, **carried}.items():
         if value is not None:
-            check_whole(name, value, 8 if name == "max_length" else 0)
+            check_integer(name, value, 8 if name == "max_length" else 0)
     if corpus is None and (not pairs or sentence_task is not None or set(carried.values()) != {None}):
         raise SettingsError(
             "memory, reach, clamp, pairs and sentence_task are of a corpus",
@@ -374,7 +374,7 @@ def score(
         )
     return score_pretrained(
         model,
-        None if corpus is None else from_home(corpus),
+        None if corpus is None else user_path(corpus),
         texts=_paths(texts),
         max_length=max_length,
         sequences=sequences,
@@ -418,14 +418,14 @@ def evaluate(
 
     how: dict[str, Any] = {"task": _part("task", task), "precision": precision}
     if file is None:
-        run = open_run(from_home(model), **how)
+        run = open_run(user_path(model), **how)
         return _scores(run, judge(run, device=device))
     with TemporaryDirectory() as name:
         folder = Path(name) / "rows"
         kept = [] if isinstance(file, str | Path) else [KeptRows.of(file, folder, "test")]
-        own = kept[0].path if kept else from_home(file, instead=ROWS)
+        own = kept[0].path if kept else user_path(file, instead=ROWS)
         with keeping(kept, folder):
-            run = open_run(from_home(model), file=own, **how)
+            run = open_run(user_path(model), file=own, **how)
             return _scores(run, judge(run, ("test",), device))
 
 
@@ -454,7 +454,7 @@ def info(what: str | Path | None = None, *, length: int | Sequence[int] | None =
     lengths: Any = plain(length, "length")
     if lengths is not None and not isinstance(lengths, list | tuple):
         lengths = [lengths]
-    return costs(str(from_home(what)), lengths)
+    return costs(str(user_path(what)), lengths)
 
 
 @needs_torch
@@ -541,17 +541,17 @@ def convert(
 
     texts = _paths(whiten) if whiten else ()
     if depth is not None:
-        check_whole("depth", depth, 0)
+        check_integer("depth", depth, 0)
     found = run(
         source,
-        from_home(target),
+        user_path(target),
         to=to,
         share=share,
         lossy=lossy,
         stored=dtype,
         whiten=texts,
         depth=depth,
-        sample=None if sample is None else from_home(sample),
+        sample=None if sample is None else user_path(sample),
         without_head=without_head,
         without_tokenizer=without_tokenizer,
     )
@@ -586,9 +586,9 @@ def suite(
     from albertine.pretraining.scores import suite_scores
 
     if limit is not None:
-        check_whole("limit", limit, 1)
+        check_integer("limit", limit, 1)
     how: dict[str, Any] = {"limit": limit, "device": device, "precision": precision}
-    scores = suite_scores(name, model, from_home(data), **how)
+    scores = suite_scores(name, model, user_path(data), **how)
     return {"model": str(model), **scores.told()}
 
 
@@ -625,8 +625,8 @@ def ensemble(
     Raises:
         AlbertineError: fewer than two runs, or they do not belong together; what is missing or damaged.
     """
-    from albertine.core.devices import device_of
-    from albertine.core.files import made_folder
+    from albertine.core.devices import parse_device
+    from albertine.core.files import writable_folder
     from albertine.evaluation.ensembles import Rule
     from albertine.tasks import ensemble as ensembles
     from albertine.tasks.materialized_rows import KeptRows, keeping
@@ -636,7 +636,7 @@ def ensemble(
     if isinstance(runs, str | Path):
         raise SettingsError("an ensemble has two members or more", remedy="Give the folders in a list")
     if pick is not None:
-        check_whole("pick", pick, 1)
+        check_integer("pick", pick, 1)
     if rule not in (*get_args(Rule), None):
         raise SettingsError(f"there is no rule {rule!r:.40}", remedy=f"Known are {', '.join(get_args(Rule))}")
     if rule is not None and pick is None:
@@ -651,18 +651,18 @@ def ensemble(
             remedy="Leave it out",
         )
     folders = _folders(runs, "runs")
-    device_of(device)  # before any data is read
+    parse_device(device)  # before any data is read
     with TemporaryDirectory() as name:
         kept = [] if file is None or isinstance(file, str | Path) else [KeptRows.of(file, Path(name), "test")]
-        own = kept[0].path if kept else None if file is None else from_home(file, instead=ROWS)
+        own = kept[0].path if kept else None if file is None else user_path(file, instead=ROWS)
         with keeping(kept, Path(name)):
             how: dict[str, Any] = {"task": _part("task", task), "precision": precision, "read": once()}
             how["dev"] = None if pick is None else True
             found = [open_run(folder, file=own, **how) for folder in folders]
             ensembles.check(found, splits := SPLITS if split is None and file is None else (split or "test",))
-            folder = ensembles.ensemble_folder(found) if output is None else from_home(output)
+            folder = ensembles.ensemble_folder(found) if output is None else user_path(output)
             check_no_run(folder)
-            with made_folder(folder):
+            with writable_folder(folder):
                 whole = ensembles.ensemble(
                     found, pick=pick, rule=rule or "greedy", splits=splits, device=device
                 )
@@ -692,7 +692,7 @@ def report(runs: str | Path | Sequence[str | Path], output: str | Path) -> dict[
     if not given:
         raise SettingsError("there is no run to report on", remedy="Give the folders of finished runs")
     tasks = read_tasks(given)
-    return report_data(write_report(from_home(output), ", ".join(tasks), tasks), tasks)
+    return report_data(write_report(user_path(output), ", ".join(tasks), tasks), tasks)
 
 
 @needs_torch
@@ -747,8 +747,8 @@ def analyze(
     """
     from albertine.analysis.depth import study_texts
 
-    check_whole("depths", depths, 2)
-    check_whole("max_length", max_length, 1)
+    check_integer("depths", depths, 2)
+    check_integer("max_length", max_length, 1)
     return study_texts(model, texts_of(texts), depths=depths, max_length=max_length)[0]
 
 
@@ -783,10 +783,10 @@ def _paths(given: str | Path | Iterable[str | Path] | None) -> list[Path]:
         SettingsError: they are a table, which holds texts and no names, or nothing of the kind.
     """
     if isinstance(given, str | Path):
-        return [from_home(given, instead=IN_MEMORY)]
+        return [user_path(given, instead=IN_MEMORY)]
     if not isinstance(given, Iterable) or is_table(given):
         raise SettingsError(f"a {type(given).__name__} names no files of text", remedy=IN_MEMORY)
-    return [from_home(path, instead=IN_MEMORY) for path in given]
+    return [user_path(path, instead=IN_MEMORY) for path in given]
 
 
 def _folders(given: Any, name: str) -> list[Path]:
@@ -797,7 +797,7 @@ def _folders(given: Any, name: str) -> list[Path]:
     """
     if not isinstance(given, Iterable) or is_table(given):
         raise SettingsError(f"{name} is of the type {type(given).__name__}", remedy="Give folders in a list")
-    return [from_home(one) for one in given]
+    return [user_path(one) for one in given]
 
 
 def _written(texts: Any, folder: Path) -> Path:
@@ -832,4 +832,4 @@ def _part(name: str, given: Part | None) -> Part:
 
 def _settings(cls: type[S], config: str | Path | None, given: Mapping[str, Any]) -> S:
     """Settings of a recipe with others over them."""
-    return resolve(cls, merged({} if config is None else read_recipe(from_home(config)), given), config)
+    return resolve(cls, merge({} if config is None else read_recipe(user_path(config)), given), config)

@@ -45,7 +45,7 @@ class SettingsError(AlbertineError):
     """Settings with unknown, contradictory or impossible values."""
 
 
-def check_whole(name: str, given: object, least: int) -> None:
+def check_integer(name: str, given: object, least: int) -> None:
     """Raises SettingsError for what is no whole number from `least`; one of NumPy's is one."""
     if not isinstance(given, Integral) or given < least:
         raise SettingsError(f"{name} is a whole number from {least}, not {given!r:.40}")
@@ -107,7 +107,7 @@ class MissingExtra(AlbertineError):
     """A library that is not installed, because the extra that brings it was not asked for."""
 
 
-def without_torch(error: ModuleNotFoundError, where: object = None) -> Exception:
+def missing_torch_error(error: ModuleNotFoundError, where: object = None) -> Exception:
     """The error of a command that needs torch and does not find it; the given one if another module is
     missing."""
     if (error.name or "").partition(".")[0] != "torch":
@@ -128,7 +128,7 @@ def needs_torch(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except ModuleNotFoundError as error:
-            if (missing := without_torch(error, where=f"albertine.{function.__name__}")) is error:
+            if (missing := missing_torch_error(error, where=f"albertine.{function.__name__}")) is error:
                 raise
             raise missing from error
 

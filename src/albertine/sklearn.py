@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from albertine import api
 from albertine.core.number_formats import Precision
-from albertine.core.settings import merged
+from albertine.core.settings import merge
 from albertine.errors import InputError, RunError, SettingsError
 from albertine.tasks.datasets.classes import class_name
 from albertine.tasks.prediction_columns import chunks
@@ -114,7 +114,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         task |= {"pair": "pair"} if "pair" in rows[0] else {}
         training = {name: getattr(self, name) for name in TRAINING}
         parameters = {"task": task, "training": training, "seed": self.random_state}
-        tree = merged(WATCHING, own, plain(parameters, "settings"))
+        tree = merge(WATCHING, own, plain(parameters, "settings"))
         whole = json.dumps([str(self.encoder), tree, rows], sort_keys=True, default=str).encode()
         tree["name"] = f"fit-{hashlib.blake2b(whole, digest_size=8).hexdigest()}"
         with TemporaryDirectory() if self.output is None else nullcontext(self.output) as output:

@@ -15,7 +15,7 @@ from tests import stand_in
 from tests.cli.conftest import Command
 from tests.hub import COMMIT, Hub, contents, keep, serving
 
-NAME, EN = "someone/a-model", released.BY_LANGUAGE["en"]
+NAME, EN = "someone/a-model", released.DEFAULT_MODELS["en"]
 MASKED = "the old [MASK] sat on the mat ."
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import albertine as package
-from albertine.core.files import json_text
+from albertine.core.files import to_json
 from albertine.errors import NotFinite
 from albertine.inference.likelihood import PseudoLikelihood
 from albertine.inference.whitening import measure
@@ -87,7 +87,7 @@ def test_python_is_told_which_text(folder: Path) -> None:
 
 def test_json_has_null_where_there_is_no_number() -> None:
     tree = {"a": [1.5, float("nan")], "b": {"c": float("-inf")}, "d": "北京"}
-    assert json.loads(json_text(tree), parse_constant=pytest.fail) == {
+    assert json.loads(to_json(tree), parse_constant=pytest.fail) == {
         "a": [1.5, None],
         "b": {"c": None},
         "d": "北京",

@@ -27,7 +27,7 @@ from tests import stand_in
 from tests.cli.conftest import Command
 from tests.evaluation.test_suites import few_pairs as few_pairs
 
-EN, ZH = released.BY_LANGUAGE["en"], released.BY_LANGUAGE["zh"]
+EN, ZH = released.DEFAULT_MODELS["en"], released.DEFAULT_MODELS["zh"]
 ENGLISH, CHINESE = "the old [MASK] sat on the mat .", "北京是中[MASK]的首都。"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from albertine.core.precision import Format, compute_format, own_precision
+from albertine.core.precision import ComputeFormat, compute_format, without_autocast
 from albertine.errors import SettingsError
 
 
@@ -25,14 +25,16 @@ def test_bfloat16_on_a_card_without_it_is_refused(monkeypatch: pytest.MonkeyPatc
         compute_format("bfloat16", weight)
     with pytest.raises(SettingsError, match="Tesla T4"):
         compute_format("auto", on_card(monkeypatch, False, torch.bfloat16))
-    assert compute_format("auto", weight) == compute_format("float32", weight) == Format(torch.float32)
-    assert compute_format("int8", weight) == Format(torch.float32, True)
+    assert compute_format("auto", weight) == compute_format("float32", weight) == ComputeFormat(torch.float32)
+    assert compute_format("int8", weight) == ComputeFormat(torch.float32, True)
 
 
 def test_bfloat16_on_a_card_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = on_card(monkeypatch, True)
-    assert compute_format("auto", weight) == compute_format("bfloat16", weight) == Format(torch.bfloat16)
-    assert compute_format("float32", weight) == Format(torch.float32)
+    assert (
+        compute_format("auto", weight) == compute_format("bfloat16", weight) == ComputeFormat(torch.bfloat16)
+    )
+    assert compute_format("float32", weight) == ComputeFormat(torch.float32)
 
 
 def test_a_wish_of_autocast_that_a_card_cannot_fulfil_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +43,7 @@ def test_a_wish_of_autocast_that_a_card_cannot_fulfil_is_refused(monkeypatch: py
     monkeypatch.setattr(torch, "get_autocast_dtype", lambda kind: torch.bfloat16)
     asked = True
 
-    def inside() -> Format:
+    def inside() -> ComputeFormat:
         return compute_format("auto", weight)
 
     class Off:
@@ -57,4 +59,4 @@ def test_a_wish_of_autocast_that_a_card_cannot_fulfil_is_refused(monkeypatch: py
 
     monkeypatch.setattr(torch, "autocast", Off)
     with pytest.raises(SettingsError, match="autocast"):
-        own_precision(inside)()
+        without_autocast(inside)()

@@ -9,7 +9,7 @@ import pytest
 
 from albertine.bench.machine import describe
 from albertine.cli.app import _let_threads_wait
-from albertine.core.processors import limited, others_running, usable_cores
+from albertine.core.processors import competing_threads, cpu_time_limited, usable_cores
 from albertine.corpus.prepare import prepare
 from albertine.corpus.reader import Corpus
 from tests.corpus.texts import letter_tokenizer, library
@@ -33,11 +33,11 @@ def test_what_wants_a_processor_is_counted_now_and_over_the_last_minute(
 ) -> None:
     monkeypatch.setattr("albertine.core.processors.RUNNING", str(tmp_path / "told"))
     monkeypatch.setattr(os, "getloadavg", lambda: (2.5, 1.0, 1.0))
-    assert others_running() == 2.5
+    assert competing_threads() == 2.5
     (tmp_path / "told").write_text("2.5 1.0 1.0 4/78 8724\n")
-    assert others_running() == 2.5
+    assert competing_threads() == 2.5
     (tmp_path / "told").write_text("2.5 1.0 1.0 2/78 8724\n")
-    assert others_running() == 1
+    assert competing_threads() == 1
 
 
 def test_a_corpus_is_made_where_linux_calls_are_missing(
@@ -61,7 +61,7 @@ def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
     for told, cores in (("400000 100000\n", 4), ("50000 100000\n", 1), ("max 100000\n", 64)):
         (tmp_path / "cpu.max").write_text(told)
-        assert usable_cores() == cores and limited() == (cores < 64)
+        assert usable_cores() == cores and cpu_time_limited() == (cores < 64)
 
 
 def test_the_limit_of_an_older_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def test_the_limit_of_an_older_container_counts(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "cpu.cfs_period_us").write_text("100000\n")
     for told, cores in (("250000\n", 3), ("-1\n", 64)):
         (tmp_path / "cpu.cfs_quota_us").write_text(told)
-        assert usable_cores() == cores and limited() == (cores < 64)
+        assert usable_cores() == cores and cpu_time_limited() == (cores < 64)
 
 
 def test_torch_has_as_many_threads_as_a_container_gives_time(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from albertine.core.randomness import apart, torch_generator, torch_seed
+from albertine.core.randomness import isolated_torch_rng, torch_generator, torch_seed
 from albertine.model.config import Positions
 from albertine.model.model import Model
 from albertine.model.rotation import frequencies
@@ -61,7 +61,7 @@ def test_a_model_is_made_and_asked_apart(positions: Positions, dtype: torch.dtyp
 
 def test_apart_gives_back_what_was_there_after_an_error() -> None:
     state = torch.get_rng_state()
-    with pytest.raises(RuntimeError), apart():
+    with pytest.raises(RuntimeError), isolated_torch_rng():
         torch.rand(3)
         raise RuntimeError
     assert torch.equal(torch.get_rng_state(), state)

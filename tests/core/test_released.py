@@ -20,7 +20,7 @@ from albertine.tasks.predictor import Predictor
 from tests import stand_in
 
 ROOT = Path(__file__).resolve().parents[2]
-EN, ZH = released.BY_LANGUAGE["en"], released.BY_LANGUAGE["zh"]
+EN, ZH = released.DEFAULT_MODELS["en"], released.DEFAULT_MODELS["zh"]
 
 
 @pytest.fixture
@@ -70,8 +70,8 @@ def test_writing_under_the_name_leaves_the_package_alone(installed: Path) -> Non
 
 def test_only_a_bare_name_is_a_name(installed: Path) -> None:
     for path in (Path("elsewhere") / EN, Path.cwd() / EN):
-        assert files.standing(path) == path
-    assert files.standing(Path()) == Path()
+        assert files.resolve_folder(path) == path
+    assert files.resolve_folder(Path()) == Path()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,15 @@ import yaml
 from packaging.version import Version
 
 import albertine.core.settings as shared
-from albertine.core.settings import Settings, absolute, dump, explained, load, read_yaml, resolve
+from albertine.core.settings import (
+    Settings,
+    commented_yaml,
+    dump,
+    load,
+    read_yaml,
+    resolve,
+    with_absolute_paths,
+)
 from albertine.errors import SettingsError
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.tasks.settings import FinetuneSettings
@@ -213,18 +221,20 @@ def test_paths_lead_to_the_same_files_from_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    of_the_hub = absolute(load(FinetuneSettings, None, [*TUNE, "output=tuned/here"]))
+    of_the_hub = with_absolute_paths(load(FinetuneSettings, None, [*TUNE, "output=tuned/here"]))
     assert of_the_hub.encoder.folder == Path("models/a") and of_the_hub.output == tmp_path / "tuned/here"
     (tmp_path / "models" / "a").mkdir(parents=True)
-    settings = absolute(load(FinetuneSettings, None, [*TUNE, "task.dev=../dev.csv"]))
+    settings = with_absolute_paths(load(FinetuneSettings, None, [*TUNE, "task.dev=../dev.csv"]))
     assert settings.output == tmp_path / "runs" and settings.task.train == (tmp_path / "rows.csv",)
     assert settings.task.dev == tmp_path / "../dev.csv" and settings.task.test is None
     assert settings.encoder.folder == tmp_path / "models/a"
     name = "albertine-mini-en"
     released = load(PretrainingSettings, None, [*PRETRAIN, "model.preset=null", f"model.start_from={name}"])
-    assert absolute(released).model.start_from == Path(name), "the name of a released model"
+    assert with_absolute_paths(released).model.start_from == Path(name), "the name of a released model"
     (tmp_path / name).mkdir()
-    assert absolute(released).model.start_from == tmp_path / name, "a folder of that name goes first"
+    assert with_absolute_paths(released).model.start_from == tmp_path / name, (
+        "a folder of that name goes first"
+    )
 
 
 @pytest.mark.parametrize(
@@ -289,7 +299,7 @@ def test_every_key_is_described(cls: type[Settings]) -> None:
 )
 def test_explained_settings_are_the_same_yaml(cls: type[Settings], words: list[str]) -> None:
     settings = load(cls, None, words)
-    text = explained(settings)
+    text = commented_yaml(settings)
     assert yaml.safe_load(text) == yaml.safe_load(dump(settings))
     assert resolve(cls, yaml.safe_load(text)) == settings
     lines = [line.strip() for line in text.splitlines()]

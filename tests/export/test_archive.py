@@ -16,7 +16,7 @@ import torch
 
 import albertine
 from albertine.bench.inputs import inputs
-from albertine.core.padding import from_padded
+from albertine.core.batch import from_padded
 from albertine.errors import RunError, SettingsError
 from albertine.export.archive import OtherProcess, save_program
 from albertine.export.export_model import export

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from albertine.core.padding import from_padded
+from albertine.core.batch import from_padded
 from albertine.export.graph import example_of, graph_of
 from albertine.export.outputs import Pointers
 from albertine.export.verify import Arrays, Run, batches, framed, packed_inputs, shapes_for, verify

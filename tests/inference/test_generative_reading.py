@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albertine.core.packing import pack
+from albertine.core.batch import pack
 from albertine.inference.decoder import Speaker
 from albertine.inference.generative_reading import Inquiry, Panel, ReadPassage, Runs, read, vote
 from albertine.inference.search import Search, beam_search

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from albertine.core.packing import Packed
+from albertine.core.batch import Packed
 from albertine.errors import ModelError, SettingsError
 from albertine.inference import likelihood
 from albertine.inference.likelihood import MaskedInput, PseudoLikelihood, answers

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from albertine.cli.app import run
-from albertine.core.packing import pack
+from albertine.core.batch import pack
 from albertine.corpus.manifest import manifest_digest
 from albertine.corpus.prepare import prepare
 from albertine.corpus.reader import Corpus

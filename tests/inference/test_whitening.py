@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import albertine
-from albertine.core.packing import pack
+from albertine.core.batch import pack
 from albertine.errors import DataError, ModelError, SettingsError
 from albertine.inference.embedding import cosines
 from albertine.inference.whitening import FILE, measure, read_whitening, sentences_of

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from albertine.core.protobuf import Malformed
+from albertine.core.protobuf import MalformedProtobuf
 from albertine.errors import ModelError
 from albertine.interop.crc32c import masked
 from albertine.interop.sorted_table import FOOTER, MAGIC, _put, read_table, table
@@ -84,9 +84,9 @@ def _compressed(original: bytes, rng: np.random.Generator) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    from albertine.core.protobuf import to_varint
+    from albertine.core.protobuf import encode_varint
 
-    return to_varint(value)
+    return encode_varint(value)
 
 
 def main(seconds: float, case: int = 0) -> None:
@@ -96,7 +96,7 @@ def main(seconds: float, case: int = 0) -> None:
         while time.monotonic() < end:
             try:
                 read += mutated(originals[case // 3 % len(originals)], case, Path(folder) / "m.index")
-            except Malformed as error:
+            except MalformedProtobuf as error:
                 raise AssertionError(f"case {case}") from error
             case += 1
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

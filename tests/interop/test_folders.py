@@ -286,8 +286,8 @@ def test_a_kill_anywhere_leaves_a_whole_model_and_nothing_else(tmp_path, before)
             break
         deaths += 1
         # a reader finds one of the two, though at one moment neither is at its place
-        seen.append(mark_of(folder) if before or files.standing(folder).exists() else 0)
-        assert not before or (files.standing(folder) / "notes.txt").read_text() == "mine"
+        seen.append(mark_of(folder) if before or files.resolve_folder(folder).exists() else 0)
+        assert not before or (files.resolve_folder(folder) / "notes.txt").read_text() == "mine"
         albertine.save(marked(3), tokenizer, folder)
         assert mark_of(folder) == 3 and [p.name for p in folder.parent.iterdir()] == ["best"]
     assert deaths > 20 and set(seen) == {int(before), 2} and seen == sorted(seen)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import albertine
-from albertine.core.packing import Packed, pack
+from albertine.core.batch import Packed, pack
 from albertine.interop.google import save_checkpoint
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 import albertine
 from albertine.cli.app import run
-from albertine.core.padding import from_padded
+from albertine.core.batch import from_padded
 from albertine.errors import ModelError
 from albertine.interop.google import save_checkpoint
 from albertine.interop.heads import Task, carried_config, head_config, read_classifier, task_of

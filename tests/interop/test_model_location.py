@@ -13,7 +13,7 @@ from albertine.interop.model_location import model_folder, place
 from albertine.tasks.predictor import Predictor
 from tests import stand_in
 
-EN = released.BY_LANGUAGE["en"]
+EN = released.DEFAULT_MODELS["en"]
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_a_mistyped_name_or_path_gets_the_near_one(package: Path, what: str, nea
 @pytest.mark.parametrize("what", ["nothing/like/it", "zzz", "a sentence " * 50, "", "/"])
 def test_what_is_like_nothing_gets_none(package: Path, what: str) -> None:
     Path("runs").mkdir()
-    assert "Did you mean" not in released.which(what)
+    assert "Did you mean" not in released.model_name_help(what)
 
 
 def test_a_working_directory_that_is_gone(package: Path) -> None:

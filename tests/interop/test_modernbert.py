@@ -17,7 +17,7 @@ import torch
 import transformers
 
 import albertine
-from albertine.core.padding import from_padded
+from albertine.core.batch import from_padded
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.modernbert import kept_words

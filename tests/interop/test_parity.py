@@ -12,7 +12,7 @@ import torch
 import transformers
 
 import albertine
-from albertine.core.padding import from_padded
+from albertine.core.batch import from_padded
 from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
 

@@ -24,7 +24,7 @@ from transformers.pipelines import SUPPORTED_TASKS
 
 import albertine
 from albertine.cli.app import run
-from albertine.core.padding import from_padded
+from albertine.core.batch import from_padded
 from albertine.errors import ModelError
 from albertine.export.source_model import opened
 from albertine.interop.exported_folder import ExportedFolder

@@ -19,7 +19,7 @@ import transformers
 
 import albertine
 from albertine.cli.app import run
-from albertine.core.padding import from_padded
+from albertine.core.batch import from_padded
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.heads import head_config
 from albertine.interop.huggingface import read_folder, save_model

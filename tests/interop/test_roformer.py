@@ -18,7 +18,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import albertine
-from albertine.core.padding import from_padded
+from albertine.core.batch import from_padded
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.model.model import Model

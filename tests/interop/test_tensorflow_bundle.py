@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from albertine.core.protobuf import Malformed, field, to_varint, varint
+from albertine.core.protobuf import MalformedProtobuf, encode_field, encode_varint, read_varint
 from albertine.errors import ModelError
 from albertine.interop import sorted_table, tensorflow_bundle
 from albertine.interop.crc32c import crc32c, masked
@@ -131,18 +131,18 @@ def test_any_table_comes_back(entries: dict[bytes, bytes]) -> None:
 
 def test_varints() -> None:
     for value in (0, 1, 127, 128, 300, 2**32 - 1, 2**63, 2**64 - 1):
-        assert varint(to_varint(value) + b"x", 0) == (value, len(to_varint(value)))
+        assert read_varint(encode_varint(value) + b"x", 0) == (value, len(encode_varint(value)))
     for cut in (b"", b"\x80", b"\xff" * 11):
-        with pytest.raises(Malformed):
-            varint(cut, 0)
+        with pytest.raises(MalformedProtobuf):
+            read_varint(cut, 0)
 
 
 def test_snappy() -> None:
     """Literals of every kind of length, copies of every kind, one that reads what it writes."""
     word = bytes(range(100))
     assert decompressed(b"\x05\x10hello", 9) == b"hello"
-    assert decompressed(to_varint(100) + bytes([60 << 2, 99]) + word, 100) == word
-    assert decompressed(to_varint(100) + bytes([61 << 2, 99, 0]) + word, 100) == word
+    assert decompressed(encode_varint(100) + bytes([60 << 2, 99]) + word, 100) == word
+    assert decompressed(encode_varint(100) + bytes([61 << 2, 99, 0]) + word, 100) == word
     assert decompressed(b"\x08\x0cabcd" + bytes([0 << 2 | 1, 4]), 99) == b"abcdabcd"
     assert decompressed(b"\x07\x0cabcd" + bytes([2 << 2 | 2, 4, 0]), 99) == b"abcdabc"
     assert decompressed(b"\x07\x0cabcd" + bytes([2 << 2 | 3, 1, 0, 0, 0]), 99) == b"abcdddd"
@@ -154,7 +154,7 @@ def test_snappy() -> None:
     [
         b"",
         b"\xff\xff\xff\xff\x0f",  # says 4 GB
-        to_varint(65) + b"\x00a" + b"\xfe\x01\x00" * 2,  # grows beyond what it says
+        encode_varint(65) + b"\x00a" + b"\xfe\x01\x00" * 2,  # grows beyond what it says
         b"\x05\x10hell",
         b"\x05\x0chell",
         b"\x06\x0cabcd" + bytes([1 << 2 | 2, 0, 0]),  # from nowhere
@@ -164,14 +164,14 @@ def test_snappy() -> None:
     ],
 )
 def test_snappy_that_lies(data: bytes) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedProtobuf):
         decompressed(data, 64)
 
 
 def test_snappy_stops_where_it_said_it_would() -> None:
     """Not when all of it is written."""
-    with pytest.raises(Malformed, match="or too much"):
-        decompressed(to_varint(65) + b"\x00a" + b"\xfe\x01\x00" * 1000, 99)
+    with pytest.raises(MalformedProtobuf, match="or too much"):
+        decompressed(encode_varint(65) + b"\x00a" + b"\xfe\x01\x00" * 1000, 99)
 
 
 def test_what_all_blocks_hold_together_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,21 +181,21 @@ def test_what_all_blocks_hold_together_is_bounded(monkeypatch: pytest.MonkeyPatc
         plain = bytearray()
         sorted_table._put(plain, [(key, bytes(900))])
         block = bytes(plain[:-5])
-        small = to_varint(len(block)) + bytes([61 << 2]) + (len(block) - 1).to_bytes(2, "little") + block
-        handles.append((key, to_varint(len(out)) + to_varint(len(small))))
+        small = encode_varint(len(block)) + bytes([61 << 2]) + (len(block) - 1).to_bytes(2, "little") + block
+        handles.append((key, encode_varint(len(out)) + encode_varint(len(small))))
         out += small + b"\x01" + masked(small + b"\x01").to_bytes(4, "little")
     data = forged(handles, out)
     assert read_table(data) == {b"a": bytes(900), b"b": bytes(900)}
     monkeypatch.setattr(sorted_table, "_MAX_BLOCK", 1000)
-    with pytest.raises(Malformed, match="says that it holds"):
+    with pytest.raises(MalformedProtobuf, match="says that it holds"):
         read_table(data)
 
 
 def test_a_key_that_shares_more_than_there_was() -> None:
     block = b"\x05\x01\x00k" + bytes(4) + b"\x01\0\0\0"
     out = bytearray(block + b"\0" + masked(block + b"\0").to_bytes(4, "little"))
-    with pytest.raises(Malformed, match="too long"):
-        read_table(forged([(b"z", b"\0" + to_varint(len(block)))], out))
+    with pytest.raises(MalformedProtobuf, match="too long"):
+        read_table(forged([(b"z", b"\0" + encode_varint(len(block)))], out))
 
 
 def forged(blocks: list[tuple[bytes, bytes]], out: bytearray) -> bytes:
@@ -209,20 +209,20 @@ def test_a_block_is_not_read_twice() -> None:
     out = bytearray()
     place = sorted_table._put(out, [(b"a", b"1"), (b"b", b"2")])
     assert read_table(forged([(b"b", place)], bytearray(out))) == {b"a": b"1", b"b": b"2"}
-    with pytest.raises(Malformed, match="over each other"):
+    with pytest.raises(MalformedProtobuf, match="over each other"):
         read_table(forged([(b"b", place), (b"c", place)], bytearray(out)))
 
 
 def test_an_index_that_names_itself() -> None:
     out = bytearray()
     sorted_table._put(out, [(b"a", b"1")])
-    size = to_varint(len(out)) + to_varint(20)
-    with pytest.raises(Malformed):
+    size = encode_varint(len(out)) + encode_varint(20)
+    with pytest.raises(MalformedProtobuf):
         read_table(forged([(b"b", size)], out))
 
 
 def test_names_out_of_order_are_refused() -> None:
-    with pytest.raises(Malformed, match="order"):
+    with pytest.raises(MalformedProtobuf, match="order"):
         read_table(table([(b"b", b"1"), (b"a", b"2")]))
 
 
@@ -232,15 +232,15 @@ def record(name: str, **changes: int) -> Callable[[dict[bytes, bytes]], None]:
 
     def change(records: dict[bytes, bytes]) -> None:
         for part, value in changes.items():
-            records[name.encode()] += field(numbers[part], value)  # what comes last wins
+            records[name.encode()] += encode_field(numbers[part], value)  # what comes last wins
 
     return change
 
 
 def shape(*sizes: int) -> Callable[[dict[bytes, bytes]], None]:
     def change(records: dict[bytes, bytes]) -> None:
-        tail = field(2, b"".join(field(2, field(1, size)) for size in sizes))
-        records[b"scalar"] = field(1, 1) + tail + field(5, 4)
+        tail = encode_field(2, b"".join(encode_field(2, encode_field(1, size)) for size in sizes))
+        records[b"scalar"] = encode_field(1, 1) + tail + encode_field(5, 4)
 
     return change
 
@@ -254,8 +254,8 @@ def header(data: bytes) -> Callable[[dict[bytes, bytes]], None]:
     [
         (lambda records: records.pop(b""), "no header"),
         (header(b""), "0 data files"),
-        (header(field(1, 1 << 40)), "data files"),
-        (header(field(1, 1) + field(2, 1)), "order of bytes"),
+        (header(encode_field(1, 1 << 40)), "data files"),
+        (header(encode_field(1, 1) + encode_field(2, 1)), "order of bytes"),
         (header(b"\x08"), "cut short"),
         (header(b"\x0f\x00"), "unknown kind"),
         (record("scalar", shard=1), "data file 1 of 1"),
@@ -316,7 +316,7 @@ def test_a_changed_bit_is_noticed(tmp_path: Path) -> None:
 def test_a_tensor_in_pieces_is_no_tensor(tmp_path: Path) -> None:
     write_bundle(tmp_path / "m", tensors(3))
     records = read_table((tmp_path / "m.index").read_bytes())
-    records[b"scalar"] += field(7, b"\x0a\x00")
+    records[b"scalar"] += encode_field(7, b"\x0a\x00")
     (tmp_path / "m.index").write_bytes(table(records.items()))
     with open_bundle(tmp_path / "m") as found:
         assert "scalar" not in found.shapes and "half" in found.shapes

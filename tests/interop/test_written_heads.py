@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from albertine.cli.app import run
-from albertine.core.packing import Packed
+from albertine.core.batch import Packed
 from albertine.errors import SettingsError
 from albertine.inference.windows import Reading
 from albertine.interop.huggingface import read_folder, save_model

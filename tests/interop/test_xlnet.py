@@ -19,7 +19,7 @@ import transformers
 from torch import Tensor
 
 import albertine
-from albertine.core.packing import pack
+from albertine.core.batch import pack
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.heads import learned_config, left_to_right
 from albertine.interop.huggingface import read_folder, save_model

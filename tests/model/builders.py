@@ -9,7 +9,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from albertine.core.packing import Packed, pack
+from albertine.core.batch import Packed, pack
 from albertine.model.config import EncoderConfig
 from albertine.model.layer_loop import EncoderOutput
 from albertine.model.model import Model

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from albertine.core.packing import Packed, pack
+from albertine.core.batch import Packed, pack
 from albertine.model.answerability_head import ENDS, STARTS, Beam, JointAnswer
 from albertine.tasks.answerability import AnswerOrNot
 from albertine.tasks.encoded import TaskBatch

@@ -9,8 +9,7 @@ from typing import Literal
 import pytest
 import torch
 
-from albertine.core.packing import pack
-from albertine.core.padding import from_padded
+from albertine.core.batch import from_padded, pack
 from albertine.core.randomness import seed_torch
 from albertine.errors import SettingsError
 from albertine.interop.huggingface import load_model, save_model

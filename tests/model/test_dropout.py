@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from albertine.core.packing import Packed, pack
+from albertine.core.batch import Packed, pack
 from albertine.core.randomness import seed_torch
 from albertine.model.model import Model
 from albertine.model.pair_head import Comparer

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albertine.core.packing import pack
+from albertine.core.batch import pack
 from albertine.core.randomness import seed_torch
 from albertine.errors import SettingsError
 from albertine.model.backend.onednn import round_up

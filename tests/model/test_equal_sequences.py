@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from albertine.core.packing import Packed, pack
+from albertine.core.batch import Packed, pack
 from albertine.model.equal_sequences import FEW, STEP, Grouped, grouped
 from albertine.model.model import Model
 from albertine.model.position_inputs import placed

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albertine.core.packing import pack
-from albertine.core.precision import Format
+from albertine.core.batch import pack
+from albertine.core.precision import ComputeFormat
 from albertine.errors import SettingsError
 from albertine.model.backend import autotune, backend_for
 from albertine.model.block import FeedForwardBlock
@@ -110,7 +110,7 @@ def test_int8_is_refused_where_it_would_not_be_computed(
 
 
 def test_int8_is_for_processors() -> None:
-    form, card = Format(torch.bfloat16, int8=True), torch.device("cuda")
+    form, card = ComputeFormat(torch.bfloat16, int8=True), torch.device("cuda")
     for name in ("auto", "onednn", "cuda", "plain"):
         with torch.inference_mode(), pytest.raises(SettingsError, match="int8 is for processors"):
             backend_for(name, form, card, weights_stay=True, compiled=False)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from albertine.core.packing import Packed, pack
+from albertine.core.batch import Packed, pack
 from albertine.model.incremental_decoding import read_on
 from albertine.model.model import Model
 from albertine.model.pooling import text_vectors

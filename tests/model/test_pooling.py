@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from albertine.core.packing import pack
+from albertine.core.batch import pack
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.pooling import Pooling, mean_rows, text_vectors

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albertine.core.packing import Packed, pack
-from albertine.core.precision import Format
+from albertine.core.batch import Packed, pack
+from albertine.core.precision import ComputeFormat
 from albertine.errors import SettingsError
 from albertine.interop.huggingface import save_model
 from albertine.model.backend.base import Backend
@@ -134,7 +134,7 @@ def test_the_loop_and_the_padded_call_agree(shapes: list[Shape], data: st.DataOb
     keys = Rows.of(batch)
     index = torch.tensor(data.draw(st.lists(st.integers(0, total - 1), unique=True, min_size=1)))
     rows, places, _ = keys.select(index)
-    plain = Backend(Format(q.dtype)).attend
+    plain = Backend(ComputeFormat(q.dtype)).attend
     whole = plain(q, k, v, keys, keys, 0.0)
     for kernel in (plain, attend, attend_padded):
         torch.testing.assert_close(kernel(q, k, v, keys, keys, 0.0), whole)

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albertine.core.packing import Packed, pack
+from albertine.core.batch import Packed, pack
 from albertine.core.randomness import seed_torch
 from albertine.errors import SettingsError
 from albertine.model import relative_positions

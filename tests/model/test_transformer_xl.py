@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from albertine.core.packing import pack
+from albertine.core.batch import pack
 from albertine.model.segment_memory import Memory
 from albertine.model.two_streams import Segments, read_segments
 from albertine.model.visibility import causal

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from albertine.core.packing import Packed, pack
+from albertine.core.batch import Packed, pack
 from albertine.errors import InputError, SettingsError
 from albertine.interop.huggingface import load_model, save_model
 from albertine.model.config import EncoderConfig

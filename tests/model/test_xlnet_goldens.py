@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from albertine.core.packing import pack
+from albertine.core.batch import pack
 from albertine.model.config import EncoderConfig
 from albertine.model.encoder import Encoder
 from albertine.model.segment_memory import Memory

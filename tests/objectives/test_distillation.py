@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from albertine.core.packing import Packed, pack
+from albertine.core.batch import Packed, pack
 from albertine.errors import SettingsError
 from albertine.model.block import AttentionBlock, FeedForwardBlock
 from albertine.model.config import EncoderConfig

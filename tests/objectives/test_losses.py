@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from albertine.core.packing import Packed
+from albertine.core.batch import Packed
 from albertine.model.backend.base import Backend
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from albertine.bench.inputs import inputs, pretraining
-from albertine.core.token_batches import rounded
+from albertine.core.token_batches import bucket_size
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.losses import pretraining_losses
 from albertine.objectives.shape_buckets import MicroBatchSize, copy_into
@@ -96,8 +96,8 @@ def test_the_next_batch_takes_the_place_of_the_first() -> None:
 
 def test_few_sizes() -> None:
     for number in range(1, 5000):
-        assert number <= rounded(number, 16, 64) <= max(number + 63, number * 17 / 16)
-    assert len({rounded(n, 16, 64) for n in range(1, 65537)}) < 120
+        assert number <= bucket_size(number, 16, 64) <= max(number + 63, number * 17 / 16)
+    assert len({bucket_size(n, 16, 64) for n in range(1, 65537)}) < 120
     rng = np.random.default_rng(0)
     sizes = {MicroBatchSize.of(batch_of(rng.integers(60, 129, 128).tolist())) for _ in range(40)}
     assert len(sizes) <= 6

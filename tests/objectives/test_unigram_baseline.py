@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from albertine.core.packing import pack
+from albertine.core.batch import pack
 from albertine.errors import CorpusError
 from albertine.objectives.batch import BatchBuilder, PretrainingBatch
 from albertine.objectives.masking import MaskSettings

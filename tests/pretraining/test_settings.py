@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from albertine.core.settings import dump, override, resolve
+from albertine.core.settings import apply_overrides, dump, resolve
 from albertine.errors import SettingsError
 from albertine.model.config import EncoderConfig
 from albertine.model.sharing import SharingPlan
@@ -57,7 +57,7 @@ def test_settings_survive_being_written_down() -> None:
 )
 def test_wrong_settings_are_named(assignment: str, message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        resolve(PretrainingSettings, override(GOOD, [assignment]))
+        resolve(PretrainingSettings, apply_overrides(GOOD, [assignment]))
 
 
 @pytest.mark.parametrize("name", ["a b", "...", "..a", "北京", "ﬁ\u3000x", "a.b:c", "-x"])
@@ -143,7 +143,7 @@ def test_unfactorised_embeddings_follow_another_width() -> None:
 
 def test_numbers_of_a_changed_encoder_are_read_as_everywhere() -> None:
     """YAML 1.1 reads 1e-2 as text."""
-    settings = resolve(PretrainingSettings, override(GOOD, ["model.change.initializer_range=1e-2"]))
+    settings = resolve(PretrainingSettings, apply_overrides(GOOD, ["model.change.initializer_range=1e-2"]))
     assert encoder_config(settings.model, 777, 128).initializer_range == 0.01
     assert yaml.safe_load(dump(settings))["model"]["change"] == {"initializer_range": 0.01}
     assert resolve(PretrainingSettings, yaml.safe_load(dump(settings))) == settings

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from albertine.cli.app import run
-from albertine.core.packing import pack
+from albertine.core.batch import pack
 from albertine.errors import ModelError
 from albertine.inference.whitening import measure
 from albertine.inference.windows import PassageTokens, Reading, rows_of

@@ -13,7 +13,7 @@ import torch
 
 import albertine
 from albertine.cli.app import run
-from albertine.core.packing import Packed, pack
+from albertine.core.batch import Packed, pack
 from albertine.errors import AlbertineError, DataError
 from albertine.interop.heads import usual_pooling
 from albertine.model.pair_head import Comparer, pair_means

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor
 
-from albertine.core.packing import pack
+from albertine.core.batch import pack
 from albertine.core.settings import dump
 from albertine.errors import CheckpointError, ModelError, SettingsError
 from albertine.interop.huggingface import load_model, save_model

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from albertine.core.packing import Packed, pack
+from albertine.core.batch import Packed, pack
 from albertine.core.settings import resolve
 from albertine.errors import (
     AlbertineError,

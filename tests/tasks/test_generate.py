@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from albertine.cli.app import run
-from albertine.core.packing import pack
+from albertine.core.batch import pack
 from albertine.errors import DataError, ModelError, SettingsError
 from albertine.inference.continuation import Going
 from albertine.inference.search import Draw, Search

@@ -11,7 +11,7 @@ import torch
 
 import albertine
 from albertine.cli.app import run
-from albertine.core.packing import pack
+from albertine.core.batch import pack
 from albertine.errors import SettingsError
 from albertine.inference.whitening import measure
 from albertine.model.model import Model

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import albertine
-from albertine.core.packing import pack
+from albertine.core.batch import pack
 from albertine.core.settings import read_recipe, recipe_names
 from albertine.errors import DataError, ModelError, SettingsError
 from albertine.inference.fill_mask import Guess

@@ -15,7 +15,7 @@ import yaml
 from torch import Tensor
 
 from albertine.cli.app import run
-from albertine.core.packing import pack
+from albertine.core.batch import pack
 from albertine.core.settings import load
 from albertine.errors import DataError, ModelError
 from albertine.evaluation.metrics import score

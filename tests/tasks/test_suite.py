@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 
-from albertine.core.settings import load, merged
+from albertine.core.settings import load, merge
 from albertine.errors import DataError, SettingsError
 from albertine.interop.huggingface import load_model
 from albertine.tasks import finetune as module
@@ -72,7 +72,7 @@ def test_what_comes_later_wins(suite: Path) -> None:
     assert {task.settings.training.steps for task in changed.tasks} == {9}
     assert {task.name: task.settings.seed for task in changed.tasks}["first"] == 7
     assert changed.folder.name == "others"
-    assert merged({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}}) == {"a": {"b": 3, "c": 2}}
+    assert merge({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}}) == {"a": {"b": 3, "c": 2}}
 
 
 def test_a_suite_end_to_end(suite: Path, pretrained: Path, monkeypatch: pytest.MonkeyPatch) -> None:

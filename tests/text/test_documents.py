@@ -28,7 +28,7 @@ from albertine.text.documents import PASSED_OVER, Document, FileReport, list_fil
 from albertine.text.formats import FORMATS, MEANING
 from albertine.text.lines import guess_encoding
 from albertine.text.plain_text import clean_wiki, is_section_heading, unwrap
-from albertine.text.streams import ByteStream, Limits, unpack
+from albertine.text.streams import ByteStream, Limits, decompressed
 from albertine.tokenizers.load import load_tokenizer
 
 LINES = "One sentence here.\nAnother one here.\n\nSecond document now.\nIt has two sentences.\n"
@@ -1261,7 +1261,7 @@ def test_bzip2_is_unpacked_in_pieces_that_are_worth_a_call(monkeypatch: pytest.M
     monkeypatch.setattr(bz2, "BZ2Decompressor", Counting)
     whole = random.Random(1).randbytes(1 << 20)
     packed = bz2.compress(whole)  # as long as before
-    stream = unpack(ByteStream(io.BytesIO(packed), "a.bz2"), Limits())
+    stream = decompressed(ByteStream(io.BytesIO(packed), "a.bz2"), Limits())
     assert b"".join(iter(stream.read, b"")) == whole
     assert calls < 2 * len(packed) // 1024
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from albertine.core.files import ensure_space, replaced_folder
+from albertine.core.files import check_disk_space, replaced_folder
 from albertine.errors import CheckpointError, RunError, SettingsError
 from albertine.training.checkpoints import (
     LATEST,
@@ -381,9 +381,9 @@ def test_a_folder_that_cannot_be_exchanged_is_put_back(
 
 
 def test_space_is_asked_for_before_the_start(tmp_path: Path) -> None:
-    ensure_space(tmp_path, 1)
+    check_disk_space(tmp_path, 1)
     with pytest.raises(RunError, match=r"free and the run needs 1,000,000,000,000 MB"):
-        ensure_space(tmp_path, 10**18)
+        check_disk_space(tmp_path, 10**18)
 
 
 # Another model, other settings.

@@ -297,7 +297,7 @@ def test_who_fails_alone_does_not_wait_for_the_others(monkeypatch: pytest.Monkey
     ended: list[str] = []
     monkeypatch.setattr(distributed, "_abandoned", [])
     monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: ended.append("left"))
-    monkeypatch.setattr("albertine.training.global_state.apart", lambda device: nullcontext())
+    monkeypatch.setattr("albertine.training.global_state.isolated_torch_rng", lambda device: nullcontext())
     card = World(size=2, device=torch.device("cuda", 0))
     with pytest.raises(RunError), own_process(card):
         raise RunError("the disk is full")

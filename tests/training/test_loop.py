@@ -170,7 +170,7 @@ def test_a_full_disk_is_told_before_later_checkpoints_are_put_aside(
 
     run_toy(tmp_path)
     with monkeypatch.context() as patched, pytest.raises(RunError, match="full"):
-        patched.setattr(loop, "ensure_space", full)
+        patched.setattr(loop, "check_disk_space", full)
         run_toy(tmp_path, resume=tmp_path / "checkpoints" / "step-30")
     assert (tmp_path / "checkpoints" / "step-40").is_dir()
     run_toy(tmp_path, resume=tmp_path / "checkpoints" / "step-30")

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from albertine.core.files import recover, remove_folder, replaced_folder, standing
+from albertine.core.files import recover, remove_folder, replaced_folder, resolve_folder
 from albertine.errors import RunError
 from albertine.training.run_folder import RunFolder, environment
 from tests.crashes import dies_while
@@ -158,13 +158,13 @@ def test_a_whole_folder_beside_gives_way_to_the_one_in_place(tmp_path: Path) -> 
     for name, content in (("best", "in place"), (".best.new", "new"), (".best.old", "old")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model").write_text(content)
-    assert standing(tmp_path / "best") == tmp_path / "best"
+    assert resolve_folder(tmp_path / "best") == tmp_path / "best"
     recover(tmp_path / "best")
     assert [p.name for p in tmp_path.iterdir()] == ["best"]
     assert (tmp_path / "best" / "model").read_text() == "in place"
     (tmp_path / "best").rename(tmp_path / ".best.old")
     (tmp_path / ".best.new").mkdir()
-    assert standing(tmp_path / "best").name == ".best.new", "the newer of the two"
+    assert resolve_folder(tmp_path / "best").name == ".best.new", "the newer of the two"
 
 
 def test_a_deleted_folder_is_never_half_there(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_deleted_folder_is_never_half_there(tmp_path: Path) -> None:
         if not dies_while(lambda f=folder: remove_folder(f), deaths + 1):  # type: ignore[misc]
             break
         deaths += 1
-        found = standing(folder)
+        found = resolve_folder(folder)
         assert not found.exists() or sorted(p.name for p in found.iterdir()) == ["a", "b", "c"]
         recover(folder)
         assert [p.name for p in folder.parent.iterdir()] in ([], ["step-1"])

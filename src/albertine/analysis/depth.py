@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from albertine.analysis.plots import save_curves
-from albertine.core.packing import Packed, pack
-from albertine.core.randomness import apart, seed_torch
+from albertine.core.batch import Packed, pack
+from albertine.core.randomness import isolated_torch_rng, seed_torch
 from albertine.errors import DataError, NotFinite, SettingsError
 from albertine.interop.huggingface import load_model
 from albertine.interop.model_location import model_folder
@@ -121,7 +121,12 @@ def study_depth(
     why = None if model.config.step_signal == "none" else KNOWS_ITS_STEP
     watch = _Watch(depths if why is None else min(depths, plan.depth), solver, limit, tolerance, why)
     watch.from_zero = model.config.solves and model.config.input_injection
-    with apart(model.device), evaluating(model), _looping(model.encoder, watch), torch.enable_grad():
+    with (
+        isolated_torch_rng(model.device),
+        evaluating(model),
+        _looping(model.encoder, watch),
+        torch.enable_grad(),
+    ):
         seed_torch(0, "power method")
         model.encoder(packed)
     assert watch.study is not None

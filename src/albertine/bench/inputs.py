@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from albertine.core.packing import Packed, pack
+from albertine.core.batch import Packed, pack
 from albertine.core.randomness import generator
 from albertine.objectives.batch import PretrainingBatch
 

@@ -12,7 +12,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from albertine.core.files import explained, json_at, write_json
+from albertine.core.files import os_errors_as_run_errors, read_json, write_json
 from albertine.core.processors import usable_cores
 
 RESULTS = Path("benchmarks", "results")
@@ -96,8 +96,8 @@ def save_result(name: str, result: dict[str, Any], results: Path = RESULTS) -> P
     folder = results / hardware()
     dates = (f"{datetime.now(UTC):%Y-%m-%d}{number}" for number in chain([""], map(".{}".format, count(2))))
     paths = (folder / f"{date}-{name}.json" for date in dates)
-    path = next(path for path in paths if not path.exists() or alike(json_at(path), result, ASKED))
-    with explained(folder):
+    path = next(path for path in paths if not path.exists() or alike(read_json(path), result, ASKED))
+    with os_errors_as_run_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         write_json(path, result)
     return path

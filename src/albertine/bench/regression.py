@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from albertine.bench.machine import ALIKE, alike, hardware, saved_results
-from albertine.core.files import json_at
+from albertine.core.files import read_json
 from albertine.errors import RunError
 
 ALLOWED = 0.15
@@ -26,7 +26,7 @@ def kept(name: str, results: Path, found: Mapping[str, Any]) -> Mapping[str, Any
         RunError: there is none.
     """
     for path in saved_results(results / hardware(), name):
-        result = json_at(path)
+        result = read_json(path)
         if alike(result, found):
             return result
     raise RunError(

@@ -46,8 +46,8 @@ from albertine.cli import (
     tokenizer,
 )
 from albertine.cli.options import Verb
-from albertine.core.processors import BFLOAT16, cpu_flags, limited, others_running, usable_cores
-from albertine.errors import AlbertineError, NotFinite, ProcessError, without_torch
+from albertine.core.processors import BFLOAT16, competing_threads, cpu_flags, cpu_time_limited, usable_cores
+from albertine.errors import AlbertineError, NotFinite, ProcessError, missing_torch_error
 
 VERBS = (
     *(info, demo, doctor),
@@ -141,9 +141,9 @@ def _let_threads_wait(arguments: list[str]) -> None:
     """Say how OpenMP's threads wait, unless the user has said it (decision 008), how many a container gives
     time to, and how many kernels oneDNN keeps. Torch reads this when it is imported, which is later."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    if limited():
+    if cpu_time_limited():
         os.environ.setdefault("OMP_NUM_THREADS", str(usable_cores()))
-    idle = others_running() < (os.cpu_count() or 1) / 2
+    idle = competing_threads() < (os.cpu_count() or 1) / 2
     verb = arguments[0] if arguments else ""
     if verb == "bench" or (verb == "predict" and idle):  # short work, and what wants a quiet machine anyway
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
@@ -182,7 +182,7 @@ def run(arguments: list[str] | None = None) -> int:
     except AlbertineError as error:
         return _say(str(error), WRONG)
     except ModuleNotFoundError as error:
-        if (told := without_torch(error)) is error:
+        if (told := missing_torch_error(error)) is error:
             raise
         return _say(str(told), WRONG)
     except OSError as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from albertine import __version__
 from albertine.cli.show import size
-from albertine.core.files import is_run_checkpoint, standing
+from albertine.core.files import is_run_checkpoint, resolve_folder
 from albertine.core.processors import usable_cores
 from albertine.corpus.manifest import SPLITS
 from albertine.corpus.reader import Corpus
@@ -145,7 +145,7 @@ def _check_run(folder: Path, full: bool) -> str:
         read(store.path(step))  # every byte, as any reader of a checkpoint does
     newest = f", the newest of step {steps[-1]:,}" if steps else ""
     told = f"a run with {len(steps)} whole checkpoints{newest}"
-    models = [name for name in ("best", "final") if standing(folder / name).is_dir()]
+    models = [name for name in ("best", "final") if resolve_folder(folder / name).is_dir()]
     return "; ".join([told, *(f"{name}: {_check_model(folder / name, full)}" for name in models)])
 
 
@@ -154,7 +154,7 @@ def _check_model(folder: Path, full: bool) -> str:
     from albertine.interop.huggingface import read_folder
     from albertine.interop.weights import read_json
 
-    folder = standing(folder)
+    folder = resolve_folder(folder)
     found = read_folder(folder)  # which refuses numbers of the model itself that are not finite
     told = f"a model with {sum(p.numel() for p in found.model.parameters()):,} parameters"
     file = folder / "config.json"

@@ -43,7 +43,7 @@ def cloze(
     people asked: `albertine finetune --config recipes/finetune/cloze.yaml`. Documents that occur again are
     dropped, as `prepare` does, so that no passage is in both files.
     """
-    from albertine.core.files import made_folder, replace_durably
+    from albertine.core.files import replace_durably, writable_folder
     from albertine.corpus.duplicates import SeenDigests, content_digest
     from albertine.corpus.source import Source
     from albertine.errors import DataError
@@ -62,7 +62,7 @@ def cloze(
             else:
                 again += 1
 
-    with made_folder(output), tempfile.TemporaryDirectory() as folder:
+    with writable_folder(output), tempfile.TemporaryDirectory() as folder:
         documents = first(SeenDigests(Path(folder)))
         tree = cloze_questions(documents, spoken, count=questions, seed=seed)
         show.notes(source.passed_over())

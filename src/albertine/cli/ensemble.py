@@ -40,13 +40,13 @@ def ensemble(
     if rule is not None and pick is None:
         raise typer.BadParameter("belongs to --pick", param_hint="--rule")
     _, found = runs_and_settings(runs, file, device, precision, dev=None if pick is None else True)
-    from albertine.core.files import made_folder
+    from albertine.core.files import writable_folder
     from albertine.tasks import ensemble as ensembles
     from albertine.tasks.rescore import check_no_run
 
     folder = output or ensembles.ensemble_folder(found)
     check_no_run(folder)
-    with made_folder(folder):
+    with writable_folder(folder):
         whole = ensembles.ensemble(found, pick=pick, rule=rule or "greedy", splits=chosen, device=device)
     page, warning = ensembles.write_ensemble(folder, whole), ensembles.warning(whole)
     show.notes(found[0].notes([one.split for one in whole.found]))

@@ -76,7 +76,7 @@ def evaluate(
     `albertine ensemble` takes several as one model, and `albertine score` a pretrained model."""
     chosen = splits(dev, test, file)
     paths, found = runs_and_settings(runs, file, device, precision)
-    from albertine.core.files import made_folder
+    from albertine.core.files import writable_folder
     from albertine.evaluation.report import write_report
     from albertine.evaluation.runs import read_run
     from albertine.tasks.rescore import judge, write_judged
@@ -84,7 +84,7 @@ def evaluate(
     told, rows, folders = [], [], _folders(paths, found, output)
     for folder, run in zip(folders, found, strict=True):
         model, source = str(run.model_folder), run.settings.task.source
-        with made_folder(folder):  # that of a run may be somebody else's
+        with writable_folder(folder):  # that of a run may be somebody else's
             judged = judge(run, chosen, device)
         notes = run.notes([one.split for one in judged])
         write_judged(folder, run.name, run.family, judged, data=source, model_folder=model, notes=notes)

@@ -44,12 +44,12 @@ def finetune(
             raise typer.BadParameter("does not go with --suite", param_hint=wrong)
         _suite(suite, overrides or [], seeds, resume, dry_run)
         return
-    from albertine.core.settings import explained, load
+    from albertine.core.settings import commented_yaml, load
     from albertine.tasks.settings import FinetuneSettings
 
     settings = load(FinetuneSettings, config, overrides or [])
     if dry_run:
-        typer.echo(explained(settings), nl=False)
+        typer.echo(commented_yaml(settings), nl=False)
         return
     from albertine.tasks.advice import advice
 
@@ -93,7 +93,7 @@ def _several(settings: FinetuneSettings, count: int, resume: str) -> None:
 
 
 def _suite(path: Path, overrides: list[str], seeds: int, resume: str, dry_run: bool) -> None:
-    from albertine.core.settings import explained
+    from albertine.core.settings import commented_yaml
     from albertine.tasks.advice import advice
     from albertine.tasks.suite import read_suite
     from albertine.tasks.suite_run import run_suite
@@ -104,7 +104,7 @@ def _suite(path: Path, overrides: list[str], seeds: int, resume: str, dry_run: b
         for task in suite.tasks:
             chain = f", starts from {task.start_from}" if task.start_from else ""
             typer.echo(f"--- # {task.name}{chain}" + (f", left out: {task.missing}" if task.missing else ""))
-            typer.echo(explained(task.settings), nl=False)
+            typer.echo(commented_yaml(task.settings), nl=False)
         return
     for task in suite.tasks:
         for line in [] if task.missing else advice(task.settings, seeds):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from albertine.core.released import BY_LANGUAGE, released_names
+from albertine.core.released import DEFAULT_MODELS, released_names
 from albertine.errors import DataError, ModelError
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def _default_model(*texts: str) -> str:
     from albertine.text.sentences import guess_language
 
     language = guess_language("\n".join(texts).replace("[MASK]", ""))
-    name = BY_LANGUAGE[language]
+    name = DEFAULT_MODELS[language]
     if name not in released_names():
         raise ModelError(
             f"no model is named, and the released one for {IN_WORDS[language]} is not installed",
@@ -198,16 +198,16 @@ def runs_and_settings(
 ) -> tuple[list[Path], list[TunedRun]]:
     """The folders among the words of a command, and the runs that they hold, with the settings written
     key.sub=value among the words; data that they share is read once. `dev` as `open_run` has it."""
-    from albertine.core.devices import device_of
-    from albertine.core.files import from_home
+    from albertine.core.devices import parse_device
+    from albertine.core.files import user_path
     from albertine.tasks.rescore import open_run
     from albertine.tasks.task_data import once
 
     settings = [word for word in words if "=" in word and not os.path.exists(word)]
-    paths = [from_home(word) for word in words if word not in settings]
+    paths = [user_path(word) for word in words if word not in settings]
     if not paths:
         raise typer.BadParameter("name a run besides its settings", param_hint="RUN")
-    device_of(device)  # before any data is read
+    parse_device(device)  # before any data is read
     read = once()
     found = [open_run(path, settings, file=file, dev=dev, precision=precision, read=read) for path in paths]
     return paths, found

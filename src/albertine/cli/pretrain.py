@@ -69,7 +69,7 @@ def run(
     Args:
         words: of the command without --resume and --processes, for the other processes.
     """
-    from albertine.core.settings import explained
+    from albertine.core.settings import commented_yaml
     from albertine.training.distributed import check_cards, is_main
     from albertine.training.launch import started, threads_each, together
 
@@ -79,7 +79,7 @@ def run(
             from albertine.pretraining.run import check_new_encoder
 
             config = check_new_encoder(settings)
-        typer.echo(explained(settings), nl=False)
+        typer.echo(commented_yaml(settings), nl=False)
         if settings.stages:
             from albertine.pretraining.stages import told, untrained
 

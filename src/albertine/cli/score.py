@@ -101,15 +101,15 @@ def score(
     for name, given in of_a_corpus.items():
         if corpus is None and given:
             raise typer.BadParameter("belongs to a corpus", param_hint=name)
-    from albertine.core.files import from_home
+    from albertine.core.files import user_path
     from albertine.corpus.source import Source
     from albertine.pretraining.probes import score_pretrained
 
     source = Source(texts or ())
     told = score_pretrained(
         model,
-        None if corpus is None else from_home(corpus),
-        texts=[from_home(path) for path in texts or ()],
+        None if corpus is None else user_path(corpus),
+        texts=[user_path(path) for path in texts or ()],
         max_length=max_length,
         sequences=sequences,
         pairs=pairs,

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import typer
 
-from albertine.core.files import json_text
+from albertine.core.files import to_json
 from albertine.errors import NotFinite
 
 Item = TypeVar("Item")
@@ -36,11 +36,11 @@ def heading(text: str) -> None:
 
 def as_json(data: Any, *, indent: int | None = 2) -> None:
     """`data` as JSON, indented or on one line, Chinese written as it is where the output can hold it."""
-    said = json_text(data, indent=indent)
+    said = to_json(data, indent=indent)
     try:
         said.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
-        said = json_text(data, indent=indent, ensure_ascii=True)
+        said = to_json(data, indent=indent, ensure_ascii=True)
     typer.echo(said)
 
 

@@ -10,7 +10,7 @@ from albertine.core.torch_import import torch
 from albertine.errors import SettingsError
 
 
-def device_of(name: str) -> torch.device:
+def parse_device(name: str) -> torch.device:
     """The device of a name such as cpu, cuda or cuda:1, which is there.
 
     Raises:
@@ -26,7 +26,7 @@ def device_of(name: str) -> torch.device:
 
 
 @contextmanager
-def on_processor() -> Iterator[None]:
+def on_cpu() -> Iterator[None]:
     """Within, new tensors lie on the processor whatever device a program chose as its default
     (`torch.set_default_device`)."""
     with nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu"):

@@ -16,15 +16,15 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from albertine.core.released import released_or
+from albertine.core.released import released_path_or
 from albertine.errors import AlbertineError, RunError, SettingsError
 
 _BLOCK = 4 << 20
-MODE = 0o666
+FILE_MODE = 0o666
 """Of new files, before the umask: as those of any other program, so that a group that shares a folder goes on
 with what one of it began."""
 
-EMPTY = ("an empty word names no file or folder", "Name one; the folder that you stand in is `.`")
+EMPTY_PATH = ("an empty word names no file or folder", "Name one; the folder that you stand in is `.`")
 """Of a path that would be that folder, as `"$OUT"` is where nobody set it: what is wrong, and what to do."""
 
 
@@ -42,7 +42,7 @@ def run_of_checkpoint(folder: Path) -> Path | None:
 
 def write_durably(path: Path, *pieces: bytes | memoryview) -> None:
     """Write a new file and flush it to the disk. The file must not exist."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
     try:
         for piece in pieces:
             rest = memoryview(piece).cast("B")
@@ -71,7 +71,7 @@ def make_folder(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def made_folder(path: Path) -> Iterator[None]:
+def writable_folder(path: Path) -> Iterator[None]:
     """A folder that can be written to, made before the work and not behind it; where that fails, a new one
     does not stay.
 
@@ -79,7 +79,7 @@ def made_folder(path: Path) -> Iterator[None]:
         RunError: it cannot be made, or others may write there alone.
     """
     new = not path.exists()
-    with explained(path):
+    with os_errors_as_run_errors(path):
         path.mkdir(parents=True, exist_ok=True)
         if not os.access(path, os.W_OK):
             raise OSError(errno.EACCES, os.strerror(errno.EACCES))
@@ -119,7 +119,7 @@ def replace_durably(path: Path, *pieces: bytes | memoryview, writer: str = "new"
     sync_folder(path.parent)
 
 
-def json_text(tree: Any, **how: Any) -> str:
+def to_json(tree: Any, **how: Any) -> str:
     """As `json.dumps` in any script, null in place of NaN and infinity, which JSON has no form for."""
     how = {"ensure_ascii": False} | how
     try:
@@ -138,7 +138,7 @@ def _with_null(tree: Any) -> Any:
 
 def write_json(path: Path, tree: Mapping[str, Any]) -> None:
     """`replace_durably` with a mapping as indented JSON, for people too."""
-    replace_durably(path, (json_text(tree, indent=2) + "\n").encode())
+    replace_durably(path, (to_json(tree, indent=2) + "\n").encode())
 
 
 MAX_JSON = 1 << 28
@@ -169,7 +169,7 @@ def read_regular(path: Path, most: int) -> bytes:
         os.close(handle)
 
 
-def json_at(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     """The mapping in a JSON file; empty where there is no file, or none that holds one."""
     try:
         found = json.loads(read_regular(path, MAX_JSON).decode("utf-8-sig"))
@@ -184,7 +184,7 @@ def replaced_folder(path: Path) -> Iterator[Path]:
 
     Three names beside `path` say how far an exchange is, and survive a kill: `.NAME.part` is half-written or
     half-deleted and is never read; `.NAME.new` and `.NAME.old` are whole. Between the two renames `path` is
-    absent, and `standing` tells readers where it is; `recover` puts it back.
+    absent, and `resolve_folder` tells readers where it is; `recover` puts it back.
 
     Raises:
         RunError: another writer is at work on the same folder.
@@ -214,7 +214,7 @@ def replaced_folder(path: Path) -> Iterator[Path]:
     _discard(old, part)
 
 
-def from_home(path: str | Path, *, instead: str = "Write it to a file, and give the path") -> Path:
+def user_path(path: str | Path, *, instead: str = "Write it to a file, and give the path") -> Path:
     """A path that a person writes, with `~` for the home folder; a name of nobody stays as it is.
 
     Args:
@@ -225,11 +225,11 @@ def from_home(path: str | Path, *, instead: str = "Write it to a file, and give 
             of a run or a model.
     """
     if path == "":
-        raise SettingsError(EMPTY[0], remedy=EMPTY[1])
+        raise SettingsError(EMPTY_PATH[0], remedy=EMPTY_PATH[1])
     if not isinstance(path, str | os.PathLike):
         remedy = "Give a name or a path; that of a run is the `folder` of its result"
         raise SettingsError(f"a {type(path).__name__} is no name of a file or folder", remedy=remedy)
-    if isinstance(path, str) and is_text(path):
+    if isinstance(path, str) and is_text_not_path(path):
         shown = " ".join(path[:60].split())
         raise SettingsError(
             f"`{shown} …` is a text of {len(path):,} characters, and the name of a file or folder is wanted",
@@ -238,18 +238,18 @@ def from_home(path: str | Path, *, instead: str = "Write it to a file, and give 
     return Path(os.path.expanduser(path))
 
 
-def is_text(name: str) -> bool:
+def is_text_not_path(name: str) -> bool:
     """Whether a word is no name of a file: of several lines, or longer than names can be, and not there."""
     longest = max(len(part.encode(errors="replace")) for part in name.split("/"))
     return ("\n" in name or longest > 255 or len(name) > 4095) and not os.path.lexists(name)
 
 
-def standing(path: Path) -> Path:
+def resolve_folder(path: Path) -> Path:
     """Where a reader finds a folder that a person names: at `path`, or at the whole copy beside it where a
     kill in `replaced_folder` left none there, or, if `path` is the name of a released model, in the package.
     `path` itself if there is none of them."""
     found = _whole(path)
-    return found if os.path.lexists(found) else released_or(found)
+    return found if os.path.lexists(found) else released_path_or(found)
 
 
 def _whole(path: Path) -> Path:
@@ -270,7 +270,7 @@ def recover(path: Path) -> None:
     if part.is_dir():
         with _claimed(part, path):
             _remove(part)
-    if (found := _whole(path)) != path:  # never `standing`: what it finds elsewhere stays there
+    if (found := _whole(path)) != path:  # never `resolve_folder`: what it finds elsewhere stays there
         os.rename(found, path)
         sync_folder(path.parent)
     for rest in (new, old):
@@ -329,7 +329,7 @@ def _claimed(part: Path, path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def explained(where: Path) -> Iterator[None]:
+def os_errors_as_run_errors(where: Path) -> Iterator[None]:
     """Turn a failure of the file system into a RunError that says what to do."""
     try:
         yield
@@ -349,7 +349,7 @@ def explained(where: Path) -> Iterator[None]:
         ) from error
 
 
-def ensure_space(folder: Path, needed: int) -> None:
+def check_disk_space(folder: Path, needed: int) -> None:
     """Refuse to begin what cannot be finished.
 
     Args:

@@ -23,7 +23,7 @@ from albertine.errors import SettingsError
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-class Format(NamedTuple):
+class ComputeFormat(NamedTuple):
     """How products are computed.
 
     Attributes:
@@ -35,7 +35,7 @@ class Format(NamedTuple):
     int8: bool = False
 
 
-def compute_format(precision: InferencePrecision, weight: Tensor, training: bool = False) -> Format:
+def compute_format(precision: InferencePrecision, weight: Tensor, training: bool = False) -> ComputeFormat:
     """What a precision setting means for a model with such weights.
 
     `auto` takes bfloat16 where hardware has it, and so do the activations of `int8`. Under `torch.autocast`
@@ -52,11 +52,13 @@ def compute_format(precision: InferencePrecision, weight: Tensor, training: bool
         )
     asked = getattr(_autocast, weight.device.type, None)
     if precision in ("auto", "float32") and (asked is not None or weight.dtype != torch.float32):
-        form = Format(weight.dtype if asked is None else asked)
+        form = ComputeFormat(weight.dtype if asked is None else asked)
     elif precision in ("auto", "int8"):
-        form = Format(torch.bfloat16 if fast_bfloat16(weight.device) else torch.float32, precision == "int8")
+        form = ComputeFormat(
+            torch.bfloat16 if fast_bfloat16(weight.device) else torch.float32, precision == "int8"
+        )
     else:
-        form = Format(_DTYPES[precision])
+        form = ComputeFormat(_DTYPES[precision])
     # Such a card emulates single products, and the kernels of attention fail there in words of their own.
     if form.dtype == torch.bfloat16 and weight.device.type == "cuda" and not fast_bfloat16(weight.device):
         name = torch.cuda.get_device_name(weight.device)
@@ -73,7 +75,7 @@ _autocast = threading.local()
 M = TypeVar("M", bound=Callable[..., Any])
 
 
-def own_precision(method: M) -> M:
+def without_autocast(method: M) -> M:
     """Compute a method as this module decides: `torch.autocast` around it is a wish for a format
     (`compute_format`) and changes no single operation inside."""
 

@@ -34,7 +34,7 @@ def usable_cores() -> int:
     return max(1, math.ceil(min(_allowed(), _quota())))
 
 
-def limited() -> bool:
+def cpu_time_limited() -> bool:
     """Whether a container gives this process less time than its processors have."""
     return _quota() < _allowed()
 
@@ -64,7 +64,7 @@ def usable_threads() -> int:
     return int(told) if told.isdecimal() and int(told) else usable_cores()
 
 
-def others_running() -> float:
+def competing_threads() -> float:
     """How many threads other than this one want a processor of the machine: at this moment or in the mean of
     the last minute, whichever is less, as far as the system tells."""
     mean = os.getloadavg()[0] if hasattr(os, "getloadavg") else math.inf

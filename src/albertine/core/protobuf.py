@@ -14,11 +14,11 @@ _FIXED = {1: 8, 5: 4}
 B = TypeVar("B", bytes, memoryview)
 
 
-class Malformed(ValueError):
+class MalformedProtobuf(ValueError):
     """Bytes that are not what they should be; who knows the file says so to a person."""
 
 
-def varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """The number that begins at a place, below 2 ** 64, and where the next thing begins.
 
     Raises:
@@ -31,10 +31,10 @@ def varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << 7 * i
         if byte < 0x80:
             return value & (1 << 64) - 1, at + i + 1
-    raise Malformed("a number is cut short")
+    raise MalformedProtobuf("a number is cut short")
 
 
-def to_varint(value: int) -> bytes:
+def encode_varint(value: int) -> bytes:
     """The bytes of a number of at least 0."""
     out = bytearray()
     while value > 0x7F:
@@ -43,7 +43,7 @@ def to_varint(value: int) -> bytes:
     return bytes(out + bytes([value]))
 
 
-def fields(data: B) -> Iterator[tuple[int, int | B]]:
+def parse_fields(data: B) -> Iterator[tuple[int, int | B]]:
     """The fields of a protocol buffer in their order, by number: whole numbers, and all else as bytes, or as
     views of those that are given as a view.
 
@@ -52,28 +52,28 @@ def fields(data: B) -> Iterator[tuple[int, int | B]]:
     """
     at = 0
     while at < len(data):
-        tag, at = varint(data, at)
+        tag, at = read_varint(data, at)
         number, kind = tag >> 3, tag & 7
         if kind == 0:
-            value, at = varint(data, at)
+            value, at = read_varint(data, at)
             yield number, value
             continue
         size = _FIXED.get(kind, -1)
         if kind == 2:
-            size, at = varint(data, at)
+            size, at = read_varint(data, at)
         if size < 0 or at + size > len(data):
-            raise Malformed("a record is cut short or of an unknown kind")
+            raise MalformedProtobuf("a record is cut short or of an unknown kind")
         piece, at = data[at : at + size], at + size
         yield number, piece if kind == 2 else int.from_bytes(piece, "little")
 
 
-def field(number: int, value: int | bytes) -> bytes:
+def encode_field(number: int, value: int | bytes) -> bytes:
     """A field of a protocol buffer; a number that is 0 is left out, as protocol buffers have it."""
     if isinstance(value, bytes):
-        return to_varint(number << 3 | 2) + to_varint(len(value)) + value
-    return to_varint(number << 3) + to_varint(value) if value else b""
+        return encode_varint(number << 3 | 2) + encode_varint(len(value)) + value
+    return encode_varint(number << 3) + encode_varint(value) if value else b""
 
 
-def fixed32(number: int, value: int) -> bytes:
+def encode_fixed32(number: int, value: int) -> bytes:
     """A field that always takes four bytes."""
-    return to_varint(number << 3 | 5) + value.to_bytes(4, "little")
+    return encode_varint(number << 3 | 5) + value.to_bytes(4, "little")

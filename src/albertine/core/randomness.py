@@ -83,7 +83,7 @@ def torch_generator(seed: int, purpose: str, *key: int) -> torch.Generator:
 
 
 @contextmanager
-def apart(device: torch.device | None = None) -> Iterator[None]:
+def isolated_torch_rng(device: torch.device | None = None) -> Iterator[None]:
     """Within, new numbers of torch are float32 whatever format a program chose as its default; afterwards
     that format and torch's own generators are as they were, whatever was drawn.
 
@@ -103,7 +103,7 @@ def apart(device: torch.device | None = None) -> Iterator[None]:
             torch.set_default_dtype(before)
 
 
-class RepeatedDraws:
+class RngSnapshot:
     """What torch's own generators draw from here on, to be drawn again and again: dropout masks that stay
     as they are over several calls of a function."""
 
@@ -127,7 +127,7 @@ def seed_torch(seed: int, purpose: str, *key: int) -> None:
     """Set torch's own generators (CPU and every accelerator) to the draws named (seed, purpose, key…).
 
     Called before each forward pass, it makes dropout a function of the step instead of a state to be saved.
-    It is for a run, which gives a program its random state back in the end (`apart`).
+    It is for a run, which gives a program its random state back in the end (`isolated_torch_rng`).
     """
     import torch
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from albertine.errors import ModelError
 
 FOLDER = Path(__file__).parents[1] / "released"
-BY_LANGUAGE = {"en": "albertine-mini-en", "zh": "albertine-mini-zh"}
+DEFAULT_MODELS = {"en": "albertine-mini-en", "zh": "albertine-mini-zh"}
 """What is asked where nobody names a model."""
 
 
@@ -27,25 +27,25 @@ def released_folder(name: str) -> Path:
         ModelError: there is none of that name; the message says which there are.
     """
     if name not in released_names():
-        raise ModelError("is no released model", where=name, remedy=which(name))
+        raise ModelError("is no released model", where=name, remedy=model_name_help(name))
     return FOLDER / name
 
 
-def released_or(path: Path) -> Path:
+def released_path_or(path: Path) -> Path:
     """The folder of the released model that `path` is the name of; `path` itself where it is none's."""
     # os.path.isfile, unlike that of Path, takes a whole sentence for a name that is not there.
     return FOLDER / path if len(path.parts) == 1 and os.path.isfile(FOLDER / path / "config.json") else path
 
 
-def which(name: str) -> str:
+def model_name_help(name: str) -> str:
     """What to write instead of a name that is not there."""
     names = released_names()
     there = f"Released models: {', '.join(names)}; or" if names else "No released model is installed here;"
     others = "name a model folder, or OWNER/NAME of the Hugging Face hub, as albert/albert-base-v2"
-    return f"{meant(name, names)}{there} {others}"
+    return f"{suggestion(name, names)}{there} {others}"
 
 
-def meant(name: str, names: Iterable[str]) -> str:
+def suggestion(name: str, names: Iterable[str]) -> str:
     """A question after the nearest of some names, else the nearest folder; empty where there is none."""
     near, path = difflib.get_close_matches(name, names, n=1), Path(name)
     found = near[0] if near else None if os.path.exists(path) else _nearest(path)

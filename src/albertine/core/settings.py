@@ -17,9 +17,9 @@ from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from albertine.core.files import from_home
+from albertine.core.files import user_path
 from albertine.core.number_formats import Precision
-from albertine.core.released import released_or
+from albertine.core.released import released_path_or
 from albertine.errors import SettingsError
 
 MAX_BYTES = 1_000_000
@@ -53,7 +53,7 @@ class Settings(BaseModel):
     def _at_home(cls, value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(map(cls._at_home, value))
-        return _utf8(from_home(value)) if isinstance(value, Path) else value
+        return _utf8(user_path(value)) if isinstance(value, Path) else value
 
 
 def _utf8(path: Path) -> Path:
@@ -93,7 +93,7 @@ class RunSettings(Settings):
         return self.output / self.name
 
 
-class Computing(Settings):
+class ComputeSettings(Settings):
     """How a run computes; the weights that come out are the same but for rounding."""
 
     precision: Precision = Field(
@@ -114,7 +114,7 @@ class Computing(Settings):
 S = TypeVar("S", bound=Settings)
 MERGED = 10_000
 """Keys that `<<` may bring into a mapping; lists of aliases in several levels multiply them."""
-UNREADABLE = (yaml.YAMLError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
+YAML_ERRORS = (yaml.YAMLError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """What reading YAML may end with: also dates that there are not, numbers and lists without end, and a word
 such as `maybe` that is said to be a number or a truth."""
 
@@ -178,7 +178,7 @@ def read_yaml(path: Path, what: str = "settings file") -> dict[str, Any]:
         ) from error
     except UnicodeDecodeError as error:
         raise SettingsError("is not UTF-8 text", where=path, remedy="Save it as UTF-8") from error
-    except UNREADABLE as error:
+    except YAML_ERRORS as error:
         reason = " ".join(str(error).split())
         raise SettingsError(f"is not readable as YAML ({reason})", where=path) from error
     if tree is None:
@@ -223,7 +223,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
     return read_yaml(file)
 
 
-def override(tree: dict[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
+def apply_overrides(tree: dict[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
     """A copy of `tree` with every `key.sub=value` applied; `resolve` reads the values as their fields want
     them."""
     result = {k: (dict(v) if isinstance(v, dict) else v) for k, v in tree.items()}
@@ -251,14 +251,14 @@ def override(tree: dict[str, Any], assignments: Iterable[str]) -> dict[str, Any]
     return result
 
 
-def merged(*trees: Mapping[str, Any]) -> dict[str, Any]:
+def merge(*trees: Mapping[str, Any]) -> dict[str, Any]:
     """Settings over settings, part by part; what comes later wins."""
     result: dict[str, Any] = {}
     for tree in trees:
         for key, value in tree.items():
             before = result.get(key)
             parts = isinstance(before, Mapping) and isinstance(value, Mapping)
-            result[key] = merged(before or {}, value) if parts else value
+            result[key] = merge(before or {}, value) if parts else value
     return result
 
 
@@ -300,15 +300,15 @@ def load(cls: type[S], path: Path | None, assignments: Iterable[str] = ()) -> S:
     """Settings from an optional YAML file and overrides."""
     assignments = list(assignments)
     _no_options(cls, assignments)
-    return resolve(cls, override(read_recipe(path) if path else {}, assignments), path, assignments)
+    return resolve(cls, apply_overrides(read_recipe(path) if path else {}, assignments), path, assignments)
 
 
-def load_given(cls: type[S], path: Path | None, assignments: Iterable[str] = ()) -> dict[str, Any]:
+def load_partial(cls: type[S], path: Path | None, assignments: Iterable[str] = ()) -> dict[str, Any]:
     """What a YAML file and overrides say, before anything is added or validated; a part whose lines are all
     commented out says nothing."""
     assignments = list(assignments)
     _no_options(cls, assignments)
-    tree = _read((cls,), override(read_recipe(path) if path else {}, assignments))
+    tree = _read((cls,), apply_overrides(read_recipe(path) if path else {}, assignments))
     return {key: value for key, value in tree.items() if value is not None}
 
 
@@ -317,7 +317,7 @@ def dump(settings: Settings) -> str:
     return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
-def explained(settings: Settings) -> str:
+def commented_yaml(settings: Settings) -> str:
     """The same YAML with a comment above every key that says what it is: the description of its field, or of
     a part the first line of its class."""
     return "".join(_explained(settings, settings.model_dump(mode="json"), ""))
@@ -344,7 +344,7 @@ def description(cls: type[Settings], name: str) -> str | None:
     return next((field.description for field in above if field and field.description), None)
 
 
-def absolute(settings: S) -> S:
+def with_absolute_paths(settings: S) -> S:
     """The same settings with paths that lead to the same files from every working directory; the name of a
     model, released or of the hub, stays a name."""
     found = {name: _anchored(value) for name, value in settings}
@@ -355,7 +355,7 @@ def absolute(settings: S) -> S:
 
 def _anchored(value: Any) -> Any:
     if isinstance(value, Settings):
-        return absolute(value)
+        return with_absolute_paths(value)
     if isinstance(value, tuple):
         return tuple(map(_anchored, value))
     if isinstance(value, Path) and (os.path.lexists(value) or not _may_name_a_model(value)):
@@ -365,7 +365,7 @@ def _anchored(value: Any) -> Any:
 
 def _may_name_a_model(path: Path) -> bool:
     owner, *name = path.parts or ("",)
-    return released_or(path) != path or (len(name) == 1 and owner not in ("/", "..", "~"))
+    return released_path_or(path) != path or (len(name) == 1 and owner not in ("/", "..", "~"))
 
 
 def _read(models: Models, tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -407,7 +407,7 @@ def _unquoted(text: str) -> str:
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
         try:
             return str(yaml.safe_load(text))
-        except UNREADABLE:
+        except YAML_ERRORS:
             pass
     return text
 
@@ -415,11 +415,11 @@ def _unquoted(text: str) -> str:
 def _yaml(text: str, name: str, read: Callable[[str], Any] = yaml.safe_load) -> Any:
     try:
         return read(text)
-    except UNREADABLE as error:
+    except YAML_ERRORS as error:
         raise SettingsError(f"the value of `{name}`, `{text}`, is not readable as YAML") from error
 
 
-def unread(name: str, reader: str, usual: Any) -> SettingsError:
+def unused_setting_error(name: str, reader: str, usual: Any) -> SettingsError:
     """That of a setting which was changed and which nothing in a run reads: whoever gave it believes that it
     counts. `reader` is what would have to be set."""
     return SettingsError(

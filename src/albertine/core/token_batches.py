@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 
-def longest_first(lengths: Sequence[int] | np.ndarray, limit: int) -> Iterator[list[int]]:
+def batch_longest_first(lengths: Sequence[int] | np.ndarray, limit: int) -> Iterator[list[int]]:
     """All rows by their numbers, in runs of at most `limit` tokens; those of a run are about as long."""
-    return by_tokens(np.argsort(-np.asarray(lengths), kind="stable").tolist(), lengths, limit)
+    return batch_by_tokens(np.argsort(-np.asarray(lengths), kind="stable").tolist(), lengths, limit)
 
 
-def by_tokens(order: Sequence[int], lengths: Sequence[int] | np.ndarray, limit: int) -> Iterator[list[int]]:
+def batch_by_tokens(
+    order: Sequence[int], lengths: Sequence[int] | np.ndarray, limit: int
+) -> Iterator[list[int]]:
     """Runs of `order` with at most `limit` tokens together; what is longer goes alone."""
     group: list[int] = []
     size = 0
@@ -26,7 +28,7 @@ def by_tokens(order: Sequence[int], lengths: Sequence[int] | np.ndarray, limit: 
         yield group
 
 
-def padded_runs(lengths: Sequence[int] | np.ndarray, limit: int) -> Iterator[list[int]]:
+def batch_padded(lengths: Sequence[int] | np.ndarray, limit: int) -> Iterator[list[int]]:
     """All rows by their numbers, the longest first, in runs that are padded to their longest: at most `limit`
     places each, unless one row alone has more, and no row is less than three quarters of it long."""
     group: list[int] = []
@@ -41,7 +43,7 @@ def padded_runs(lengths: Sequence[int] | np.ndarray, limit: int) -> Iterator[lis
         yield group
 
 
-def rounded(number: int, parts: int, least: int) -> int:
+def bucket_size(number: int, parts: int, least: int) -> int:
     """At least `number`: the next of `parts` steps from each power of two to the next, of at least `least`
     each."""
     step = max(least, (1 << max(number - 1, 1).bit_length()) // (2 * parts))

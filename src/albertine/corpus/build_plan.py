@@ -15,7 +15,7 @@ from albertine.core.files import read_regular
 from albertine.corpus.manifest import FORMAT, MAX_BYTES, NAME, load_manifest
 from albertine.corpus.shard_texts import CutRules
 from albertine.corpus.shard_tokens import Words
-from albertine.errors import CorpusError, SettingsError, check_whole
+from albertine.errors import CorpusError, SettingsError, check_integer
 from albertine.text.documents import list_files
 from albertine.text.sentences import RULES, Language
 from albertine.text.streams import Limits
@@ -43,10 +43,10 @@ class Options:
 
     def check(self) -> None:
         """Raises SettingsError for values that cannot be."""
-        check_whole("workers", self.workers, 1)
-        check_whole("shard_characters", self.rules.shard_characters, 1)
-        check_whole("min_characters", self.rules.min_characters, 0)
-        check_whole("seed", self.rules.seed, 0)
+        check_integer("workers", self.workers, 1)
+        check_integer("shard_characters", self.rules.shard_characters, 1)
+        check_integer("min_characters", self.rules.min_characters, 0)
+        check_integer("seed", self.rules.seed, 0)
         if self.rules.seed >= 2**64:
             raise SettingsError(f"seed is below 2 ** 64, not {self.rules.seed}")
         check_share(self.rules.held_out)

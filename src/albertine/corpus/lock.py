@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from albertine.core.files import MODE
+from albertine.core.files import FILE_MODE
 from albertine.errors import RunError
 
 NAME = ".lock"
@@ -61,7 +61,7 @@ def locked(folder: Path) -> Iterator[None]:
 def _acquire(path: Path) -> int:
     waiting = time.monotonic() + GRACE_SECONDS
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, MODE)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # the last holder may have removed the file between our opening and locking it

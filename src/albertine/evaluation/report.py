@@ -16,7 +16,7 @@ import numpy as np
 
 from albertine.analysis.pictures import save_bars, save_matrix, save_reliability
 from albertine.analysis.plots import legible, save_curves
-from albertine.core.files import explained, replace_durably, write_json
+from albertine.core.files import os_errors_as_run_errors, replace_durably, write_json
 from albertine.errors import RunError
 from albertine.evaluation.calibration import expected_calibration_error
 from albertine.evaluation.confusion import commonest_mixups
@@ -46,7 +46,7 @@ def write_report(folder: Path, title: str, groups: Groups, remarks: Sequence[str
     """
     best = {name: best_run(runs) for name, runs in groups.items()}
     shown = {name: findings(run.predictions, run.record.get("labels", ())) for name, run in best.items()}
-    with explained(folder):
+    with os_errors_as_run_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         pictures = _Pictures(folder)
         several = any(len(runs) > 1 for runs in groups.values())

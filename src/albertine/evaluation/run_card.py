@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from albertine.core.files import explained, is_run_checkpoint, replace_durably
+from albertine.core.files import is_run_checkpoint, os_errors_as_run_errors, replace_durably
 from albertine.errors import ModelError
 from albertine.evaluation import card_sections as sections
 from albertine.evaluation.card_metadata import Stated, carbon, emissions, licence
@@ -58,7 +58,7 @@ def write_card(folder: Path, said: Stated) -> tuple[Path, list[Path]]:
     said = said.over(stated(before) | _in_head(head_of(before)))  # the head is what a person sees and edits
     found, facts = read_folder(folder), facts_of(folder)
     files = result_files(facts)
-    with explained(card):
+    with os_errors_as_run_errors(card):
         replace_durably(card, text(run_card(folder, found, facts, said), before).encode())
         written = []
         for name, content in files.items():

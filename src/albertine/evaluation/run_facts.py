@@ -9,7 +9,7 @@ from glob import escape
 from pathlib import Path, PurePath
 from typing import Any
 
-from albertine.core.files import MAX_JSON, json_at, read_regular
+from albertine.core.files import MAX_JSON, read_json, read_regular
 from albertine.core.settings import read_yaml
 from albertine.corpus.manifest import Manifest, load_manifest, manifest_digest
 from albertine.errors import AlbertineError, RunError
@@ -101,7 +101,7 @@ def facts_of(model: Path) -> Facts:
             what, remedy = f"`{part}` holds no settings", "Put back the file that the run has written"
             raise RunError(what, where=run / "settings.yaml", remedy=remedy)
     teacher = public(_found(settings, "teacher") or "")
-    environment = json_at(run / "environment.json")
+    environment = read_json(run / "environment.json")
     common: dict[str, Any] = {
         "name": str(settings.get("name", run.name)),
         "settings": settings,
@@ -226,7 +226,7 @@ def _read_corpus(run: Path) -> str | None:
     """SHA-256 of the manifest of the corpus that a run has read, by its newest checkpoint; None where it has
     none."""
     store = CheckpointStore(run / "checkpoints")
-    states = [json_at(store.path(step) / STATE) for step in store.steps()[-1:]]
+    states = [read_json(store.path(step) / STATE) for step in store.steps()[-1:]]
     return (states[0].get("fingerprint") or {}).get("corpus") if states else None
 
 

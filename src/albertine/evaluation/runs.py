@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from albertine.core.files import MAX_JSON, explained, json_text, read_regular, replace_durably, write_json
+from albertine.core.files import (
+    MAX_JSON,
+    os_errors_as_run_errors,
+    read_regular,
+    replace_durably,
+    to_json,
+    write_json,
+)
 from albertine.errors import RunError
 from albertine.training.metrics import curve
 
@@ -89,14 +96,14 @@ def read_run(folder: Path) -> Run:
 
 def write_record(folder: Path, record: Mapping[str, Any]) -> None:
     """Write the record of a run into its folder."""
-    with explained(folder / RECORD):
+    with os_errors_as_run_errors(folder / RECORD):
         write_json(folder / RECORD, record)
 
 
 def write_predictions(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     """One JSON object a line, an example each."""
-    with explained(path):
-        text = "".join(json_text(line) + "\n" for line in lines)
+    with os_errors_as_run_errors(path):
+        text = "".join(to_json(line) + "\n" for line in lines)
         replace_durably(path, text.encode())
 
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertine.core.packing import Packed
+from albertine.core.batch import Packed
 from albertine.export.outputs import Head, Outputs
 from albertine.export.sequence_tables import Table, goes_on
 from albertine.model.answerability_head import ENDS, OUTSIDE, STARTS, Beam, JointAnswer

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-from albertine.core.packing import Packed, pack
+from albertine.core.batch import Packed, pack
 from albertine.errors import DataError, ModelError, SettingsError, TokenizerError
 from albertine.inference.whitening import FILE, measure, sentences_of
 from albertine.interop.config_values import our_flags

@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from albertine.core.files import explained, from_home, replaced_folder
+from albertine.core.files import os_errors_as_run_errors, replaced_folder, user_path
 from albertine.errors import ModelError, SettingsError
 from albertine.export.formats import ExportedFile, ExportOptions, check_options, format_of
 from albertine.export.source_model import Opened, opened
@@ -73,14 +73,14 @@ def export(
         SettingsError: `output` exists, or holds weights; an unknown format, an option that does not fit.
         RunError: a library is missing, the disk refuses. In each case nothing is written.
     """
-    options, folder = options or ExportOptions(), from_home(output)
+    options, folder = options or ExportOptions(), user_path(output)
     chosen = {name: format_of(name) for name in dict.fromkeys(to)}
     if not chosen:
         raise SettingsError("an export needs a format", remedy="Say --to onnx")
     check_options(options, chosen)
     _check_output(folder, model_folder(model), overwrite)
     source = opened(model, head)
-    with explained(folder), replaced_folder(folder) as beside:
+    with os_errors_as_run_errors(folder), replaced_folder(folder) as beside:
         _describe(source, beside)
         written = [one for module in chosen.values() for one in module.write(source, beside, options)]
         found = {one.name: _verified(source, one) for one in written}

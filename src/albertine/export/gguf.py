@@ -21,8 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from albertine.core.packing import Packed
-from albertine.core.padding import from_padded
+from albertine.core.batch import Packed, from_padded
 from albertine.errors import ModelError
 from albertine.export.formats import ExportedFile, ExportOptions
 from albertine.export.llama_vocabulary import unlike, vocabulary

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from albertine.core.packing import pack
-from albertine.core.precision import Format
+from albertine.core.batch import pack
+from albertine.core.precision import ComputeFormat
 from albertine.errors import SettingsError
 from albertine.export.outputs import Head
 from albertine.export.sequence_tables import PackedTable, PaddedTable, Table
@@ -165,7 +165,7 @@ class TableBackend(Backend):
     """
 
     def __init__(self, table: Table) -> None:
-        super().__init__(Format(torch.float32))
+        super().__init__(ComputeFormat(torch.float32))
         self.table = table
         self.unseen_S11L = torch.where(table.real, 0.0, UNSEEN)[:, None, None]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from albertine.core.packing import Packed
+from albertine.core.batch import Packed
 from albertine.export.outputs import Head, Outputs
 from albertine.export.sequence_tables import Table, goes_on
 from albertine.model.layer_loop import EncoderOutput

@@ -15,7 +15,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from albertine.core.packing import Packed
+from albertine.core.batch import Packed
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class PaddedTable:
 
     @cached_property
     def rows(self) -> Packed:
-        """All rows as the embeddings read them; a place is the column (`padding.from_padded`)."""
+        """All rows as the embeddings read them; a place is the column (`core.batch.from_padded`)."""
         batch, length = self.input_ids.shape
         positions = torch.arange(length, device=self.input_ids.device).expand(batch, length)
         ids, types = self.input_ids.flatten(), self.token_type_ids.flatten()

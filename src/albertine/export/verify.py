@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from albertine.core.padding import from_padded
+from albertine.core.batch import from_padded
 from albertine.core.randomness import generator
 from albertine.errors import ModelError
 from albertine.export.outputs import Head

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from albertine.core.packing import pack
+from albertine.core.batch import pack
 from albertine.errors import SettingsError
 from albertine.inference.decoder import log_probabilities
 from albertine.model.model import Model

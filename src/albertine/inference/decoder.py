@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from albertine.core.packing import pack
+from albertine.core.batch import pack
 from albertine.errors import NotFinite
 from albertine.model.incremental_decoding import read_on
 from albertine.model.model import Model

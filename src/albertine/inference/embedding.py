@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from albertine.core.token_batches import longest_first, padded_runs
+from albertine.core.token_batches import batch_longest_first, batch_padded
 from albertine.errors import SettingsError
 from albertine.inference.inference_mode import without_gradients
 from albertine.inference.onnx_session import ExportedModel
@@ -94,9 +94,12 @@ class TextEmbedder:
             whole = as_told and (RAW_VECTOR if raw else VECTOR) in self.model.outputs
             size = self.model.width if whole else size
             ask = partial(self.model.vectors, pooling=None if whole else pooling, raw=raw)
-            runs = padded_runs
+            runs = batch_padded
         else:
-            ask, runs = partial(_pooled, self.model, pooling=pooling, whitening=whitening), longest_first
+            ask, runs = (
+                partial(_pooled, self.model, pooling=pooling, whitening=whitening),
+                batch_longest_first,
+            )
         found = np.empty((len(rows), size), dtype=np.float32)
         for chosen in runs(lengths, self.model.tokens_per_pass):
             vectors = ask(*([rows[i][part] for i in chosen] for part in (0, 1)))
@@ -115,7 +118,7 @@ def _pooled(
     whitening: Whitening | None,
 ) -> NDArray[np.float32]:
     """The vectors of some rows by a model of torch, (rows, H or what a whitening leaves)."""
-    from albertine.core.packing import pack
+    from albertine.core.batch import pack
     from albertine.model.pooling import text_vectors
 
     packed = pack(ids, types).to(model.device)

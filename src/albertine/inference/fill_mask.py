@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from albertine.core.token_batches import by_tokens
-from albertine.errors import DataError, NotFinite, SettingsError, check_whole
+from albertine.core.token_batches import batch_by_tokens
+from albertine.errors import DataError, NotFinite, SettingsError, check_integer
 from albertine.inference.onnx_session import ExportedModel
 from albertine.inference.probabilities import softmax
 from albertine.tokenizers.base import Tokenizer
@@ -81,7 +81,7 @@ def guesses(
     _check(counts, choices, len(texts))
     found: list[list[list[Guess]]] = []
     spoiled: list[int] = []
-    for chosen in by_tokens(range(len(rows)), [len(masks) for masks in places], TOGETHER):
+    for chosen in batch_by_tokens(range(len(rows)), [len(masks) for masks in places], TOGETHER):
         logits = say(*([part[i] for i in chosen] for part in (rows, types, places)))
         for i, own in zip(chosen, logits, strict=True):
             if not np.isfinite(own).all():
@@ -101,7 +101,7 @@ def _check(counts: Sequence[int], choices: Sequence[object], texts: int) -> None
                 f"{name} has {len(given):,} parts for {texts:,} texts", remedy="Give one a text"
             )
     for count in counts:
-        check_whole("top_k", count, 1)
+        check_integer("top_k", count, 1)
 
 
 def no_mask(text: str, length: int) -> DataError:

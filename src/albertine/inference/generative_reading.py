@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from albertine.core.token_batches import longest_first
+from albertine.core.token_batches import batch_longest_first
 from albertine.inference.inference_mode import without_gradients
 from albertine.inference.search import Hypothesis, Search, beam_search
 from albertine.inference.seq2seq_rows import TOGETHER, Written
@@ -192,7 +192,7 @@ def read(
     found: list[list[Written]] = [[] for _ in inquiries]
     lengths = [sum(map(len, inquiry.sources)) for inquiry in inquiries]
     end = tokenizer.sep_id
-    for chosen in longest_first(lengths, max(1, (model.batch_tokens or TOGETHER) // search.beams)):
+    for chosen in batch_longest_first(lengths, max(1, (model.batch_tokens or TOGETHER) // search.beams)):
         poll()
         asked = [inquiries[i] for i in chosen]
         sources = [source for inquiry in asked for source in inquiry.sources]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
+from albertine.core.batch import Packed, pack
 from albertine.core.number_formats import InferencePrecision
-from albertine.core.packing import Packed, pack
 from albertine.core.randomness import generator
 from albertine.errors import ModelError
 from albertine.model.model import Model

@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from albertine.core.packing import Packed, pack
-from albertine.core.token_batches import by_tokens, longest_first
+from albertine.core.batch import Packed, pack
+from albertine.core.token_batches import batch_by_tokens, batch_longest_first
 from albertine.errors import ModelError, NotFinite, SettingsError
 from albertine.inference.probabilities import check_finite
 from albertine.model.eval_mode import evaluating
@@ -62,7 +62,7 @@ def answers(model: Model, questions: Sequence[MaskedInput]) -> list[Answers]:
     most = model.config.type_vocab_size - 1
     with evaluating(model), torch.inference_mode():
         lengths = [len(question.ids) for question in questions]
-        for chosen in longest_first(lengths, model.tokens_per_pass):
+        for chosen in batch_longest_first(lengths, model.tokens_per_pass):
             own = [questions[i] for i in chosen]
             types = [[t if t <= most else 0 for t in question.types] for question in own]
             packed = pack([question.ids for question in own], types).to(model.device)
@@ -124,7 +124,7 @@ class PseudoLikelihood:
         sums = np.zeros(len(rows))
         total, done = sum(map(len, targets)), 0
         with evaluating(self.model), torch.inference_mode():
-            for chunk in by_tokens(range(len(rows)), [len(t) for t in targets], COPIES):
+            for chunk in batch_by_tokens(range(len(rows)), [len(t) for t in targets], COPIES):
                 copies = _Copies(rows, targets, chunk, self.tokenizer.mask_id)
                 # In the order of the tokens of a sentence, so that equal sentences have equal sums.
                 np.add.at(sums, copies.sentence, self._log_probabilities(copies))
@@ -146,7 +146,7 @@ class PseudoLikelihood:
     def _log_probabilities(self, copies: _Copies) -> NDArray[np.float64]:
         """Of every token that some copy is to predict."""
         device, found = self.model.device, np.empty(len(copies.token))
-        for chosen in longest_first(copies.lengths, self.model.tokens_per_pass):
+        for chosen in batch_longest_first(copies.lengths, self.model.tokens_per_pass):
             packed = pack([copies.ids[i] for i in chosen], [copies.types[i] for i in chosen]).to(device)
             rows = packed.first_tokens + torch.from_numpy(copies.position[chosen]).to(device)
             logits_PV = _logits(self.model, packed, rows)

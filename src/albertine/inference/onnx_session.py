@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from albertine.core.number_formats import InferencePrecision
-from albertine.core.processors import others_running, usable_threads
-from albertine.core.protobuf import Malformed, fields
+from albertine.core.processors import competing_threads, usable_threads
+from albertine.core.protobuf import MalformedProtobuf, parse_fields
 from albertine.errors import ModelError, SettingsError
 from albertine.inference.probabilities import sigmoid
 from albertine.inference.tags import Transitions
@@ -279,7 +279,7 @@ def _refuse_loops(file: Path) -> None:
         with file.open("rb") as opened:
             data = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)  # closed with the last view of it
         operators = set(_operators(memoryview(data)))
-    except (Malformed, OSError, ValueError) as error:
+    except (MalformedProtobuf, OSError, ValueError) as error:
         raise ModelError(f"is not a whole graph ({error})", where=file, remedy=damaged) from error
     if "Loop" in operators:
         raise ModelError(
@@ -311,7 +311,7 @@ def _operators(model: memoryview) -> Iterator[str]:
 
 def _messages(data: memoryview) -> Iterator[tuple[int, memoryview]]:
     """The fields of a protocol buffer that are no numbers; views, as weights lie among them."""
-    for number, value in fields(data):
+    for number, value in parse_fields(data):
         if not isinstance(value, int):
             yield number, value
 
@@ -335,7 +335,7 @@ def _session(file: Path) -> Any:
     options.intra_op_num_threads, options.inter_op_num_threads = usable_threads(), 1
     options.log_severity_level = 3
     # Threads that spin between two products are faster only where nobody else wants the processors (008).
-    idle = others_running() < (os.cpu_count() or 1) / 2
+    idle = competing_threads() < (os.cpu_count() or 1) / 2
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(idle)))
     try:
         return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])

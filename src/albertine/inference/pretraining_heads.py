@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from albertine.core.packing import pack
-from albertine.core.precision import own_precision
-from albertine.core.token_batches import longest_first
+from albertine.core.batch import pack
+from albertine.core.precision import without_autocast
+from albertine.core.token_batches import batch_longest_first
 from albertine.errors import ModelError
 from albertine.inference.probabilities import check_finite
 from albertine.model.model import Model
@@ -46,7 +46,7 @@ def word_logits(
 ) -> list[NDArray[np.float32]]:
     """The logits over the vocabulary at some places of every row, (places, V) each."""
     found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(rows)
-    for chosen in longest_first([len(ids) for ids in rows], model.tokens_per_pass):
+    for chosen in batch_longest_first([len(ids) for ids in rows], model.tokens_per_pass):
         packed = pack([rows[i] for i in chosen], [types[i] for i in chosen])
         counts = [len(places[i]) for i in chosen]
         begins = np.repeat(packed.cu_seqlens[:-1].numpy(), counts)
@@ -58,7 +58,7 @@ def word_logits(
 
 
 @torch.inference_mode()
-@own_precision
+@without_autocast
 def order_chances(
     model: Model, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]
 ) -> tuple[list[float], int]:
@@ -73,7 +73,7 @@ def order_chances(
     encoded = [(tokenizer.encode(a), tokenizer.encode(b)) for a, b in pairs]
     rows = [tokenizer.layout(a, b, max_length=length) for a, b in encoded]
     found = torch.empty(len(rows), dtype=torch.float32, device="cpu")
-    for chosen in longest_first([len(ids) for ids, _ in rows], model.tokens_per_pass):
+    for chosen in batch_longest_first([len(ids) for ids, _ in rows], model.tokens_per_pass):
         packed = pack([rows[i][0] for i in chosen], [rows[i][1] for i in chosen]).to(model.device)
         with model.encoder.computing():
             summary = model.encoder(packed, rows=model.summary_rows(packed)).last_hidden

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from albertine.core.packing import Packed
+from albertine.core.batch import Packed
 from albertine.inference.triples import Subject
 from albertine.model.relation_head import OBJECT_POWER, SUBJECT_POWER, Relations, probability
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from albertine.core.token_batches import longest_first
+from albertine.core.token_batches import batch_longest_first
 from albertine.inference.inference_mode import without_gradients
 from albertine.inference.search import Draw, Search, beam_search, sample
 from albertine.tokenizers.base import Tokenizer
@@ -56,7 +56,7 @@ def write(
     found: list[list[Written]] = [[] for _ in sources]
     lengths = [len(ids) for ids in sources]
     copies = how.beams if isinstance(how, Search) else how.count
-    for chosen in longest_first(lengths, max(1, (model.batch_tokens or TOGETHER) // copies)):
+    for chosen in batch_longest_first(lengths, max(1, (model.batch_tokens or TOGETHER) // copies)):
         poll()
         own = [sources[i] for i in chosen]
         speaker = (

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from albertine.core.token_batches import by_tokens
+from albertine.core.token_batches import batch_by_tokens
 from albertine.errors import NotFinite
 from albertine.tokenizers.base import Spans
 
@@ -123,7 +123,7 @@ def relations(
     ]
     found: list[list[Relation]] = [[] for _ in lengths]
     sizes = [lengths[text] for text, _, _ in subjects]
-    for chosen in by_tokens(range(len(subjects)), sizes, TOGETHER):
+    for chosen in batch_by_tokens(range(len(subjects)), sizes, TOGETHER):
         about = [subjects[i] for i in chosen]
         own = [lengths[text] for text, _, _ in about]
         objects = pointed(asked.objects(about), own, thresholds, lead)

@@ -20,7 +20,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from albertine.core.randomness import generator
-from albertine.core.token_batches import longest_first
+from albertine.core.token_batches import batch_longest_first
 from albertine.errors import DataError, ModelError, NotFinite, SettingsError
 from albertine.inference.inference_mode import without_gradients
 from albertine.interop.sentence_transformers import WHITENING
@@ -31,7 +31,7 @@ from albertine.tokenizers.base import Tokenizer
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from albertine.core.packing import Packed
+    from albertine.core.batch import Packed
     from albertine.model.model import Model
 
 FILE = WHITENING
@@ -92,7 +92,7 @@ def measure(
     """
     import torch
 
-    from albertine.core.packing import pack
+    from albertine.core.batch import pack
     from albertine.model.eval_mode import evaluating
 
     size, most = model.config.hidden_size, model.config.plan.depth
@@ -110,7 +110,7 @@ def measure(
     total = torch.zeros(size, dtype=torch.float64, device="cpu")
     squares = torch.zeros(size, size, dtype=torch.float64, device="cpu")
     with evaluating(model):
-        for chosen in longest_first([len(row) for row in rows], model.tokens_per_pass):
+        for chosen in batch_longest_first([len(row) for row in rows], model.tokens_per_pass):
             packed = pack([rows[i] for i in chosen], [types[i] for i in chosen])
             x_SH = _raw(model, packed.to(model.device), depth).cpu().double()
             if not bool(x_SH.isfinite().all()):  # in a sum over all it would make every number NaN

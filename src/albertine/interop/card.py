@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from albertine.core.settings import UNREADABLE, BoundedLoader
+from albertine.core.settings import YAML_ERRORS, BoundedLoader
 from albertine.interop.heads import has_own_head, why_own_head
 from albertine.interop.huggingface_config import read_config, read_model_type
 from albertine.model.config import EncoderConfig
@@ -191,7 +191,7 @@ def head_of(card: str) -> dict[str, Any]:
     found = _HEAD.match(card)
     try:
         tree = BoundedLoader(found[1]).get_single_data() if found else {}
-    except UNREADABLE:
+    except YAML_ERRORS:
         return {}
     return tree if isinstance(tree, dict) else {}
 

@@ -21,8 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertine.core.devices import on_processor
-from albertine.core.packing import Packed, pack
+from albertine.core.batch import Packed, pack
+from albertine.core.devices import on_cpu
 from albertine.core.randomness import generator
 from albertine.errors import AlbertineError, SettingsError
 from albertine.interop.heads import (
@@ -192,7 +192,7 @@ def class_distance(
     """How far the numbers of a class are from ours on sample rows, as a multiple of what is allowed; infinite
     where the class could not read the folder."""
     packed = sample_rows(model.config)
-    with on_processor(), torch.no_grad():
+    with on_cpu(), torch.no_grad():
         try:
             ours = _numbers(_our_head(_on_processor(model), task, pooling, head), packed)
             theirs = class_numbers(named, tree, read(kind, tree, tensors).model, tensors, packed)

@@ -12,8 +12,8 @@ from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
-from albertine.core.files import from_home
-from albertine.core.released import meant
+from albertine.core.files import user_path
+from albertine.core.released import suggestion
 from albertine.errors import ModelError
 from albertine.interop.pickled import PICKLED
 from albertine.interop.sentence_transformers import DENSE, LAYERS, POOLING
@@ -55,9 +55,9 @@ def hub_folder(what: str) -> Path:
         raise ModelError(
             f"is no folder here and {there}, and was not downloaded: {why}",
             where=what,
-            remedy=f"{meant(name, _cached())}Where the hub can be reached, `hf download {name} --revision "
-            f"{revision} --local-dir FOLDER` fetches config.json, model.safetensors and the tokenizer "
-            "(spiece.model, vocab.txt, tokenizer.json); name that FOLDER",
+            remedy=f"{suggestion(name, _cached())}Where the hub can be reached, `hf download {name} "
+            f"--revision {revision} --local-dir FOLDER` fetches config.json, model.safetensors and the "
+            "tokenizer (spiece.model, vocab.txt, tokenizer.json); name that FOLDER",
         ) from why
     if lack := _lack(folder):
         raise ModelError(f"holds no model that can be read ({lack})", where=what)
@@ -74,7 +74,7 @@ def cache() -> Path:
     above = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     home = os.environ.get("HF_HOME") or f"{above}/huggingface"
     chosen = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or f"{home}/hub"
-    return from_home(os.path.expandvars(chosen))
+    return user_path(os.path.expandvars(chosen))
 
 
 def _cached() -> list[str]:

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from albertine.core.devices import on_processor
-from albertine.core.files import is_run_checkpoint, standing
+from albertine.core.devices import on_cpu
+from albertine.core.files import is_run_checkpoint, resolve_folder
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.config_values import number, usable
 from albertine.interop.folder_writer import write_folder
@@ -97,11 +97,11 @@ def load_model(folder: str | Path) -> Model:
     return read_folder(folder).model
 
 
-@on_processor()
+@on_cpu()
 def read_folder(folder: str | Path) -> ModelFolder:
     """Everything in a model folder, of transformers or with a checkpoint of TensorFlow, or in a checkpoint of
     a run. Raises as `load_model`."""
-    folder = standing(Path(folder))
+    folder = resolve_folder(Path(folder))
     if not folder.is_dir():
         raise ModelError("is not a folder", where=folder, remedy="Name the folder that holds config.json")
     if is_run_checkpoint(folder):

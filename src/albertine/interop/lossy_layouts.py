@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from albertine.core.packing import Packed, pack
+from albertine.core.batch import Packed, pack
 from albertine.core.randomness import generator
 from albertine.interop.google_config import EPSILON
 from albertine.interop.tensorflow_layouts import holds_plan

@@ -6,8 +6,8 @@ from __future__ import annotations
 import os.path
 from pathlib import Path
 
-from albertine.core.files import from_home, is_run_checkpoint, standing
-from albertine.core.released import which
+from albertine.core.files import is_run_checkpoint, resolve_folder, user_path
+from albertine.core.released import model_name_help
 from albertine.errors import ModelError, SettingsError
 
 
@@ -25,7 +25,7 @@ def model_folder(what: str | Path) -> Path:
     if (folder / "settings.yaml").is_file():
         return model_of_run(folder)
     if (folder / "train").is_dir() and (folder / "tokenizer").is_dir():
-        raise ModelError("is a corpus, and no model", where=folder, remedy=which(folder.name))
+        raise ModelError("is a corpus, and no model", where=folder, remedy=model_name_help(folder.name))
     if found := checkpoints_in(folder):
         raise ModelError(
             "holds the checkpoints of a run", where=folder, remedy=f"Name one, such as {found[-1]}"
@@ -43,7 +43,7 @@ def checkpoints_in(folder: Path) -> list[Path]:
 def place(what: str | Path) -> Path:
     """As `model_folder`, for what may also be a file, a corpus or a run: those are left as they are."""
     wanted = "Name a model folder, a released model, or OWNER/NAME of the Hugging Face hub"
-    path = standing(from_home(what, instead=wanted))
+    path = resolve_folder(user_path(what, instead=wanted))
     if os.path.exists(path):  # unlike Path.exists it takes a whole sentence for a name that is not there
         return path
     from albertine.interop.hub import hub_folder, is_hub_name
@@ -56,13 +56,13 @@ def place(what: str | Path) -> Path:
         raise ModelError(
             "is a preset, a shape without weights",
             where=name,
-            remedy=f"{which(name)}. For random weights: albertine.load({name!r}, random=True)",
+            remedy=f"{model_name_help(name)}. For random weights: albertine.load({name!r}, random=True)",
         )
     if path.name.startswith("step-") and (others := checkpoints_in(path.parent)):
         steps = ", ".join(other.name for other in others)
         remedy = f"There are {steps}; a run keeps as many as watching.keep says"
         raise ModelError("there is no such checkpoint", where=name, remedy=remedy)
-    raise ModelError("is neither a folder nor a released model", where=name, remedy=which(name))
+    raise ModelError("is neither a folder nor a released model", where=name, remedy=model_name_help(name))
 
 
 def check_apart(source: Path, output: Path) -> None:
@@ -80,7 +80,7 @@ def model_of_run(run: Path) -> Path:
     Raises:
         ModelError: it holds no model yet.
     """
-    for folder in (standing(run / name) for name in ("best", "final")):
+    for folder in (resolve_folder(run / name) for name in ("best", "final")):
         if (folder / "config.json").is_file():
             return folder
     raise ModelError(

@@ -6,7 +6,7 @@ literals and copies of what was written before.
 
 from __future__ import annotations
 
-from albertine.core.protobuf import Malformed, varint
+from albertine.core.protobuf import MalformedProtobuf, read_varint
 
 
 def decompressed(data: bytes, limit: int) -> bytes:
@@ -18,9 +18,9 @@ def decompressed(data: bytes, limit: int) -> bytes:
     Raises:
         Malformed: longer than the limit or than it says, cut short, or a copy from before its beginning.
     """
-    length, at = varint(data, 0)
+    length, at = read_varint(data, 0)
     if length > limit:
-        raise Malformed(f"a compressed block says that it holds {length} bytes")
+        raise MalformedProtobuf(f"a compressed block says that it holds {length} bytes")
     out = bytearray()
     while at < len(data):
         tag = data[at]
@@ -31,17 +31,17 @@ def decompressed(data: bytes, limit: int) -> bytes:
         else:
             size, at = _literal(data, tag, at)
             if at + size > len(data) or len(out) + size > length:
-                raise Malformed("a compressed block has a literal that is too long")
+                raise MalformedProtobuf("a compressed block has a literal that is too long")
             out += data[at : at + size]
             at += size
     if len(out) != length:
-        raise Malformed(f"a compressed block says {length} bytes and holds {len(out)}")
+        raise MalformedProtobuf(f"a compressed block says {length} bytes and holds {len(out)}")
     return bytes(out)
 
 
 def _number(data: bytes, at: int, width: int) -> int:
     if at + width > len(data):
-        raise Malformed("a compressed block is cut short")
+        raise MalformedProtobuf("a compressed block is cut short")
     return int.from_bytes(data[at : at + width], "little")
 
 
@@ -64,7 +64,7 @@ def _copy(data: bytes, tag: int, at: int) -> tuple[int, int, int]:
 
 def _extend(out: bytearray, size: int, back: int, length: int) -> None:
     if not 1 <= back <= len(out) or len(out) + size > length:
-        raise Malformed("a compressed block copies what is not there, or too much")
+        raise MalformedProtobuf("a compressed block copies what is not there, or too much")
     start = len(out) - back
     if back >= size:
         out += out[start : start + size]

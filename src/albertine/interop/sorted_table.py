@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from albertine.core.protobuf import Malformed, to_varint, varint
+from albertine.core.protobuf import MalformedProtobuf, encode_varint, read_varint
 from albertine.interop.crc32c import masked
 from albertine.interop.snappy import decompressed
 
@@ -35,9 +35,9 @@ def read_table(data: bytes) -> dict[bytes, bytes]:
         Malformed: not such a table, damaged, cut short, or beyond the bounds.
     """
     if len(data) > MAX_FILE:
-        raise Malformed(f"is larger than {MAX_FILE >> 20} MB, which no index of a model is")
+        raise MalformedProtobuf(f"is larger than {MAX_FILE >> 20} MB, which no index of a model is")
     if len(data) < FOOTER or data[-8:] != MAGIC:
-        raise Malformed("is not an index of TensorFlow, or cut short")
+        raise MalformedProtobuf("is not an index of TensorFlow, or cut short")
     footer = data[-FOOTER:-8]
     _, _, at = _handle(footer, 0)
     index = _handle(footer, at)
@@ -45,36 +45,36 @@ def read_table(data: bytes) -> dict[bytes, bytes]:
     for _, handle in _entries(_block(data, index[0], index[1], _MAX_BLOCK)):
         offset, size, _ = _handle(handle, 0)
         if offset < end or offset + size > index[0]:
-            raise Malformed("names blocks that lie over each other")
+            raise MalformedProtobuf("names blocks that lie over each other")
         block = _block(data, offset, size, room)
         room, end = room - len(block), offset + size
         for key, value in _entries(block):
             if last is not None and key <= last:
-                raise Malformed("has names that are not in their order")
+                raise MalformedProtobuf("has names that are not in their order")
             if len(result) >= MAX_ENTRIES:
-                raise Malformed(f"has more than {MAX_ENTRIES} names")
+                raise MalformedProtobuf(f"has more than {MAX_ENTRIES} names")
             result[key], last = value, key
     return result
 
 
 def _handle(data: bytes, at: int) -> tuple[int, int, int]:
     """Where a block begins, its size without the trailer, and where the next thing stands."""
-    offset, at = varint(data, at)
-    size, at = varint(data, at)
+    offset, at = read_varint(data, at)
+    size, at = read_varint(data, at)
     return offset, size, at
 
 
 def _block(data: bytes, offset: int, size: int, limit: int) -> bytes:
     if offset + size + _TRAILER > len(data) - FOOTER:
-        raise Malformed("names a block that lies outside the file")
+        raise MalformedProtobuf("names a block that lies outside the file")
     content, kind = data[offset : offset + size], data[offset + size]
     stored = int.from_bytes(data[offset + size + 1 : offset + size + _TRAILER], "little")
     if masked(data[offset : offset + size + 1]) != stored:
-        raise Malformed("has a block whose checksum is wrong")
+        raise MalformedProtobuf("has a block whose checksum is wrong")
     if kind == 1:
         return decompressed(content, limit)
     if kind or size > limit:
-        raise Malformed("has a block of an unknown compression, or too much in its blocks")
+        raise MalformedProtobuf("has a block of an unknown compression, or too much in its blocks")
     return content
 
 
@@ -82,14 +82,14 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     restarts = int.from_bytes(block[-4:], "little")
     end = len(block) - 4 - 4 * restarts
     if len(block) < 4 or end < 0:
-        raise Malformed("has a block that is cut short")
+        raise MalformedProtobuf("has a block that is cut short")
     at, key = 0, b""
     while at < end:
-        shared, at = varint(block, at)
-        fresh, at = varint(block, at)
-        size, at = varint(block, at)
+        shared, at = read_varint(block, at)
+        fresh, at = read_varint(block, at)
+        size, at = read_varint(block, at)
         if shared > len(key) or shared + fresh > MAX_KEY or at + fresh + size > end:
-            raise Malformed("has a name or a record that is too long")
+            raise MalformedProtobuf("has a name or a record that is too long")
         key = key[:shared] + block[at : at + fresh]
         at += fresh + size
         yield key, block[at - size : at]
@@ -121,12 +121,12 @@ def _put(out: bytearray, entries: list[tuple[bytes, bytes]]) -> bytes:
             before = b""
             restarts[i // _RESTART_EVERY :] = [len(block)]
         shared = _shared(before, key)
-        block += to_varint(shared) + to_varint(len(key) - shared) + to_varint(len(value))
+        block += encode_varint(shared) + encode_varint(len(key) - shared) + encode_varint(len(value))
         block += key[shared:] + value
         before = key
     for number in (*restarts, len(restarts)):
         block += number.to_bytes(4, "little")
-    place = to_varint(len(out)) + to_varint(len(block))
+    place = encode_varint(len(out)) + encode_varint(len(block))
     block.append(0)
     out += block + masked(bytes(block)).to_bytes(4, "little")
     return place

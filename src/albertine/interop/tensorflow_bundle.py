@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from albertine.core.files import read_regular, write_durably
-from albertine.core.protobuf import Malformed, field, fields, fixed32
+from albertine.core.protobuf import MalformedProtobuf, encode_field, encode_fixed32, parse_fields
 from albertine.errors import ModelError
 from albertine.interop.crc32c import masked
 from albertine.interop.model_files import INDEX
@@ -57,14 +57,14 @@ def read_index(path: Path) -> tuple[int, dict[str, Entry]]:
     """
     try:
         if path.stat().st_size > MAX_FILE:
-            raise Malformed(f"is larger than {MAX_FILE >> 20} MB, which no index of a model is")
+            raise MalformedProtobuf(f"is larger than {MAX_FILE >> 20} MB, which no index of a model is")
         records = read_table(read_regular(path, MAX_FILE))
         if b"" not in records:
-            raise Malformed("has no header")
+            raise MalformedProtobuf("has no header")
         shards = _shards(records.pop(b""))
         found = {key.decode(): _entry(value, shards) for key, value in records.items() if key[0]}
         _check_apart(found)
-    except (Malformed, UnicodeDecodeError, OSError) as error:
+    except (MalformedProtobuf, UnicodeDecodeError, OSError) as error:
         raise ModelError(
             f"is not a whole index of a TensorFlow checkpoint ({error})",
             where=path,
@@ -74,18 +74,18 @@ def read_index(path: Path) -> tuple[int, dict[str, Entry]]:
 
 
 def _shards(header: bytes) -> int:
-    values = dict(fields(header))
+    values = dict(parse_fields(header))
     shards = values.get(1, 0)
     if not isinstance(shards, int) or not 1 <= shards <= _MAX_SHARDS:
-        raise Malformed(f"names {shards!r} data files")
+        raise MalformedProtobuf(f"names {shards!r} data files")
     if values.get(2, 0) != 0:
-        raise Malformed("is of a machine with the other order of bytes")
+        raise MalformedProtobuf("is of a machine with the other order of bytes")
     return shards
 
 
 def _entry(record: bytes, shards: int) -> Entry:
     numbers, shape, sliced = dict.fromkeys((1, 3, 4, 5, 6), 0), tuple[int, ...](), False
-    for number, value in fields(record):
+    for number, value in parse_fields(record):
         if number in numbers and isinstance(value, int):
             numbers[number] = value
         elif number == 2 and isinstance(value, bytes):
@@ -93,23 +93,23 @@ def _entry(record: bytes, shards: int) -> Entry:
         sliced = sliced or number == 7
     dtype, shard, offset, size, crc = numbers.values()
     if shard >= shards:
-        raise Malformed(f"a tensor lies in data file {shard} of {shards}")
+        raise MalformedProtobuf(f"a tensor lies in data file {shard} of {shards}")
     if dtype in DTYPES and not sliced and math.prod(shape) * DTYPES[dtype].itemsize != size:
-        raise Malformed(f"a tensor of shape {list(shape)} has {size} bytes")
+        raise MalformedProtobuf(f"a tensor of shape {list(shape)} has {size} bytes")
     return Entry(dtype, shape, shard, offset, size, crc, sliced)
 
 
 def _shape(record: bytes) -> tuple[int, ...]:
     shape: list[int] = []
-    for number, value in fields(record):
+    for number, value in parse_fields(record):
         if number == 2 and isinstance(value, bytes):
-            sizes = dict(fields(value))
+            sizes = dict(parse_fields(value))
             size = sizes.get(1, 0)
             if not isinstance(size, int) or size >= 1 << 48 or len(shape) >= _MAX_DIMENSIONS:
-                raise Malformed("a tensor has an impossible shape")
+                raise MalformedProtobuf("a tensor has an impossible shape")
             shape.append(size)
         elif number == 3 and value:
-            raise Malformed("a tensor has no shape")
+            raise MalformedProtobuf("a tensor has no shape")
     return tuple(shape)
 
 
@@ -118,7 +118,7 @@ def _check_apart(entries: Mapping[str, Entry]) -> None:
     end: dict[int, int] = {}
     for entry in sorted(entries.values(), key=lambda entry: (entry.shard, entry.offset, entry.size)):
         if entry.offset < end.get(entry.shard, 0):
-            raise Malformed("tensors lie over each other")
+            raise MalformedProtobuf("tensors lie over each other")
         end[entry.shard] = entry.offset + entry.size
 
 
@@ -183,20 +183,22 @@ def write_bundle(prefix: Path, tensors: Mapping[str, Tensor], shards: int = 1) -
         prefix: path without `.index`. tensors: contiguous, on the CPU, of a type in `DTYPES`.
         shards: data files, which take the tensors in turn.
     """
-    header = field(1, shards) + field(3, field(1, 1))  # producer 1, as TensorFlow's writer has it
+    header = encode_field(1, shards) + encode_field(
+        3, encode_field(1, 1)
+    )  # producer 1, as TensorFlow's writer has it
     records: dict[bytes, bytes] = {b"": header}
     pieces: list[list[memoryview]] = [[] for _ in range(shards)]
     offsets = [0] * shards
     for i, name in enumerate(sorted(tensors, key=str.encode)):
         shard, data = i % shards, _raw(tensors[name])
-        shape = b"".join(field(2, field(1, size)) for size in tensors[name].shape)
+        shape = b"".join(encode_field(2, encode_field(1, size)) for size in tensors[name].shape)
         records[name.encode()] = (
-            field(1, _NUMBERS[tensors[name].dtype])
-            + field(2, shape)
-            + field(3, shard)
-            + field(4, offsets[shard])
-            + field(5, len(data))
-            + fixed32(6, masked(data))
+            encode_field(1, _NUMBERS[tensors[name].dtype])
+            + encode_field(2, shape)
+            + encode_field(3, shard)
+            + encode_field(4, offsets[shard])
+            + encode_field(5, len(data))
+            + encode_fixed32(6, masked(data))
         )
         pieces[shard].append(data)
         offsets[shard] += len(data)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from albertine.core.files import read_regular, standing
+from albertine.core.files import read_regular, resolve_folder
 from albertine.errors import ModelError
 from albertine.interop.pickled import PICKLED, PICKLED_INDEX, as_safetensors
 
@@ -51,7 +51,7 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         ModelError: missing, too large, not JSON, or not an object.
     """
-    path = standing(path.parent) / path.name
+    path = resolve_folder(path.parent) / path.name
     if not path.is_file():
         raise ModelError(
             "is missing",

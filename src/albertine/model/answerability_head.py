@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from albertine.core.packing import Packed
+from albertine.core.batch import Packed
 from albertine.model.config import Summary
 from albertine.model.layers import LayerNorm, Linear
 from albertine.model.model import Model

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from albertine.core.packing import Packed
+from albertine.core.batch import Packed
 from albertine.errors import NotFinite
 from albertine.model.model import Model
 from albertine.model.task_model import Classifier

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from albertine.core.packing import Packed
+from albertine.core.batch import Packed
 from albertine.errors import SettingsError
 from albertine.model.config import EncoderConfig
 from albertine.model.layers import Linear, Module

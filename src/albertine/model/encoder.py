@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from albertine.core.batch import Packed
 from albertine.core.number_formats import InferencePrecision
-from albertine.core.packing import Packed
-from albertine.core.precision import compute_format, own_precision
+from albertine.core.precision import compute_format, without_autocast
 from albertine.errors import SettingsError
 from albertine.model import components
 from albertine.model.backend import backend_for, computing, current
@@ -28,7 +28,7 @@ from albertine.model.recompute import recomputed
 from albertine.model.rows import Rows
 
 if TYPE_CHECKING:
-    from albertine.core.settings import Computing
+    from albertine.core.settings import ComputeSettings
 
 
 class Encoder(Module):
@@ -60,7 +60,7 @@ class Encoder(Module):
         self.injection = components.injection(config)
         self.final_norm = components.final_norm(config)
 
-    def compute_as(self, how: Computing) -> None:
+    def compute_as(self, how: ComputeSettings) -> None:
         """Follow the settings of a run."""
         self.precision, self.recompute, self.compiled = how.precision, how.recompute, how.compile
 
@@ -77,7 +77,7 @@ class Encoder(Module):
         stay = {type(block._compiled_call_impl or block) for block in blocks} <= components.BLOCKS
         return backend_for(self.backend, form, weight.device, weights_stay=stay, compiled=self.compiled)
 
-    @own_precision
+    @without_autocast
     def forward(
         self,
         packed: Packed,

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from albertine.core.randomness import RepeatedDraws
+from albertine.core.randomness import RngSnapshot
 from albertine.model.backend import computing, current
 from albertine.model.backend.base import Backend
 from albertine.model.jacobian import jacobian_size
@@ -57,7 +57,7 @@ class FixedPoint(Depths):
             return super().run(step, x_TH, rows, 0, wanted, all_depths)
         if self.unrolled:
             return super().run(step, start_TH, rows, depth, wanted, all_depths)
-        draws = RepeatedDraws(x_TH.device)
+        draws = RngSnapshot(x_TH.device)
 
         def f(z_TH: Tensor) -> Tensor:
             # Each time: a sequence that is not finite stops, so that nothing of it is seen in the end.

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from albertine.core.precision import own_precision
+from albertine.core.precision import without_autocast
 from albertine.model.backend import current
 from albertine.model.config import EncoderConfig
 from albertine.model.embeddings import Embeddings
@@ -21,7 +21,7 @@ class Pooler(nn.Module):
         super().__init__()
         self.dense = Linear(config.hidden_size, config.hidden_size, config.biases)
 
-    @own_precision
+    @without_autocast
     def forward(self, summary_SH: Tensor) -> Tensor:
         """(S, H) rows of [CLS] to (S, H), in their format."""
         return torch.tanh(self.dense(summary_SH))
@@ -44,7 +44,7 @@ class MaskedLMHead(nn.Module):
         self.layer_norm = LayerNorm(width, config.layer_norm_eps, bias=config.biases)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
-    @own_precision
+    @without_autocast
     def forward(self, rows_PH: Tensor, embeddings: Embeddings) -> Tensor:
         """(P, H) wanted rows to logits (P, V), tied to the embeddings, in the format of the rows."""
         x_PE = self.layer_norm(current().activated(self.dense, rows_PH, self.activation))
@@ -64,7 +64,7 @@ class SentenceHead(nn.Module):
         self.dropout = config.classifier_dropout_prob if config.sentence_dropout else 0.0
         self.classifier = Linear(config.hidden_size, 2)
 
-    @own_precision
+    @without_autocast
     def forward(self, pooled_SH: Tensor) -> Tensor:
         """(S, H) to (S, 2)."""
         return self.classifier(F.dropout(pooled_SH, self.dropout, self.training))  # type: ignore[no-any-return]

@@ -8,8 +8,8 @@ from operator import itemgetter
 
 from torch import Tensor
 
-from albertine.core.packing import Packed
-from albertine.core.precision import own_precision
+from albertine.core.batch import Packed
+from albertine.core.precision import without_autocast
 from albertine.errors import SettingsError
 from albertine.model.backend.base import Backend
 from albertine.model.encoder import Encoder
@@ -17,7 +17,7 @@ from albertine.model.key_value_cache import Extension, KeyValueCache
 from albertine.model.position_inputs import placed
 
 
-@own_precision
+@without_autocast
 def read_on(
     encoder: Encoder, packed: Packed, cache: KeyValueCache | None = None
 ) -> tuple[Tensor, KeyValueCache]:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from albertine.core.randomness import apart, torch_generator
+from albertine.core.randomness import isolated_torch_rng, torch_generator
 from albertine.model.config import EncoderConfig
 from albertine.model.embeddings import Embeddings
 
@@ -18,12 +18,12 @@ second step."""
 
 
 class Apart(type):
-    """The type of what is built apart from a program's own settings of torch (`randomness.apart`): parameters
-    are float32 whatever its default format, and its generators stay as they were, although torch fills every
+    """Metaclass of modules that are built within `core.randomness.isolated_torch_rng`: parameters are float32
+    whatever the program's default dtype, and its generators stay as they were, although torch fills every
     layer by them before `initialize` does."""
 
     def __call__(cls, *args: Any, **options: Any) -> Any:
-        with apart():
+        with isolated_torch_rng():
             return super().__call__(*args, **options)
 
 

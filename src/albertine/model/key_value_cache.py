@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from albertine.core.packing import Packed
+from albertine.core.batch import Packed
 from albertine.model.rows import Rows
 
 

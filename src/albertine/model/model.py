@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import register_dataclass
 
+from albertine.core.batch import Packed, from_padded, to_padded
 from albertine.core.number_formats import InferencePrecision
-from albertine.core.packing import Packed
-from albertine.core.padding import from_padded, unpack
-from albertine.core.precision import own_precision
+from albertine.core.precision import without_autocast
 from albertine.errors import SettingsError
 from albertine.model.backend import tokens_per_pass
 from albertine.model.config import EncoderConfig
@@ -116,7 +115,7 @@ class Model(nn.Module, metaclass=Apart):
     def device(self) -> torch.device:
         return self.encoder.embeddings.word.weight.device
 
-    @own_precision
+    @without_autocast
     def forward(
         self,
         input_ids: Tensor,
@@ -144,8 +143,8 @@ class Model(nn.Module, metaclass=Apart):
         if self.pooler is not None:
             pooled = self.pooler(out.last_hidden.index_select(0, self.summary_rows(packed)))
         if out.hidden_states is not None:
-            states = tuple(unpack(x, index, batch, length) for x in out.hidden_states)
-        return ModelOutput(unpack(out.last_hidden, index, batch, length), pooled, states)
+            states = tuple(to_padded(x, index, batch, length) for x in out.hidden_states)
+        return ModelOutput(to_padded(out.last_hidden, index, batch, length), pooled, states)
 
     def pretraining_forward(
         self, packed: Packed, mlm_rows: Tensor, *, depth: int | None = None, sentence: bool = True
@@ -162,7 +161,7 @@ class Model(nn.Module, metaclass=Apart):
         """
         return self.pondering_forward(packed, mlm_rows, depth=depth, sentence=sentence)[:2]
 
-    @own_precision
+    @without_autocast
     def pondering_forward(
         self, packed: Packed, mlm_rows: Tensor, *, depth: int | None = None, sentence: bool = True
     ) -> tuple[Tensor, Tensor | None, Ponder | None]:

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertine.core.packing import Packed
+from albertine.core.batch import Packed
 from albertine.model.config import COMPARED
 from albertine.model.model import Model
 from albertine.model.task_model import Classifier

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertine.core.packing import Packed
+from albertine.core.batch import Packed
 from albertine.model.config import Looked as Looked
 from albertine.model.config import Pooling as Pooling
 from albertine.model.model import Model

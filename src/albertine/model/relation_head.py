@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertine.core.packing import Packed
+from albertine.core.batch import Packed
 from albertine.model.config import OBJECT_POWER as OBJECT_POWER
 from albertine.model.config import SUBJECT_POWER as SUBJECT_POWER
 from albertine.model.layers import Linear

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from albertine.core.packing import Packed
+from albertine.core.batch import Packed
 from albertine.core.randomness import torch_generator
 from albertine.errors import SettingsError
 from albertine.model.model import Model

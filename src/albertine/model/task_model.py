@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from albertine.core.packing import Packed
+from albertine.core.batch import Packed
 from albertine.errors import ModelError
 from albertine.model.config import Looked
 from albertine.model.init import Apart, initialize

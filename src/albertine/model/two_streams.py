@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertine.core.packing import Packed
-from albertine.core.precision import own_precision
+from albertine.core.batch import Packed
+from albertine.core.precision import without_autocast
 from albertine.errors import SettingsError
 from albertine.model.config import EncoderConfig
 from albertine.model.encoder import Encoder
@@ -83,7 +83,7 @@ def check_segments(config: EncoderConfig) -> None:
         )
 
 
-@own_precision
+@without_autocast
 def read_segments(
     encoder: Encoder,
     segments: Segments,
@@ -148,7 +148,7 @@ def read_segments(
     return x_RH, kept
 
 
-@own_precision
+@without_autocast
 def predict_segments(
     model: Model,
     segments: Segments,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from albertine.core.precision import own_precision
+from albertine.core.precision import without_autocast
 from albertine.model.backend import current
 from albertine.model.config import EncoderConfig
 from albertine.model.embeddings import Embeddings
@@ -25,7 +25,7 @@ class LanguageModelHead(nn.Module):
         self.query = nn.Parameter(torch.zeros(config.hidden_size))
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
-    @own_precision
+    @without_autocast
     def forward(self, rows_PH: Tensor, embeddings: Embeddings) -> Tensor:
         """(P, H) wanted rows to logits (P, V), tied to the embeddings, back through their mapping to H where
         there is one."""

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertine.core.packing import Packed
+from albertine.core.batch import Packed
 from albertine.errors import SettingsError
 from albertine.model.block import AttentionBlock
 from albertine.model.config import EncoderConfig

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from albertine.core.packing import Packed
+from albertine.core.batch import Packed
 from albertine.core.randomness import uniforms
 from albertine.errors import CorpusError, SettingsError
 from albertine.objectives.masking import MaskSettings, mask_batch

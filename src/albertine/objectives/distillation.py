@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from albertine.core.packing import Packed
+from albertine.core.batch import Packed
 from albertine.core.randomness import torch_generator
 from albertine.model.model import Model
 from albertine.objectives.attention_relations import (

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from albertine.core.packing import Packed
+from albertine.core.batch import Packed
 from albertine.model.backend import cross_entropy
 from albertine.objectives.batch import PretrainingBatch
 

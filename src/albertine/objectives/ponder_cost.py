@@ -6,7 +6,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from albertine.core.packing import Packed
+from albertine.core.batch import Packed
 from albertine.model.ponder_time import Ponder
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.losses import Part, parts_of

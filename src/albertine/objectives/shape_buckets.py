@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertine.core.packing import Packed
-from albertine.core.token_batches import rounded
+from albertine.core.batch import Packed
+from albertine.core.token_batches import bucket_size
 from albertine.model.backend import IGNORED
 from albertine.objectives.batch import PretrainingBatch
 
@@ -43,12 +43,12 @@ class MicroBatchSize:
         tokens, count = batch.num_tokens, batch.packed.num_sequences
         bound = max(SHORTEST, 1 << (batch.packed.max_length - 1).bit_length())
         bound = bound if longest is None else min(bound, longest)
-        predictions = rounded(len(batch.mlm_positions), 4, 32)
+        predictions = bucket_size(len(batch.mlm_positions), 4, 32)
         # A prediction that is filled up with reads a row of its own, of a sequence that is filled up with.
         extra = predictions - len(batch.mlm_positions)
         while True:
-            size = rounded(tokens + max(extra, 1), 16, 64)
-            sequences = rounded(count - (-(size - tokens) // bound), 4, 8)
+            size = bucket_size(tokens + max(extra, 1), 16, 64)
+            sequences = bucket_size(count - (-(size - tokens) // bound), 4, 8)
             if sequences - count <= size - tokens:
                 pairs = batch.sentence_labels is not None
                 return cls(size, sequences, predictions, bound, pairs, batch.depth)

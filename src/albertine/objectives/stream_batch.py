@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from albertine.core.packing import Packed
+from albertine.core.batch import Packed
 from albertine.core.randomness import generator, uniforms
 from albertine.errors import CorpusError
 from albertine.objectives.batch import PretrainingBatch, Specials, Text, Vocabulary

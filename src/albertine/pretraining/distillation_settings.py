@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from albertine.core.settings import load_given, merged, resolve
+from albertine.core.settings import load_partial, merge, resolve
 from albertine.errors import SettingsError
 from albertine.interop.huggingface import load_model
 from albertine.interop.model_location import model_folder
@@ -49,7 +49,7 @@ def distillation_settings(
     for name in (one.partition("=")[0].strip() for one in assignments):
         if word := NAMED.get(name) or (run and PLACED.get(name)):
             raise SettingsError(f"is what {word} says", where=name, remedy=f"Leave it out, or change {word}")
-    tree = load_given(PretrainingSettings, config, assignments)
+    tree = load_partial(PretrainingSettings, config, assignments)
     parts = {name: part for name, part in tree.items() if isinstance(part, Mapping)}
     found = load_model(model_folder(teacher))
     asked = {name: value for name, value in (student or {}).items() if value is not None}
@@ -74,7 +74,7 @@ def distillation_settings(
     }
     # A part that is none is not covered by what is known of it: it is for `resolve` to refuse.
     wrong = {name: tree[name] for name in ("model", *USUAL) if name in tree and name not in parts}
-    return resolve(PretrainingSettings, merged(USUAL, known, tree, said) | wrong, config, assignments)
+    return resolve(PretrainingSettings, merge(USUAL, known, tree, said) | wrong, config, assignments)
 
 
 def _pairs(teacher: Model) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from albertine.core.settings import merged, resolve
+from albertine.core.settings import merge, resolve
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.huggingface import folder_config, load_model
 from albertine.interop.huggingface_config import encoder_in
@@ -95,7 +95,7 @@ def fitting(settings: PretrainingSettings) -> PretrainingSettings:
     if least == objective.max_length or least < SHORTEST:
         return settings
     tree = settings.model_dump(exclude_unset=True)
-    return resolve(PretrainingSettings, merged(tree, {"objective": {"max_length": least}}))
+    return resolve(PretrainingSettings, merge(tree, {"objective": {"max_length": least}}))
 
 
 def heads_of(objective: ObjectiveChoice) -> frozenset[str]:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from albertine.core.files import is_run_checkpoint, standing
-from albertine.core.released import which
+from albertine.core.files import is_run_checkpoint, resolve_folder
+from albertine.core.released import model_name_help
 from albertine.corpus.manifest import NAME, Manifest, load_manifest
-from albertine.errors import ModelError, SettingsError, check_whole
+from albertine.errors import ModelError, SettingsError, check_integer
 from albertine.interop.config_values import usable
 from albertine.interop.exported_folder import REPORT, is_export
 from albertine.interop.huggingface_config import read_config, read_model_type
@@ -54,7 +54,7 @@ def look_up(what: str) -> EncoderConfig | NoModel:
     Raises:
         AlbertineError: nothing of the kind, with the nearest name.
     """
-    path = standing(Path(what))
+    path = resolve_folder(Path(what))
     if path.is_dir():
         return _folder(path)
     if path.is_file():
@@ -66,7 +66,7 @@ def look_up(what: str) -> EncoderConfig | NoModel:
             raise ModelError("there is no such file", where=what, remedy="Check the path") from error
         if "/" in what or path.suffix:
             return _folder(place(what))
-        raise SettingsError(error.what, remedy=f"{which(what)}. {error.remedy}") from error
+        raise SettingsError(error.what, remedy=f"{model_name_help(what)}. {error.remedy}") from error
 
 
 def look_up_model(what: str) -> EncoderConfig:
@@ -113,7 +113,7 @@ def _configs(folder: Path) -> list[Path]:
 
 def copies_behind(what: str) -> Copies | None:
     """For a word that `look_up` took for a model: what its depths are copies of, if they are."""
-    path = standing(Path(what))
+    path = resolve_folder(Path(what))
     path = path if path.exists() or "/" not in what else place(what)
     files = _configs(path) if path.is_dir() else [path]
     file = next((file for file in files if file.is_file() and file.suffix == ".json"), None)
@@ -221,7 +221,7 @@ def named(what: str) -> str:
     # Bare names of recipes for pretraining alone: those for tasks leave the encoder open.
     bare = "/" not in what and what in recipe_names()
     if what.endswith((".yaml", ".yml")) or (
-        bare and not standing(Path(what)).exists() and not is_preset(what)
+        bare and not resolve_folder(Path(what)).exists() and not is_preset(what)
     ):
         return str(recipe_file(Path(what)))
     return what
@@ -245,7 +245,7 @@ def lengths_of(config: EncoderConfig, wanted: Sequence[int] | None = None) -> tu
         most = config.max_position_embeddings
         return tuple(n for n in DEFAULT_LENGTHS if n <= most) or (most,)
     for length in wanted:
-        check_whole("length", length, 1)
+        check_integer("length", length, 1)
     longest = config.longest_sequence
     if longest is not None and max(wanted) > longest:
         raise SettingsError(

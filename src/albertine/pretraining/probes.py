@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from albertine.core.devices import on_processor
+from albertine.core.devices import on_cpu
 from albertine.core.number_formats import InferencePrecision
 from albertine.core.randomness import permutation
 from albertine.corpus.reader import Corpus
@@ -83,7 +83,7 @@ def score_pretrained(
     return found
 
 
-@on_processor()
+@on_cpu()
 def reading(
     judged: Pretrained,
     corpus: Path | None,

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from albertine.core.devices import device_of, on_processor
+from albertine.core.devices import on_cpu, parse_device
 from albertine.core.files import is_run_checkpoint, run_of_checkpoint
 from albertine.core.number_formats import InferencePrecision
 from albertine.core.settings import read_yaml, resolve
@@ -61,7 +61,7 @@ def open_pretrained(
     Raises:
         ModelError: there is no such model, it was tuned for a task, or it has no head that predicts words.
     """
-    folder, place = model_folder(what), device_of(device)
+    folder, place = model_folder(what), parse_device(device)
     found = read_folder(folder)
     model, task = found.model, task_of(found)
     if task is not None:
@@ -119,7 +119,7 @@ def token_counts(judged: Pretrained, corpus_folder: Path) -> NDArray[np.int64]:
     return count_tokens(corpus, judged.model.config.vocab_size)
 
 
-@on_processor()
+@on_cpu()
 def held_out_scores(
     judged: Pretrained,
     corpus_folder: Path,

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from albertine.core.settings import Computing, RunSettings, Settings
+from albertine.core.settings import ComputeSettings, RunSettings, Settings
 from albertine.model.config_checks import MAX_DEPTH
 from albertine.model.presets import preset
 from albertine.objectives.masking import MaskSettings
@@ -337,7 +337,7 @@ class Stage(Settings):
         return objective.model_copy(update={**changed, "masking": masking})
 
 
-class TrainingChoice(Computing):
+class TrainingChoice(ComputeSettings):
     """How it is optimised and for how long."""
 
     batch_size: int = Field(256, ge=1, description="sequences per update, over all processes")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import Field, model_validator
 
-from albertine.core.files import explained, replace_durably
+from albertine.core.files import os_errors_as_run_errors, replace_durably
 from albertine.core.settings import Settings
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.huggingface import load_model
@@ -85,7 +85,7 @@ class Teacher:
             "num_hidden_layers": config.num_hidden_layers,
             "hidden_size": config.hidden_size,
         }
-        with explained(folder):
+        with os_errors_as_run_errors(folder):
             replace_durably(folder / RECORD, (json.dumps(tree, indent=2) + "\n").encode())
 
 

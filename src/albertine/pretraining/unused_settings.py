@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from albertine.core.settings import unread
+from albertine.core.settings import unused_setting_error
 from albertine.model.config import EncoderConfig
 from albertine.model.presets import preset
 from albertine.pretraining.settings import Masking, ObjectiveChoice, PretrainingSettings, TrainingChoice
@@ -46,7 +46,7 @@ def check_read(settings: PretrainingSettings, config: EncoderConfig) -> None:
     for part, name, is_read, reader in read_by:
         given, usual = (getattr(where, name) for where in parts[part])
         if not is_read and given not in (None, usual):
-            raise unread(f"{part}.{name}", reader, usual)
+            raise unused_setting_error(f"{part}.{name}", reader, usual)
 
 
 def _defects(settings: PretrainingSettings) -> tuple[bool, str]:

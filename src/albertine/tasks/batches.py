@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from albertine.core.randomness import permutation
-from albertine.core.token_batches import by_tokens
+from albertine.core.token_batches import batch_by_tokens
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.settings import FinetuneSettings
 from albertine.training.job import Cursor, Drawn
@@ -37,7 +37,7 @@ class TaskBatches:
                 chosen = order[at : at + training.batch_size]
                 at += len(chosen)
                 mine = chosen[self.rank :: self.world]
-                groups = by_tokens(mine.tolist(), lengths, limit)
+                groups = batch_by_tokens(mine.tolist(), lengths, limit)
                 batches = [self.data.batch(g, seed=self.settings.seed, epoch=epoch) for g in groups]
                 told: list[MicroBatch] = [replace(b, taught=True) if taught else b for b in batches]
                 yield {"epoch": epoch, "at": at}, told

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from albertine.core.packing import Packed
+    from albertine.core.batch import Packed
 
 Numbers = list[int] | NDArray[Any]
 IGNORED = -100
@@ -124,7 +124,7 @@ class Encoded:
 
     def packed(self, rows: Sequence[int]) -> Packed:
         """Some rows as a batch without padding."""
-        from albertine.core.packing import pack
+        from albertine.core.batch import pack
 
         prefix = None if self.prefix is None else [self.prefix[i] for i in rows]
         return pack(*self.rows(rows), prefix)

@@ -184,9 +184,9 @@ def tuned_model(folder: ModelFolder, family: Family, where: Path) -> TaskModel:
     Raises:
         ModelError: the head is not that of the family.
     """
-    from albertine.core.devices import on_processor
+    from albertine.core.devices import on_cpu
 
-    with on_processor():
+    with on_cpu():
         model = family.build(folder.model, 0.0, 0)
     take_head(model, family, folder, where)
     return model.to(folder.model.device).eval()

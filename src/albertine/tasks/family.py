@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_ch
 import numpy as np
 from numpy.typing import NDArray
 
-from albertine.core.token_batches import longest_first, padded_runs
+from albertine.core.token_batches import batch_longest_first, batch_padded
 from albertine.errors import DataError, NotFinite
 from albertine.inference.onnx_session import ExportedModel
 from albertine.interop.heads import ClassifierHead, Task, length_of, read_classifier
@@ -31,7 +31,7 @@ from albertine.tokenizers.base import Tokenizer
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from albertine.core.packing import Packed
+    from albertine.core.batch import Packed
     from albertine.model.model import Model
     from albertine.model.task_model import TaskModel
     from albertine.objectives.losses import Part
@@ -359,14 +359,14 @@ def asking(model: Asked) -> Iterator[Runs]:
     """Within, a model is asked and does not learn; its mode is kept. Gives what tells, by the lengths of some
     rows, which of them it is asked about together."""
     if isinstance(model, ExportedModel):
-        yield partial(padded_runs, limit=model.tokens_per_pass)
+        yield partial(batch_padded, limit=model.tokens_per_pass)
         return
     import torch
 
     from albertine.model.eval_mode import evaluating
 
     with evaluating(model), torch.no_grad():
-        yield partial(longest_first, limit=model.base.tokens_per_pass)
+        yield partial(batch_longest_first, limit=model.base.tokens_per_pass)
 
 
 def loss(family: Family) -> Callable[[Any, Any], dict[str, Part]]:

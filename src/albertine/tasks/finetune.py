@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from albertine.core.files import json_at, write_json
-from albertine.core.settings import absolute, dump, unread
+from albertine.core.files import read_json, write_json
+from albertine.core.settings import dump, unused_setting_error, with_absolute_paths
 from albertine.errors import RunError, SettingsError
 from albertine.evaluation.metrics import better, score
 from albertine.evaluation.report import write_report
@@ -177,11 +177,11 @@ def _check_read(settings: FinetuneSettings) -> None:
     """Raises SettingsError for weights of a teacher that nobody named, and for patience with no score."""
     training = settings.training
     if settings.watching.early_stopping is not None and not settings.task.has_dev:
-        raise unread("watching.early_stopping", "task.dev or task.dev_share", "null")
+        raise unused_setting_error("watching.early_stopping", "task.dev or task.dev_share", "null")
     for name in ("soft", "temperature"):
         usual = TuningChoice.model_fields[name].default
         if training.teacher is None and getattr(training, name) != usual:
-            raise unread(f"training.{name}", "training.teacher", usual)
+            raise unused_setting_error(f"training.{name}", "training.teacher", usual)
 
 
 def _run(
@@ -318,7 +318,7 @@ def _score_anew(
         }
         if data.test is None:
             predictions_file(folder.path, "test").unlink(missing_ok=True)
-        folder.tell(dump(absolute(settings)))
+        folder.tell(dump(with_absolute_paths(settings)))
         record = {**record, "scores": {}, "test": found.get("test", {}), "notes": list(notes)}
         if "dev" in found:
             record["scores"] = {"step": _best_scores(folder.path).get("step", record["step"]), **found["dev"]}
@@ -443,7 +443,7 @@ def _report(settings: FinetuneSettings) -> None:
 
 
 def _best_scores(folder: Path) -> dict[str, float]:
-    return {str(k): float(v) for k, v in json_at(folder / "scores.json").items()}
+    return {str(k): float(v) for k, v in read_json(folder / "scores.json").items()}
 
 
 def _loop(settings: FinetuneSettings, steps: int, metric: str, hidden_size: int) -> LoopSettings:

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
-from albertine.core.files import from_home
+from albertine.core.files import user_path
 from albertine.core.randomness import permutation
 from albertine.core.settings import Settings
 from albertine.errors import DataError, SettingsError
@@ -40,7 +40,7 @@ OWN = "own files"
 def named_or_file(dataset: Any) -> Any:
     """The name of a data set, or the path of the YAML file that describes one."""
     is_file = str(dataset).endswith((".yaml", ".yml"))
-    return from_home(dataset) if is_file else dataset
+    return user_path(dataset) if is_file else dataset
 
 
 class TaskChoice(Settings):

@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from typing import Any
 from uuid import UUID
 
-from albertine.core.files import explained, make_folder, replace_durably
+from albertine.core.files import make_folder, os_errors_as_run_errors, replace_durably
 from albertine.errors import AlbertineError, DataError, RunError
 from albertine.tasks.readers.table import rows_of
 from albertine.tasks.readers.values import kind_of_value
@@ -65,7 +65,7 @@ class KeptRows:
         """Make the file; whether it was not there yet."""
         if self.path.is_file():
             return False
-        with explained(self.path):
+        with os_errors_as_run_errors(self.path):
             make_folder(self.path.parent)
             replace_durably(self.path, self.content, writer=f"{os.getpid()}-{threading.get_ident()}")
         return True

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from albertine.core.files import json_text, sync_folder
+from albertine.core.files import sync_folder, to_json
 from albertine.errors import DataError, SettingsError
 from albertine.tasks.prediction_columns import decimals
 from albertine.tasks.readers.files import unpacked
@@ -123,7 +123,7 @@ def check_lines(fields: Mapping[str, Any], where: str) -> None:
 
 
 def _json(value: Any) -> str:
-    return json_text(value, default=_plain)
+    return to_json(value, default=_plain)
 
 
 def _plain(value: Any) -> Any:

@@ -22,10 +22,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from albertine.core.files import MODE, explained, make_folder, replace_durably, sync_folder
+from albertine.core.files import FILE_MODE, make_folder, os_errors_as_run_errors, replace_durably, sync_folder
 from albertine.corpus.lock import locked
 from albertine.corpus.workers import WorkerPool
-from albertine.errors import DataError, NotFinite, RunError, SettingsError, check_whole
+from albertine.errors import DataError, NotFinite, RunError, SettingsError, check_integer
 from albertine.inference.onnx_session import ExportedModel
 from albertine.tasks.family import Fields
 from albertine.tasks.output_parts import (
@@ -139,7 +139,7 @@ def predict_file(
         **({"escape_formulas": True} if escape_formulas else {}),
     }
     mark, folder = mark_of(source), output.with_name(f".{output.name}.parts")
-    with explained(output), _working_in(folder):
+    with os_errors_as_run_errors(output), _working_in(folder):
         check_free(output, overwrite)  # another command may have made it meanwhile
         begun, dropped = _begun(folder, job, overwrite)
         reading: Any = {"header": header, "encoding": encoding, "prefix": "--"}
@@ -261,7 +261,7 @@ class _Store:
         """Write a record behind the others, over a part of one that a kill left, and flush it to the disk."""
         path = self.folder / RECORDS
         new = not path.exists()
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT, MODE)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT, FILE_MODE)
         try:
             os.ftruncate(handle, self._whole)
             os.lseek(handle, self._whole, os.SEEK_SET)
@@ -412,7 +412,7 @@ def _alone(predictor: Predictor, workers: int | None) -> bool:
     Raises:
         SettingsError: it does, and several were asked for; or less than one.
     """
-    check_whole("workers", 1 if workers is None else workers, 1)
+    check_integer("workers", 1 if workers is None else workers, 1)
     model = predictor.model
     here = sys.platform == "linux" and not multiprocessing.current_process().daemon  # which may have no child
     if here and not isinstance(model, ExportedModel) and model.device.type == "cpu":

@@ -15,9 +15,16 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from albertine.core.files import from_home
+from albertine.core.files import user_path
 from albertine.core.number_formats import InferencePrecision
-from albertine.errors import DataError, ModelError, NotFinite, SettingsError, check_whole, without_torch
+from albertine.errors import (
+    DataError,
+    ModelError,
+    NotFinite,
+    SettingsError,
+    check_integer,
+    missing_torch_error,
+)
 from albertine.inference.embedding import TextEmbedder, cosines, how_of
 from albertine.inference.fill_mask import Guess, guesses
 from albertine.inference.generative_reading import Inquiry, ReadPassage, read
@@ -233,7 +240,7 @@ class Predictor:
         told = {name: str(given) for name, given in named.items() if given is not None}
         fields = ArgumentFields(**{**asdict(usual), **told})
         if isinstance(source, str | Path):
-            source = from_home(source, instead="A text stands in a list: predict([text])")
+            source = user_path(source, instead="A text stands in a list: predict([text])")
         elif isinstance(source, list | tuple) and source and isinstance(source[0], str):
             source = [{fields.text: one} for one in source]
         rows, asked = rows_to_ask(source, self.family, fields, header=header, encoding=encoding)
@@ -254,7 +261,7 @@ class Predictor:
             ModelError: the folder holds no head of a task. DataError: a row is not what the task asks about.
             SettingsError: `top` is no number from 0.
         """
-        check_whole("top", top, 0)
+        check_integer("top", top, 0)
         family, fields = self.family, fields or self.family.fields
         if isinstance(family, Classify):
             family = replace(family, likeliest=max(top, family.likeliest))
@@ -533,11 +540,11 @@ class Predictor:
 def _opened(path: Path, device: str, precision: InferencePrecision, batch_tokens: int | None) -> ModelFolder:
     """A model folder whose model is ready to compute."""
     try:
-        from albertine.core.devices import device_of
+        from albertine.core.devices import parse_device
         from albertine.interop.huggingface import read_folder
     except ModuleNotFoundError as error:
-        raise without_torch(error, where=path) from error
-    place, folder = device_of(device), read_folder(path)
+        raise missing_torch_error(error, where=path) from error
+    place, folder = parse_device(device), read_folder(path)
     model = folder.model.to(place).eval()
     model.precision, model.batch_tokens = precision, batch_tokens
     return folder

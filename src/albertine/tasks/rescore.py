@@ -12,11 +12,17 @@ from typing import Any, Literal
 
 import torch
 
-from albertine.core.devices import device_of, on_processor
-from albertine.core.files import explained, from_home, is_run_checkpoint, run_of_checkpoint, standing
+from albertine.core.devices import on_cpu, parse_device
+from albertine.core.files import (
+    is_run_checkpoint,
+    os_errors_as_run_errors,
+    resolve_folder,
+    run_of_checkpoint,
+    user_path,
+)
 from albertine.core.number_formats import InferencePrecision
-from albertine.core.released import meant, which
-from albertine.core.settings import merged, override, read_yaml, resolve
+from albertine.core.released import model_name_help, suggestion
+from albertine.core.settings import apply_overrides, merge, read_yaml, resolve
 from albertine.errors import ModelError, SettingsError
 from albertine.evaluation.metrics import score
 from albertine.evaluation.runs import predictions_file, write_predictions, write_record
@@ -131,10 +137,10 @@ def open_run(
     tree["task"] = {"max_length": length_of(found), **known.settings}
     if run is not None:
         tree = read_yaml(run / "settings.yaml")
-    tree["task"] = before = saved(tree["task"], override(merged(tree, more), assignments)["task"])
+    tree["task"] = before = saved(tree["task"], apply_overrides(merge(tree, more), assignments)["task"])
     if file is not None and isinstance(before, Mapping):
         tree["task"] = {**_of_own_files(before, known), "test": file}
-    settings = resolve(FinetuneSettings, override(merged(tree, more), assignments), run or folder)
+    settings = resolve(FinetuneSettings, apply_overrides(merge(tree, more), assignments), run or folder)
     if run is not None:
         settings = settings.model_copy(update={"task": _with_own_rows(settings.task, run)})
     if file is not None:
@@ -145,7 +151,7 @@ def open_run(
     if (asked := asks(settings.task)) != known.task:
         raise asked_for(known.task, asked, where)
     data = (read or once())(settings.task, tokenizer, known)
-    named_folder = from_home(folder)
+    named_folder = user_path(folder)
     here = run or (named_folder if named_folder.is_dir() else settings.folder)
     return TunedRun(settings, where, here, data, precision or settings.training.precision)
 
@@ -166,7 +172,7 @@ def _of_own_files(task: Mapping[str, Any], known: Family) -> Mapping[str, Any]:
         if isinstance(found.scores, tuple):
             told["similarity"] = dict(zip(("lowest", "highest"), found.scores, strict=True))
     fields = KINDS[kind].model_fields if kind in KINDS else {}
-    return merged(own, {name: value for name, value in told.items() if name in fields})
+    return merge(own, {name: value for name, value in told.items() if name in fields})
 
 
 def _check_own(task: TaskChoice, before: Any, *, dev: bool) -> None:
@@ -209,9 +215,9 @@ def _places(folder: Path, *, named: bool) -> tuple[Path | None, Path]:
         named: whether settings of a task are given, without which a model alone cannot be scored.
     """
     name, what, near = str(folder), "is no run of a task, so nobody knows what to score it on", ""
-    if not named and is_hub_name(name) and not os.path.exists(standing(folder)):
+    if not named and is_hub_name(name) and not os.path.exists(resolve_folder(folder)):
         what = "is no folder here, and a model of the hub is no run of a task"
-        near = meant(name, ())  # nothing is downloaded in vain
+        near = suggestion(name, ())  # nothing is downloaded in vain
     else:
         found = place(folder)
         model = model_folder(found)
@@ -220,7 +226,7 @@ def _places(folder: Path, *, named: bool) -> tuple[Path | None, Path]:
             raise ModelError(
                 "is neither a run nor a model",
                 where=folder,
-                remedy=f"Name a folder with settings.yaml or config.json. {which(name)}",
+                remedy=f"Name a folder with settings.yaml or config.json. {model_name_help(name)}",
             )
         own = run_of_checkpoint(model) if of_run else None
         run = found if model != found else own or model.resolve().parent
@@ -259,7 +265,7 @@ def ask(run: TunedRun, splits: Sequence[Split], device: torch.device | str = "cp
     Raises:
         SettingsError: there is no such device.
     """
-    model = model_of(run).to(device_of(str(device)))
+    model = model_of(run).to(parse_device(str(device)))
     return {name: run.family.predict(model, run.splits[name]) for name in splits if name in run.splits}
 
 
@@ -270,7 +276,7 @@ def judged(family: Family, split: Split, data: Encoded, said: Any) -> Judged:
     return Judged(split, data, said, answers, scores)
 
 
-@on_processor()
+@on_cpu()
 def judge(
     run: TunedRun, splits: Sequence[Split] = SPLITS, device: torch.device | str = "cpu"
 ) -> list[Judged]:
@@ -310,7 +316,7 @@ def write_judged(folder: Path, name: str, family: Family, found: Sequence[Judged
         SettingsError: it is the folder of a run. RunError: the disk refuses.
     """
     check_no_run(folder)
-    with explained(folder):
+    with os_errors_as_run_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for split in {*SPLITS} - {one.split for one in found}:
             predictions_file(folder, split).unlink(missing_ok=True)

@@ -12,8 +12,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from albertine.core.files import MAX_JSON, is_run_checkpoint, json_at, read_regular, run_of_checkpoint
-from albertine.core.settings import absolute, read_yaml
+from albertine.core.files import MAX_JSON, is_run_checkpoint, read_json, read_regular, run_of_checkpoint
+from albertine.core.settings import read_yaml, with_absolute_paths
 from albertine.errors import AlbertineError, ModelError, RunError
 from albertine.evaluation.runs import RECORD, predictions_file, write_record
 from albertine.interop.folder_writer import SAVED
@@ -146,7 +146,7 @@ class Made:
 
 def finished(folder: Path) -> dict[str, Any] | None:
     """The record of a run that is done, whatever its settings and files are now; else None."""
-    record = json_at(folder / RECORD)
+    record = read_json(folder / RECORD)
     if not record or not (folder / "final").is_dir():
         return None
     if "fingerprint" not in record:  # of an earlier version, which left it to the checkpoints alone
@@ -179,7 +179,7 @@ def check_finished(record: Mapping[str, Any], made: Made, folder: Path) -> list[
 def stamp(settings: FinetuneSettings) -> str:
     """A name for what a run is made of: its settings, what the name of its data set stands for, and its files
     by path and content."""
-    settings = absolute(settings)
+    settings = with_absolute_paths(settings)
     facts = hashlib.blake2b(settings.model_dump_json().encode(), digest_size=16)
     if isinstance(settings.task.dataset, str):  # a name, by which another version may mean other files
         facts.update(settings.task.data.model_dump_json().encode())

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
-from albertine.core.settings import Computing, RunSettings, Settings
+from albertine.core.settings import ComputeSettings, RunSettings, Settings
 from albertine.tasks.datasets.similarity import VectorsTask
 from albertine.tasks.families import of_its_kind
 from albertine.tasks.kind_settings import TaskChoice
@@ -50,7 +50,7 @@ class EncoderChoice(Settings):
         return self
 
 
-class TuningChoice(Computing):
+class TuningChoice(ComputeSettings):
     """How it is optimised and for how long. Defaults: the smaller settings of table 14."""
 
     epochs: float = Field(3, gt=0, description="passes over the training rows, where steps is none")

@@ -21,8 +21,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from albertine.core.files import from_home
-from albertine.core.settings import merged, override, read_recipe, recipe_file, resolve
+from albertine.core.files import user_path
+from albertine.core.settings import apply_overrides, merge, read_recipe, recipe_file, resolve
 from albertine.errors import SettingsError
 from albertine.tasks.initial_model import open_encoder
 from albertine.tasks.kind_settings import named_or_file
@@ -74,11 +74,11 @@ def read_suite(path: Path, assignments: Iterable[str] = ()) -> TaskSuite:
     of_suite = [a for a in assignments if a.partition("=")[0].split(".")[0] in (*OWN_KEYS, "tasks")]
     of_runs = [a for a in assignments if a not in of_suite]
     path = recipe_file(path)
-    tree = override(read_recipe(path), of_suite)
+    tree = apply_overrides(read_recipe(path), of_suite)
     changes = tree.pop("tasks", None)
     name = tree.pop("name", "")
     output, data = (
-        from_home(str(tree.pop(key, usual))) for key, usual in (("output", "runs"), ("data", "."))
+        user_path(str(tree.pop(key, usual))) for key, usual in (("output", "runs"), ("data", "."))
     )
     if not isinstance(changes, dict) or not changes or not name:
         raise SettingsError(
@@ -94,8 +94,8 @@ def read_suite(path: Path, assignments: Iterable[str] = ()) -> TaskSuite:
         where = f"{path}, task {task}"
         own = _own_tree(change, path, where)
         start_from = own.pop("start_from", None)
-        whole = merged(tree, own, {"name": str(task), "output": str(folder)})
-        whole = _with_yaml(override(whole, of_runs), data)
+        whole = merge(tree, own, {"name": str(task), "output": str(folder)})
+        whole = _with_yaml(apply_overrides(whole, of_runs), data)
         settings = _below(resolve(FinetuneSettings, whole, where), data)
         absent = missing(settings.task)
         if absent is None:
@@ -116,7 +116,7 @@ def _own_tree(change: Any, path: Path, where: str) -> dict[str, Any]:
     if not recipe:
         return own
     file = path.parent / str(recipe)
-    return merged(read_recipe(file if file.is_file() else Path(str(recipe))), own)
+    return merge(read_recipe(file if file.is_file() else Path(str(recipe))), own)
 
 
 def _with_yaml(tree: dict[str, Any], data: Path) -> dict[str, Any]:

@@ -11,9 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from albertine.core.packing import Packed
-from albertine.core.padding import from_padded, unpack
-from albertine.core.precision import own_precision
+from albertine.core.batch import Packed, from_padded, to_padded
+from albertine.core.precision import without_autocast
 from albertine.errors import InputError, ModelError
 from albertine.interop.exported_folder import is_exported
 from albertine.interop.heads import task_of
@@ -78,7 +77,7 @@ class TrainableTask(nn.Module):
         """The encoder, with the pretraining heads that the task uses."""
         return self.model.base
 
-    @own_precision
+    @without_autocast
     def forward(
         self,
         input_ids: Tensor,
@@ -252,7 +251,7 @@ class TrainableTask(nn.Module):
     def _tag(self, packed: Packed, index: Tensor, real: Tensor, labels: Any) -> TaskOutput:
         logits: Tensor = self.model(packed)
         batch, length = real.shape
-        shown = unpack(logits, index, batch, length)
+        shown = to_padded(logits, index, batch, length)
         if labels is None:
             return TaskOutput(None, shown)
         targets = _labels(labels, (batch, length), logits, whole=True)

@@ -18,7 +18,15 @@ from albertine.text.formats import FileShape, check_format, recognise, suffix
 from albertine.text.lines import TextLines, check_encoding, encoding_of, head_text
 from albertine.text.plain_text import READERS, Paragraphs
 from albertine.text.records import read_jsonl, read_parquet
-from albertine.text.streams import ByteStream, Limits, PackageMissing, Readable, is_tar, tar_members, unpack
+from albertine.text.streams import (
+    ByteStream,
+    Limits,
+    PackageMissing,
+    Readable,
+    decompressed,
+    is_tar,
+    tar_members,
+)
 
 _TEXT_SUFFIXES = {
     "",
@@ -337,7 +345,7 @@ class _Reader:
                 raise DataError(_not_opened(error), where=path) from error
             # Parquet is read past the stream, a tar ends before its padding, an odd file is left anywhere
             stack.callback(lambda: self.on_bytes(max(0, size - raw.total)))
-            inside = unpack(stream, self.limits)
+            inside = decompressed(stream, self.limits)
             if is_tar(inside):
                 members = tar_members(inside, self.limits)
                 yield from self._parts(((m.name, self._archived(m)) for m in members), inside.name)
@@ -350,7 +358,7 @@ class _Reader:
         if reason or not member.head(1):
             self.on_file(FileReport(member.name, "skipped" if reason else "empty", reason or "has no bytes"))
             return
-        inside = unpack(member, self.limits)
+        inside = decompressed(member, self.limits)
         if is_tar(inside):
             raise DataError(
                 "is an archive inside an archive", where=member.name, remedy="Unpack the outer one"

@@ -195,7 +195,7 @@ def _suffix(name: str) -> str:
     return Path(name).suffix.lower()
 
 
-def unpack(stream: ByteStream, limits: Limits) -> ByteStream:
+def decompressed(stream: ByteStream, limits: Limits) -> ByteStream:
     """The stream itself, or what is inside if its first bytes say that it is compressed."""
     head = stream.head(10)
     kind = next((k for k, magic in _MAGIC.items() if magic.match(head)), None)

@@ -10,8 +10,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from albertine.core.files import is_run_checkpoint, read_regular, replaced_folder, run_of_checkpoint, standing
-from albertine.core.released import which
+from albertine.core.files import (
+    is_run_checkpoint,
+    read_regular,
+    replaced_folder,
+    resolve_folder,
+    run_of_checkpoint,
+)
+from albertine.core.released import model_name_help
 from albertine.errors import AlbertineError, ModelError, TokenizerError
 from albertine.text.cleaning import Cleaning
 from albertine.tokenizers.added_tokens import LISTS, Added, added_pieces, appended
@@ -53,12 +59,12 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
             not follow its own, or a class is named that may cut text otherwise, such as RoFormer's, or a
             `tokenizer.json` that is taken as it is puts other special pieces around texts.
     """
-    path = standing(Path(path))
+    path = resolve_folder(Path(path))
     if not path.exists():
         raise TokenizerError(
             "there is no such file or folder",
             where=path,
-            remedy=f"Check the path of the tokenizer. {which(str(path))}",
+            remedy=f"Check the path of the tokenizer. {model_name_help(str(path))}",
         )
     if is_run_checkpoint(path):
         return _of_checkpoint(path)
@@ -119,7 +125,9 @@ def _beside_checkpoint(folder: Path) -> list[Path]:
                 places.append(Path(corpus) / "tokenizer")
             case {"encoder": {"folder": str(encoder)}}:
                 places.append(Path(encoder))
-    return [place for place in map(standing, places) if _vocabularies(place) or is_run_checkpoint(place)]
+    return [
+        place for place in map(resolve_folder, places) if _vocabularies(place) or is_run_checkpoint(place)
+    ]
 
 
 def _byte_level(file: Path, config: dict[str, Any]) -> Tokenizer | None:
@@ -264,7 +272,7 @@ def check_tokenizer(encoder: ReadingEncoder, tokenizer: Tokenizer, where: object
 def has_vocabulary(folder: Path) -> bool:
     """Whether `load_tokenizer` finds something to open in a folder, whole or not."""
     return bool(
-        _vocabularies(folder) or _vocabularies(folder / ASSETS) or _beside_checkpoint(standing(folder))
+        _vocabularies(folder) or _vocabularies(folder / ASSETS) or _beside_checkpoint(resolve_folder(folder))
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from albertine.core.protobuf import field, fields, to_varint, varint
+from albertine.core.protobuf import encode_field, encode_varint, parse_fields, read_varint
 
 SPACE = "▁"
 
@@ -109,7 +109,7 @@ def parse(data: bytes) -> ModelProto:
     """
     pieces: list[Piece] = []
     trainer, normalizer = b"", b""
-    for number, value in fields(data):
+    for number, value in parse_fields(data):
         if number == 1:
             pieces.append(_piece(_message(value)))
         elif number == 2:
@@ -118,7 +118,7 @@ def parse(data: bytes) -> ModelProto:
             normalizer = _message(value)
     if not pieces:
         raise ValueError("holds no pieces")
-    train, norm = dict(fields(trainer)), dict(fields(normalizer))
+    train, norm = dict(parse_fields(trainer)), dict(parse_fields(normalizer))
     return ModelProto(
         pieces=tuple(pieces),
         model_type=_number(train.get(3, 1)),
@@ -144,10 +144,10 @@ def parse_cuts(data: bytes) -> list[tuple[int, int, int, int, int]]:
     while at < size:
         key = data[at]
         if key != 0x12:  # another field than a piece
-            key, at = varint(data, at)
+            key, at = read_varint(data, at)
             at = _behind(data, at, key & 7)
             continue
-        length, at = varint(data, at + 1)
+        length, at = read_varint(data, at + 1)
         stop = at + length
         token = begin = end = spelled = spelled_end = 0
         # A loop over millions of fields: numbers of one byte are read here.
@@ -156,7 +156,7 @@ def parse_cuts(data: bytes) -> list[tuple[int, int, int, int, int]]:
             value = data[at + 1]
             at += 2
             if value > 0x7F:
-                value, at = varint(data, at - 1)
+                value, at = read_varint(data, at - 1)
             if key == 0x0A:
                 spelled, spelled_end = at, at + value
                 at = spelled_end
@@ -178,7 +178,7 @@ def _behind(data: bytes, at: int, kind: int) -> int:
     """The place behind the value of a field."""
     if kind in (1, 5):
         return at + (8 if kind == 1 else 4)
-    value, at = varint(data, at)
+    value, at = read_varint(data, at)
     return at + value if kind == 2 else at
 
 
@@ -187,13 +187,15 @@ def serialize(pieces: Sequence[Piece], charsmap: bytes, *, byte_fallback: bool =
     parts = []
     for piece in pieces:
         text = piece.text.encode("utf-8")
-        body = field(1, text) + b"\x15" + _FLOAT.pack(piece.score) + b"\x18" + to_varint(piece.type)
-        parts.append(field(1, body))
-    trainer = b"\x18\x01" + b"\x20" + to_varint(len(pieces))
+        body = (
+            encode_field(1, text) + b"\x15" + _FLOAT.pack(piece.score) + b"\x18" + encode_varint(piece.type)
+        )
+        parts.append(encode_field(1, body))
+    trainer = b"\x18\x01" + b"\x20" + encode_varint(len(pieces))
     if byte_fallback:
-        trainer += to_varint(35 << 3) + b"\x01"
-    normalizer = field(1, b"nmt_nfkc" if charsmap else b"identity") + field(2, charsmap)
-    return b"".join([*parts, field(2, trainer), field(3, normalizer)])
+        trainer += encode_varint(35 << 3) + b"\x01"
+    normalizer = encode_field(1, b"nmt_nfkc" if charsmap else b"identity") + encode_field(2, charsmap)
+    return b"".join([*parts, encode_field(2, trainer), encode_field(3, normalizer)])
 
 
 def with_pieces(data: bytes, kept: Sequence[int]) -> bytes:
@@ -205,15 +207,15 @@ def with_pieces(data: bytes, kept: Sequence[int]) -> bytes:
     """
     pieces: list[bytes] = []
     others: list[bytes] = []
-    for number, value in fields(data):
+    for number, value in parse_fields(data):
         if number == 1:
-            pieces.append(field(1, _message(value)))
+            pieces.append(encode_field(1, _message(value)))
         elif number == 2:
-            others.append(field(2, _resized(_message(value), len(kept))))
+            others.append(encode_field(2, _resized(_message(value), len(kept))))
         elif number == 3:
-            others.append(field(3, _message(value)))
+            others.append(encode_field(3, _message(value)))
         elif number == 5:
-            others.append(field(5, _message(value)))
+            others.append(encode_field(5, _message(value)))
     return b"".join([*(pieces[i] for i in kept), *others])
 
 
@@ -221,7 +223,7 @@ def _resized(trainer: bytes, size: int) -> bytes:
     """A TrainerSpec whose vocabulary (field 4) has another size."""
     parts = []
     for number, raw in _raw_fields(trainer):
-        parts.append(b"\x20" + to_varint(size) if number == 4 else raw)
+        parts.append(b"\x20" + encode_varint(size) if number == 4 else raw)
     return b"".join(parts)
 
 
@@ -230,12 +232,12 @@ def _raw_fields(data: bytes) -> Iterator[tuple[int, bytes]]:
     at = 0
     while at < len(data):
         begin = at
-        key, at = varint(data, at)
+        key, at = read_varint(data, at)
         wire = key & 7
         if wire == 0:
-            _, at = varint(data, at)
+            _, at = read_varint(data, at)
         elif wire == 2:
-            size, at = varint(data, at)
+            size, at = read_varint(data, at)
             at += size
         else:
             at += 8 if wire == 1 else 4
@@ -249,7 +251,7 @@ def _piece(data: bytes) -> Piece:
         kind = _TYPES[1] if len(data) == size + 7 else _TYPES.get(data[-1] if data[-2] == 0x18 else 0)
         if kind:
             return Piece(data[2 : size + 2].decode("utf-8"), _FLOAT.unpack_from(data, size + 3)[0], kind)
-    found = dict(fields(data))
+    found = dict(parse_fields(data))
     bits = _number(found.get(2, 0))
     if bits >> 32:
         raise ValueError("a field has the wrong type")

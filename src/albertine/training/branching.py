@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from albertine.core.files import explained, json_at, write_json
+from albertine.core.files import os_errors_as_run_errors, read_json, write_json
 from albertine.errors import CheckpointError, RunError, SettingsError
 from albertine.training.alarms import onset_minute
 from albertine.training.checkpoints import (
@@ -57,7 +57,7 @@ class Branch:
             "step": self.step,
             "differences": {change.key: _values(change) for change in self.changes},
         }
-        with explained(folder):
+        with os_errors_as_run_errors(folder):
             write_json(folder / FILE, tree)
 
     def told(self) -> list[str]:
@@ -136,7 +136,7 @@ def check_no_branch(folder: Path) -> None:
 
 def branch_of(folder: Path) -> dict[str, Any]:
     """The record of a branch in a run's folder; empty where it is none."""
-    return json_at(folder / FILE)
+    return read_json(folder / FILE)
 
 
 def onset_of(folder: Path) -> float | None:

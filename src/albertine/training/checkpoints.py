@@ -26,14 +26,14 @@ from torch.optim import Optimizer
 
 from albertine.core.files import (
     MAX_JSON,
-    explained,
     make_folder,
+    os_errors_as_run_errors,
     read_regular,
     recover,
     remove_folder,
     replace_durably,
     replaced_folder,
-    standing,
+    resolve_folder,
     write_durably,
 )
 from albertine.errors import CheckpointError, SettingsError
@@ -101,7 +101,7 @@ class CheckpointStore:
 
     def path(self, step: int) -> Path:
         """Where the checkpoint of a step stands."""
-        return standing(self.folder / f"step-{step}")
+        return resolve_folder(self.folder / f"step-{step}")
 
     def save(
         self,
@@ -118,7 +118,7 @@ class CheckpointStore:
         Raises:
             RunError: the disk is full or not writable.
         """
-        with explained(self.folder):
+        with os_errors_as_run_errors(self.folder):
             make_folder(self.folder)
             self._sweep()
             target = self.path(step)
@@ -172,7 +172,7 @@ class CheckpointStore:
 
     def abandon_after(self, step: int) -> None:
         """Put later checkpoints out of the way of a run that deliberately goes on from an earlier one."""
-        with explained(self.folder):
+        with os_errors_as_run_errors(self.folder):
             for later in self.steps():
                 if later > step:
                     aside, number = self.folder / f"abandoned-step-{later}", 1
@@ -217,7 +217,7 @@ def read(path: Path) -> Checkpoint:
     Raises:
         CheckpointError: anything is missing, of another size or changed.
     """
-    path = standing(path)
+    path = resolve_folder(path)
     step, files = _read_manifest(path)
     contents = {name: _read_checked(path / name, facts) for name, facts in files.items()}
     try:
@@ -235,7 +235,7 @@ def read_state(path: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: it is missing or changed, or another version wrote it.
     """
-    path = standing(path)
+    path = resolve_folder(path)
     _, files = _read_manifest(path)
     try:
         state: dict[str, Any] = json.loads(_read_checked(path / STATE, files[STATE]))

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import torch
 
-from albertine.core.devices import on_processor
-from albertine.core.randomness import apart
+from albertine.core.devices import on_cpu
+from albertine.core.randomness import isolated_torch_rng
 from albertine.training.distributed import World, stop
 
 
@@ -28,7 +28,7 @@ def own_process(world: World, threads: int | None = None) -> Iterator[None]:
             torch.set_num_threads(threads)
         plain = torch.autocast(world.device.type, enabled=False)
         # The third is with gradients.
-        with on_processor(), apart(world.device), torch.inference_mode(False), plain:
+        with on_cpu(), isolated_torch_rng(world.device), torch.inference_mode(False), plain:
             yield
         broken = False
     finally:

@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
-from albertine.core.files import ensure_space
+from albertine.core.files import check_disk_space
 from albertine.errors import RunError
 from albertine.training.alarms import UNMOVED, no_gradient, not_finite, weights_not_finite
 from albertine.training.checkpoints import (
@@ -84,7 +84,7 @@ def _checked(
 def _check_room(job: Job, store: CheckpointStore) -> None:
     """Raises RunError: the disk has less room than the run needs."""
     if job.world.main:
-        ensure_space(job.folder.path, _needed(job, store))
+        check_disk_space(job.folder.path, _needed(job, store))
 
 
 def _over(job: Job, start: Start) -> bool:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from albertine.core.files import explained, replace_durably, sync_folder
+from albertine.core.files import os_errors_as_run_errors, replace_durably, sync_folder
 from albertine.training.step import StepReport
 
 TIMINGS = ("elapsed", "tokens_per_second")
@@ -75,7 +75,7 @@ class MetricsFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with explained(path):
+        with os_errors_as_run_errors(path):
             self._file = path.open("a", encoding="utf-8")
             sync_folder(path.parent)
 
@@ -85,13 +85,13 @@ class MetricsFile:
         Raises:
             RunError: the disk is full.
         """
-        with explained(self.path):
+        with os_errors_as_run_errors(self.path):
             self._file.write(json.dumps(_plain(row), ensure_ascii=False) + "\n")
             self._file.flush()
 
     def sync(self) -> None:
         """Flush to the disk: before a checkpoint, so that the lines up to its step are as safe as it is."""
-        with explained(self.path):
+        with os_errors_as_run_errors(self.path):
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ class MetricsFile:
         Raises:
             RunError: the disk is full.
         """
-        with explained(self.path):
+        with os_errors_as_run_errors(self.path):
             self._file.close()
 
 
@@ -162,7 +162,7 @@ def cut_metrics(path: Path, lines: int) -> None:
     """
     if path.is_file():
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in _lines(path)[:lines])
-        with explained(path):
+        with os_errors_as_run_errors(path):
             replace_durably(path, text.encode())
 
 
@@ -183,13 +183,13 @@ class TensorBoard:
             self._writer = SummaryWriter(str(folder), purge_step=step + 1)
 
     def write(self, row: Mapping[str, Any], prefix: str = "train") -> None:
-        with explained(self._folder):
+        with os_errors_as_run_errors(self._folder):
             for key, value in row.items():
                 if isinstance(value, int | float) and key != "step" and math.isfinite(value):
                     self._writer.add_scalar(f"{prefix}/{key}", value, row["step"])
 
     def close(self) -> None:
-        with explained(self._folder):
+        with os_errors_as_run_errors(self._folder):
             self._writer.close()
 
 

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from albertine.core.files import from_home
+from albertine.core.files import user_path
 from albertine.errors import RunError, SettingsError
 from albertine.training.branching import Branch, branched, check_no_branch, check_same_branch
 from albertine.training.checkpoints import (
@@ -53,9 +53,9 @@ def restored_state(
             branch; or a run that is done has none.
         SettingsError: both a branch and a checkpoint to resume were named.
     """
-    if branch_from is not None and _is_new_branch(job, store, resume, from_home(branch_from)):
+    if branch_from is not None and _is_new_branch(job, store, resume, user_path(branch_from)):
         _check_not_done(job, store)
-        return _branch(job, from_home(branch_from))
+        return _branch(job, user_path(branch_from))
     found = _choose(store, resume, strict)
     _agree(job, store, found)
     if found is None:
@@ -132,7 +132,7 @@ def _choose(store: CheckpointStore, resume: str | Path, strict: bool) -> Checkpo
     if resume == "auto":
         return store.load(strict=strict)
     if resume != "never":
-        return read_named(from_home(resume))
+        return read_named(user_path(resume))
     if store.steps():
         raise RunError(
             "holds checkpoints of an earlier run",

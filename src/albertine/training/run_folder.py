@@ -21,8 +21,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from albertine.core.files import MODE, explained, json_at, make_folder, recover, replace_durably, write_json
-from albertine.core.settings import RunSettings, absolute, dump
+from albertine.core.files import (
+    FILE_MODE,
+    make_folder,
+    os_errors_as_run_errors,
+    read_json,
+    recover,
+    replace_durably,
+    write_json,
+)
+from albertine.core.settings import RunSettings, dump, with_absolute_paths
 from albertine.errors import AlbertineError, RunError
 from albertine.training.config_diff import differences
 from albertine.training.distributed import World
@@ -70,7 +78,7 @@ class RunFolder:
     def __enter__(self) -> RunFolder:
         if not self.main:
             return self
-        with explained(self.path):
+        with os_errors_as_run_errors(self.path):
             self._new = not self.path.exists()
             make_folder(self.path)
             self._take_lock()
@@ -91,7 +99,7 @@ class RunFolder:
         before = self._handler
         if not isinstance(before, MemoryHandler):
             return
-        with explained(self.log):
+        with os_errors_as_run_errors(self.log):
             self._handler = _LogFile(self.log, encoding="utf-8")
         self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         before.setTarget(self._handler)
@@ -118,7 +126,7 @@ class RunFolder:
         """
         if not self.main:
             return
-        if before := json_at(self.environment):
+        if before := read_json(self.environment):
             changed = differences(
                 {key: before.get(key) for key in DECISIVE}, {key: environment.get(key) for key in DECISIVE}
             )
@@ -131,19 +139,19 @@ class RunFolder:
                     "the run goes on with the same data; its last bits may differ from an uninterrupted one"
                 )
         self.tell(settings)
-        with explained(self.path):
+        with os_errors_as_run_errors(self.path):
             write_json(self.environment, environment)
 
     def tell(self, settings: str) -> None:
         """Write down the settings (YAML)."""
-        with explained(self.path):
+        with os_errors_as_run_errors(self.path):
             replace_durably(self.settings, settings.encode())
 
     def _take_lock(self) -> None:
         name = self._lock_file.resolve()
         if name in _held:
             raise self._in_use(f"process {os.getpid()} on {socket.gethostname()}, which is this one")
-        handle = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
+        handle = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -209,7 +217,7 @@ class _LogFile(logging.FileHandler):
 def describe(folder: RunFolder, settings: RunSettings, world: World) -> None:
     """Write down what the run in a folder is made of and what it runs on."""
     facts = environment(settings.seed, device=str(world.device), world_size=world.size)
-    folder.describe(dump(absolute(settings)), facts)
+    folder.describe(dump(with_absolute_paths(settings)), facts)
 
 
 def environment(seed: int, *, device: str = "cpu", world_size: int = 1) -> dict[str, Any]:

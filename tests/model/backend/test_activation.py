@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from albertine.core.precision import Format
+from albertine.core.precision import ComputeFormat
 from albertine.model.backend.base import PLAIN
 from albertine.model.backend.onednn import Training
 
@@ -33,10 +33,10 @@ def test_in_float32_each_is_its_formula(name: str) -> None:
 def test_in_bfloat16_both_forms_of_gelu_are_one_on_a_processor() -> None:
     x = POINTS.bfloat16().requires_grad_()
     exact = x.detach().float().requires_grad_()
-    found, right = Training(Format(x.dtype)).activate(x, "gelu_new"), PLAIN.activate(exact, "gelu_new")
+    found, right = Training(ComputeFormat(x.dtype)).activate(x, "gelu_new"), PLAIN.activate(exact, "gelu_new")
     assert torch.equal(found, PLAIN.activate(x, "gelu"))
     assert not torch.equal(found, PLAIN.activate(x, "gelu_new"))
-    assert torch.equal(Training(Format(torch.float32)).activate(exact, "gelu_new"), right)
+    assert torch.equal(Training(ComputeFormat(torch.float32)).activate(exact, "gelu_new"), right)
     torch.testing.assert_close(found.float(), right, atol=6e-4, rtol=2**-8)
     found.sum().backward()
     right.sum().backward()

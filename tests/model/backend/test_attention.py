@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from albertine.core.packing import pack
-from albertine.core.precision import Format
+from albertine.core.batch import pack
+from albertine.core.precision import ComputeFormat
 from albertine.model.backend import cpu_attention, cpu_training_attention
 from albertine.model.backend.base import Backend
 from albertine.model.backend.cpu_attention import NEVER, PaddedKeys, Seen, attend, by_products_learning
 from albertine.model.backend.cuda import attend_packed, attend_padded
 from albertine.model.rows import Rows
 
-plain = Backend(Format(torch.float64)).attend
+plain = Backend(ComputeFormat(torch.float64)).attend
 
 
 def heads(rows, seed):

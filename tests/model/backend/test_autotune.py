@@ -12,14 +12,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertine.core.precision import Format
+from albertine.core.precision import ComputeFormat
 from albertine.errors import SettingsError
 from albertine.model.backend import autotune, int8
 from albertine.model.backend.autotune import Candidate, PlainLinear, choices, fixed, prepared
 from albertine.model.backend.base import PLAIN
 from albertine.model.backend.int8 import Int8Linear
 
-FLOAT, INT8 = Format(torch.float32), Format(torch.float32, int8=True)
+FLOAT, INT8 = ComputeFormat(torch.float32), ComputeFormat(torch.float32, int8=True)
 Make = Callable[[Tensor, Tensor, torch.dtype], autotune.LinearLayer]
 
 
@@ -283,7 +283,7 @@ def test_products_that_gain_nothing_stay_in_float(
     with fixed(**{autotune._name(dtype): "plain"}):
         usual = autotune._choose(autotune._name(dtype), dtype)
     monkeypatch.setattr(autotune, "_chosen", {("int8", dtype): entry, (autotune._name(dtype), dtype): usual})
-    form = Format(dtype, int8=True)
+    form = ComputeFormat(dtype, int8=True)
     for inputs, outputs, rounding, rounds in (
         (256, 256, 2.0, False),
         (256, 512, 0.5, True),
@@ -350,9 +350,11 @@ def test_choices_of_this_machine() -> None:
     assert choices() == found  # once in a process
 
 
-@pytest.mark.parametrize("form", [FLOAT, Format(torch.bfloat16), INT8, Format(torch.bfloat16, int8=True)])
+@pytest.mark.parametrize(
+    "form", [FLOAT, ComputeFormat(torch.bfloat16), INT8, ComputeFormat(torch.bfloat16, int8=True)]
+)
 @torch.inference_mode()
-def test_what_is_prepared_is_right(form: Format) -> None:
+def test_what_is_prepared_is_right(form: ComputeFormat) -> None:
     generator = torch.Generator().manual_seed(0)
     weight, x, residual = (torch.randn(s, generator=generator) for s in ((80, 48), (20, 48), (20, 80)))
     bias, rows = weight[:, 0], (x.to(form.dtype), residual.to(form.dtype))

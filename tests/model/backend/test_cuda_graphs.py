@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from albertine.core.packing import Packed
+from albertine.core.batch import Packed
 from albertine.model.backend import cuda, cuda_graphs, current
 from albertine.model.backend.cuda_graphs import MOST_TOKENS, BatchSize, Replays, round_up
 from albertine.model.model import Model

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from albertine.core.precision import Format
+from albertine.core.precision import ComputeFormat
 from albertine.model.backend import onednn
 from albertine.model.backend.gradient_accumulation import Product
 from albertine.model.layers import LayerNorm
@@ -130,6 +130,6 @@ def test_a_norm_of_inference_in_bfloat16_has_its_scale_unrounded() -> None:
         layer.bias.fill_(-1)
     rows = torch.tensor([[1.0, -1.0]], dtype=torch.bfloat16)
     with torch.inference_mode():
-        found = onednn.Inference(Format(torch.bfloat16)).layer_norm(layer, rows)
+        found = onednn.Inference(ComputeFormat(torch.bfloat16)).layer_norm(layer, rows)
     assert found.dtype == torch.bfloat16
     assert found[0, 0] == 2**-10

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albertine.core.packing import pack
-from albertine.core.precision import Format
+from albertine.core.batch import pack
+from albertine.core.precision import ComputeFormat
 from albertine.model.backend.base import Backend
 from albertine.model.backend.cpu_attention import Seen, attend
 from albertine.model.backend.cuda import attend_padded
@@ -19,7 +19,7 @@ from albertine.model.rows import Rows
 from albertine.model.visibility import Visibility, causal, prefix
 from tests.model.builders import permuted
 
-plain = Backend(Format(torch.float64)).attend
+plain = Backend(ComputeFormat(torch.float64)).attend
 KERNELS = (plain, attend, attend_padded)
 
 
@@ -145,5 +145,5 @@ def test_in_float16_a_query_that_sees_nothing_gets_zeros_too():
     seen = KeysSeen.of(torch.tensor([[False, False], [True, False]])[None, None])
     q, k, v = (torch.ones(1, 1, 2, 8, dtype=torch.float16) for _ in range(3))
     added = torch.full((1, 1, 2, 2), -60.0, dtype=torch.float16)
-    found = Backend(Format(torch.float16)).attend_scored(q, k, v, added, seen, 0.0)
+    found = Backend(ComputeFormat(torch.float16)).attend_scored(q, k, v, added, seen, 0.0)
     assert found[0, 0].tolist() == [[0.0] * 8, [1.0] * 8]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from albertine.core.precision import Format
+from albertine.core.precision import ComputeFormat
 from albertine.errors import SettingsError
 from albertine.model.backend.base import PLAIN, Backend
 from albertine.model.backend.loss import IGNORED as IGNORED
@@ -67,7 +67,7 @@ def computing(owner: object, make: Callable[[], Backend]) -> Iterator[Backend]:
 
 
 def backend_for(
-    name: str, form: Format, device: torch.device, *, weights_stay: bool, compiled: bool
+    name: str, form: ComputeFormat, device: torch.device, *, weights_stay: bool, compiled: bool
 ) -> Backend:
     """A backend for one forward pass.
 
@@ -115,7 +115,7 @@ def choices() -> list[KernelChoice]:
     return [*autotune.choices(), onednn.training_choice(), autotune_attention.choice()]
 
 
-def _traced(form: Format | None = None) -> Backend:
+def _traced(form: ComputeFormat | None = None) -> Backend:
     from albertine.model.backend.cuda import TRACED, Traced
 
     return TRACED if form is None else Traced(form)

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import albertine.model.backend.int8 as int8
-from albertine.core.precision import Format, compute_format
+from albertine.core.precision import ComputeFormat, compute_format
 from albertine.errors import SettingsError
 from albertine.model.backend.fused_linear import KERNELS, MANY, FusedLinear, followed
 
@@ -159,7 +159,7 @@ _fixed: dict[str, str] = {}
 _lock = threading.RLock()
 
 
-def prepared(weight: Tensor, bias: Tensor, form: Format) -> LinearLayer:
+def prepared(weight: Tensor, bias: Tensor, form: ComputeFormat) -> LinearLayer:
     """A linear layer of inference, computed in the way that is best here.
 
     Args:

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from albertine.core.packing import Packed
-from albertine.core.precision import Format
+from albertine.core.batch import Packed
+from albertine.core.precision import ComputeFormat
 
 if TYPE_CHECKING:
     from albertine.model.key_value_cache import Past
@@ -42,7 +42,7 @@ class Backend:
         form: number format of the pass.
     """
 
-    def __init__(self, form: Format) -> None:
+    def __init__(self, form: ComputeFormat) -> None:
         self.form = form
 
     def cast(self, parameter: Tensor, dtype: torch.dtype) -> Tensor:
@@ -172,4 +172,4 @@ class Backend:
         return compute()
 
 
-PLAIN = Backend(Format(torch.float32))
+PLAIN = Backend(ComputeFormat(torch.float32))

@@ -13,14 +13,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from albertine.core.precision import Format
+from albertine.core.precision import ComputeFormat
 from albertine.model.backend import computing
 from albertine.model.backend.base import Backend
 from albertine.model.backend.cuda_graphs import log, repeats, replayed
 from albertine.model.backend.gradient_accumulation import Once, SummedGradients, hooked
 
 if TYPE_CHECKING:
-    from albertine.core.packing import Packed
+    from albertine.core.batch import Packed
     from albertine.model.key_value_cache import Past
     from albertine.model.rows import Rows
 
@@ -49,7 +49,7 @@ def packed_kernel(dtype: torch.dtype, head_size: int) -> Callable[..., Any] | No
     return PACKED_KERNEL if dtype in HALF and head_size <= WIDEST_HEAD else None
 
 
-def recordable(encoder: Any, form: Format) -> bool:
+def recordable(encoder: Any, form: ComputeFormat) -> bool:
     """Whether passes that learn can be recorded: of such an encoder, with attention unpadded, as tables of
     padded attention would grow with what a batch is filled up with."""
     return repeats(encoder) and packed_kernel(form.dtype, encoder.config.head_size) is not None
@@ -134,7 +134,7 @@ class Traced(Backend):
         return attend(q_RND, k_TND, v_TND, queries, keys, dropout)
 
 
-TRACED = Traced(Format(torch.float32))
+TRACED = Traced(ComputeFormat(torch.float32))
 
 
 class Cuda(SummedGradients):
@@ -144,7 +144,7 @@ class Cuda(SummedGradients):
             two products costs a way to memory and back, which the compiler saves.
     """
 
-    def __init__(self, form: Format, compiled: bool = False) -> None:
+    def __init__(self, form: ComputeFormat, compiled: bool = False) -> None:
         super().__init__(form)
         self._compiled = compiled
         self._watched = Once[tuple[nn.Module, ...], bool](_watched)

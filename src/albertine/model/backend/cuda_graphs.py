@@ -23,8 +23,8 @@ from weakref import WeakKeyDictionary, ref
 import torch
 from torch import Tensor, nn
 
-from albertine.core.packing import Packed
-from albertine.core.token_batches import rounded
+from albertine.core.batch import Packed
+from albertine.core.token_batches import bucket_size
 from albertine.model.backend.gradient_accumulation import hooked
 
 MOST_TOKENS = 8192
@@ -46,7 +46,7 @@ log = logging.getLogger("albertine.model")
 
 def round_up(tokens: int) -> int:
     """The size of the graph for that many tokens: at most an eighth more, or 31."""
-    return max(FEWEST_TOKENS, rounded(tokens, 8, 32))
+    return max(FEWEST_TOKENS, bucket_size(tokens, 8, 32))
 
 
 @dataclass(frozen=True)

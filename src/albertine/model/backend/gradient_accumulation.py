@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from albertine.core.precision import Format
+from albertine.core.precision import ComputeFormat
 from albertine.model.backend.base import Backend
 
 Multiply = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -96,7 +96,7 @@ class OncePerPass(Backend):
     What is made without gradients is kept apart: somebody may watch a layer under `no_grad` before it learns.
     """
 
-    def __init__(self, form: Format) -> None:
+    def __init__(self, form: ComputeFormat) -> None:
         super().__init__(form)
         self._casts: dict[tuple[Tensor, bool], Tensor] = {}
         self._norms: dict[tuple[nn.LayerNorm, torch.dtype, bool], tuple[Any, ...]] = {}
@@ -129,7 +129,7 @@ class OncePerPass(Backend):
 class SummedGradients(OncePerPass):
     """Multiplies layers of the same input as one, and sums gradients inside the products."""
 
-    def __init__(self, form: Format, multiply: Multiply = F.linear) -> None:
+    def __init__(self, form: ComputeFormat, multiply: Multiply = F.linear) -> None:
         super().__init__(form)
         self._multiply = multiply
         self._products: dict[tuple[tuple[nn.Module, ...], bool], Product | None] = {}

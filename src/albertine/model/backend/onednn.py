@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from albertine.core.batch import Packed
 from albertine.core.devices import fast_bfloat16
-from albertine.core.packing import Packed
-from albertine.core.precision import Format
+from albertine.core.precision import ComputeFormat
 from albertine.model.backend.autotune import PLAIN, KernelChoice, LinearLayer, prepared
 from albertine.model.backend.autotune_attention import attends_by_products
 from albertine.model.backend.autotune_splits import with_pieces
@@ -141,7 +141,7 @@ class Processor(Backend):
 class Training(Processor, SummedGradients):
     """With gradients."""
 
-    def __init__(self, form: Format, compiled: bool = False) -> None:
+    def __init__(self, form: ComputeFormat, compiled: bool = False) -> None:
         if compiled:
             _say_uncompiled()
         if form.dtype == torch.bfloat16 and not fast_bfloat16(torch.device("cpu")):
@@ -173,7 +173,7 @@ def _say_uncompiled() -> None:
 class Inference(Processor, OncePerPass):
     """Without gradients: weights laid out for the kernels once, until they change."""
 
-    def __init__(self, form: Format) -> None:
+    def __init__(self, form: ComputeFormat) -> None:
         super().__init__(form)
         self._kernels = Once[Layers, Runs | None](partial(_kernels, form, dense))
         self._fused = Once[Layers, Runs | None](partial(_kernels, form, untouched))
@@ -223,20 +223,22 @@ ONE = (0, 1)
 """The only layer."""
 
 
-def _kernels(form: Format, may: Callable[[Any], bool], layers: Layers) -> Runs | None:
+def _kernels(form: ComputeFormat, may: Callable[[Any], bool], layers: Layers) -> Runs | None:
     """The products of the layers, where they may be computed so; else None."""
     own = cast(tuple[nn.Linear, ...], layers)
     return cached(own, form, lambda: _of_runs(own, form)) if may(own) else None
 
 
-def _of_runs(layers: Sequence[nn.Linear], form: Format) -> Runs:
+def _of_runs(layers: Sequence[nn.Linear], form: ComputeFormat) -> Runs:
     # Not the layers: what is cached goes when they do.
     weights = [layer.weight.detach() for layer in layers]
     biases = [bias_of(layer).detach() for layer in layers]
     return Runs(partial(_laid_out, weights, biases, form))
 
 
-def _laid_out(weights: list[Tensor], biases: list[Tensor], form: Format, run: tuple[int, int]) -> LinearLayer:
+def _laid_out(
+    weights: list[Tensor], biases: list[Tensor], form: ComputeFormat, run: tuple[int, int]
+) -> LinearLayer:
     first, end = run
     one = end - first == 1
     weight, bias = (x[first] if one else torch.cat(x[first:end]) for x in (weights, biases))

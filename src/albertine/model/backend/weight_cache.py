@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from albertine.core.precision import Format
+from albertine.core.precision import ComputeFormat
 
 P = TypeVar("P")
 
@@ -72,11 +72,11 @@ def _some(values: Tensor) -> np.ndarray:
     return np.from_dlpack(values.view(INTEGERS[values.element_size()]))
 
 
-_Entry = tuple[Format, Stamp, Any]
+_Entry = tuple[ComputeFormat, Stamp, Any]
 _entries: WeakKeyDictionary[nn.Module, dict[tuple[int, ...], _Entry]] = WeakKeyDictionary()
 
 
-def cached(layers: Sequence[nn.Module], form: Format, build: Callable[[], P]) -> P | None:
+def cached(layers: Sequence[nn.Module], form: ComputeFormat, build: Callable[[], P]) -> P | None:
     """What `build` made of weights and biases of these layers in that format, made again when one of them
     changed; None where one of them is no parameter of its layer: of what is computed anew in every pass, as
     by pruning or a parametrization, nobody can say whether it changed.

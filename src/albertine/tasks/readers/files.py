@@ -14,7 +14,7 @@ from typing import Any
 from albertine.errors import DataError
 from albertine.tasks.readers.values import plain
 from albertine.text.lines import TextLines, check_encoding, encoding_of, undecodable
-from albertine.text.streams import HEAD_BYTES, ByteStream, Limits, tar_members, unpack
+from albertine.text.streams import HEAD_BYTES, ByteStream, Limits, decompressed, tar_members
 
 PACKED = ("", ".xz", ".gz", ".zst", ".bz2")
 LIMITS = Limits()
@@ -83,7 +83,7 @@ def unpacked(path: File) -> Iterator[ByteStream]:
         with unpacked(path.archive) as stream:
             for member in tar_members(stream, LIMITS):
                 if member.name.rpartition(":")[2].removeprefix("./") == path.name:
-                    yield unpack(member, LIMITS)
+                    yield decompressed(member, LIMITS)
                     return
         raise NotThere(f"has no {path.name}", where=path.archive)
     try:
@@ -98,7 +98,7 @@ def unpacked(path: File) -> Iterator[ByteStream]:
     except ValueError as error:
         raise DataError(f"is no name of a file ({error})", where=path) from error
     with file:
-        yield unpack(ByteStream(file, str(path)), LIMITS)
+        yield decompressed(ByteStream(file, str(path)), LIMITS)
 
 
 def text_lines(

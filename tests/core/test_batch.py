@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from albertine.core.packing import pack
-from albertine.core.padding import from_padded, unpack
+from albertine.core.batch import from_padded, pack, to_padded
 from albertine.errors import InputError
 from tests.model import builders
 
@@ -36,7 +35,7 @@ def test_real_tokens_come_back_to_their_columns(rows: list[list[int]], kind: tor
     assert packed.position_ids.tolist() == [at for row in rows for at, i in enumerate(row) if i]
     assert packed.lengths == tuple(sum(map(bool, row)) for row in rows)
     assert packed.cu_seqlens.tolist() == [0, *np.cumsum(packed.lengths)]
-    assert torch.equal(unpack(packed.input_ids, index, *ids.shape), ids)
+    assert torch.equal(to_padded(packed.input_ids, index, *ids.shape), ids)
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.bool, torch.int32])
