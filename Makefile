@@ -15,13 +15,14 @@ ifneq "$(shell cat $(VENV)/.place 2>/dev/null)" "$(CURDIR)"
 MOVED := moved
 endif
 
-.PHONY: help demo test test-oldest test-foreign check nightly moved
+.PHONY: help demo test test-all test-oldest test-foreign check nightly moved
 .NOTPARALLEL:
 
 help:
 	@echo "make demo    raw text to two small pretrained encoders in a few minutes"
-	@echo "make test    the whole test suite"
-	@echo "make test-oldest  a part of it beside the oldest transformers that is supported; make test runs it too"
+	@echo "make test    the tests, in some ten minutes on two cores; TESTS=tests/model runs a part"
+	@echo "make test-all  all cases of their matrices too, the long ones, and make test-oldest"
+	@echo "make test-oldest  a part of them beside the oldest transformers that is supported"
 	@echo "make test-foreign  what TensorFlow, bert4keras, kpe and keras-xlnet compute of checkpoints that are written here;"
 	@echo "             once, some minutes and 1.3 GB: needs Python 3.9 to 3.11, FOREIGN_PYTHON=python3.10 names one"
 	@echo "make check   formatting, lint and types"
@@ -31,9 +32,14 @@ demo: $(VENV)/.installed-demo
 	@$(PY) -m albertine demo
 
 # Two single-threaded workers beat one worker with two threads: most tests are too small for a second thread.
+PYTEST := OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false \
+	$(PY) -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile --durations=50
+
 test: $(VENV)/.installed-dev
-	@OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false \
-		$(PY) -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile $(TESTS)
+	@$(PYTEST) -m "not matrix" $(TESTS)
+
+test-all: $(VENV)/.installed-dev
+	@$(PYTEST) $(TESTS)
 	@$(if $(TESTS),,$(MAKE) --no-print-directory test-oldest)
 
 # The other half of a matrix of two: what is saved, beside the oldest releases. Of their own they have what

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +23,40 @@ hypothesis.settings.load_profile("patient")
 # A suite that a script started in the background inherits an ignored Ctrl-C, and so would what it tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def sampled(cases: list[pytest.Function], count: int | None) -> list[pytest.Function]:
+    """A fixed sample of the cases of one test.
+
+    Args:
+        count: how many; None for as few as contain every value of every parameter.
+    """
+    remaining = sorted(cases, key=lambda case: hashlib.sha256(case.name.encode()).digest())
+    sample: list[pytest.Function] = []
+    unseen = {value for case in cases for value in case.callspec.indices.items()}
+    while remaining and (len(sample) < count if count is not None else unseen):
+        best = max(remaining, key=lambda case: len(unseen.intersection(case.callspec.indices.items())))
+        unseen.difference_update(best.callspec.indices.items())
+        sample.append(best)
+        remaining.remove(best)
+    return sample
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks as `matrix` what the mark `sample` leaves to `make test-all`."""
+    tests = defaultdict(list)
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("sample"):
+            tests[item.nodeid.partition("[")[0]].append(item)
+    for cases in tests.values():
+        mark = cases[0].get_closest_marker("sample")
+        assert mark is not None
+        kept = sampled(cases, *(mark.args or (None,)))
+        for case in cases:
+            if case not in kept:
+                case.add_marker("matrix")
+
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -127,6 +127,7 @@ def test_words_of_jieba_are_hidden_whole(page: Path) -> None:
     assert lines and all("objective.masking.whole_word=true" in line for line in lines)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("language", TOURS)
 def test_the_tour_runs(
     language: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -25,6 +25,7 @@ TOY = Task(
 )
 
 
+@pytest.mark.matrix
 def test_end_to_end_and_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -42,7 +42,7 @@ def agreement(monkeypatch: pytest.MonkeyPatch, name: str) -> Findings:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_the_gpu_script_is_rehearsed(tmp_path: Path) -> None:
     """Every line of it that needs no GPU, which is nearly all. The widest preset has all ways to train;
     BERT has dropout and blocks of its own."""
@@ -75,6 +75,7 @@ def test_what_there_may_be_no_time_for_only_explains_the_rest() -> None:
     assert [part.name for part in parts.PARTS][-1] == "kernels"
 
 
+@pytest.mark.matrix
 def test_a_comparison_in_which_nothing_is_compiled_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda.Cuda, "depth", Backend.depth)
     with standing_in():
@@ -94,6 +95,7 @@ def test_a_kernel_that_looks_at_the_wrong_rows_is_told(monkeypatch: pytest.Monke
             assert f"sources and targets, {name}: {what} is" in told
 
 
+@pytest.mark.matrix
 def test_wrong_gradients_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of the right direction and another length, and missing ones."""
     learn = checks.learn
@@ -136,6 +138,7 @@ def test_mfu_counts_real_lengths() -> None:
     assert work.flops < 0.99 * sum(lengths) * training_flops_per_token(shape, 512, masked)
 
 
+@pytest.mark.matrix
 def test_of_every_way_nothing_is_left_when_the_next_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the peak of memory is that of two."""
     pytest.importorskip("transformers")
@@ -167,6 +170,7 @@ def test_a_way_without_memory_and_one_that_computes_something_else(monkeypatch: 
     assert found.wrong == ["albertine compiled begins at 5.000, others at 7.000"]
 
 
+@pytest.mark.matrix
 def test_a_graph_that_cannot_be_recorded_or_learns_something_else_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -210,6 +214,7 @@ def test_a_part_that_fails_keeps_what_it_found(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "found.json").read_text()) == told and parts.status(told) == "failed"
 
 
+@pytest.mark.matrix
 def test_parts_in_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that does its work, one that dies, one that is too slow."""
     monkeypatch.chdir(ROOT)

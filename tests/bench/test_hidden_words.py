@@ -23,6 +23,7 @@ class Opened:
         self.mask_id, self.cls_id, self.sep_id = 4, 2, 3
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("memory", [0, 32])
 @pytest.mark.parametrize("kind", ["permutation", "causal", "masked"])
 def test_what_is_hidden_is_not_seen_and_the_rest_is(kind: str, memory: int) -> None:

@@ -92,6 +92,7 @@ def test_inference(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(row["least_cosine"] > 0.98 and row["min_ms"] > 0 for row in told["runs"].values())
 
 
+@pytest.mark.matrix
 def test_inference_of_xlnet(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
     first = inference.peers()[0]
@@ -101,6 +102,7 @@ def test_inference_of_xlnet(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.cosines[first.name] > 0.99999
 
 
+@pytest.mark.matrix
 def test_inference_goes_on_without_a_peer_that_cannot_encode(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(_: object) -> torch.Tensor:
         raise ValueError
@@ -119,6 +121,7 @@ def endless(*_: object) -> Any:
         time.sleep(0.001)
 
 
+@pytest.mark.matrix
 def test_inference_ends_with_a_peer_that_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interleaved, "FIRST", 0.5)
     monkeypatch.setattr(inference, "peers", lambda: (Peer("endless", "x", lambda *_: endless),))
@@ -127,6 +130,7 @@ def test_inference_ends_with_a_peer_that_does_not(monkeypatch: pytest.MonkeyPatc
     assert set(found.told()["runs"]) >= {"albertine float32"} and "endless" not in found.told()["runs"]
 
 
+@pytest.mark.matrix
 def test_training_ends_with_a_peer_that_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interleaved, "FIRST", 0.5)
     monkeypatch.setattr(training, "pretraining_peer", lambda folder: None)
@@ -138,6 +142,7 @@ def test_training_ends_with_a_peer_that_does_not(monkeypatch: pytest.MonkeyPatch
     assert [*told["left_out"]] == [training.THEIRS.format("float32")]
 
 
+@pytest.mark.matrix
 def test_optimizers_end_with_one_that_does_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,6 +152,7 @@ def test_optimizers_end_with_one_that_does_not(
     assert f"left out: {optimizer.TORCH_MUON} (stopped: took 10 times" in capsys.readouterr().out
 
 
+@pytest.mark.matrix
 def test_start_up_ends_with_a_peer_that_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
     monkeypatch.setattr(interleaved, "FIRST", 0.5)
@@ -157,6 +163,7 @@ def test_start_up_ends_with_a_peer_that_does_not(monkeypatch: pytest.MonkeyPatch
     assert set(peaks) == set(found.times) == {"albertine --help", "albertine predict fill-mask"}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("shape", "peer"), [(TOY, "AlbertForPreTraining"), (BERT, "BertForPreTraining")])
 def test_training_computes_the_same_loss(
     shape: EncoderConfig, peer: str, monkeypatch: pytest.MonkeyPatch
@@ -192,6 +199,7 @@ def test_training_without_the_peer(monkeypatch: pytest.MonkeyPatch) -> None:
         training.measure(TOY, rounds=1, threads=1)
 
 
+@pytest.mark.matrix
 def test_optimizers() -> None:
     told = optimizer.told(replace(optimizer.measure(TOY, rounds=2, threads=1), others=0.0))
     ours = [optimizer.OURS, optimizer.LAMB, optimizer.MUON]
@@ -211,6 +219,7 @@ def test_data(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert batches.measure(corpus, shape, seconds=0.2, workers=(0,), threads=2)["ratio"] is None
 
 
+@pytest.mark.matrix
 def test_no_loader_process_counts_as_another_program(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[Any] = []
 
@@ -224,6 +233,7 @@ def test_no_loader_process_counts_as_another_program(corpus: Path, monkeypatch: 
     assert left == []
 
 
+@pytest.mark.matrix
 def test_no_speed_is_told_on_a_busy_machine(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -250,6 +260,7 @@ def test_the_command_tells_and_saves(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert run(["bench", "inference", "--shape", "round"]) == 2
 
 
+@pytest.mark.matrix
 def test_a_ratio_that_has_fallen_fails_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -359,6 +370,7 @@ def test_the_memory_of_a_process() -> None:
         process.run([sys.executable, "-c", "1 / 0"])
 
 
+@pytest.mark.matrix
 def test_start_up_and_a_small_process() -> None:
     contest, peaks = start_up.measure(rounds=1, threads=1)
     told = start_up.told(contest, peaks)
@@ -368,6 +380,7 @@ def test_start_up_and_a_small_process() -> None:
     assert torch.version.cuda or told["peak_mb"]["albertine predict fill-mask"] < 512
 
 
+@pytest.mark.matrix
 def test_scaling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scaling, "AXES", {"length": (16, 128)})
     monkeypatch.setattr(scaling, "MIDDLE", {"length": 16, "batch": 16, "depth": 2, "width": 64})
@@ -389,6 +402,7 @@ def test_a_faster_size_has_a_larger_speed_up(
     assert {n: row["speed_up"] for n, row in told.items()} == {"bert-large": 1.0, "albert-base-v2": 4.0}
 
 
+@pytest.mark.matrix
 def test_one_token_that_differs_is_told_and_padding_is_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     def turned(folder: Path, threads: int, given: Any) -> Any:
         model = albertine.load(folder)

@@ -154,7 +154,7 @@ def test_the_table_tells_medians_and_ranges() -> None:
     assert "seeds 1, 2, 3;" in text and TASKS["sts-b"].note in text
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_transformers_pretrains_a_folder_that_we_tune(corpus: Path, tmp_path: Path) -> None:
     tokenizer = albertine.load_tokenizer(corpus / "tokenizer")
     albertine.save(stand_in.rotary_model(tokenizer.vocab_size), tokenizer, tmp_path / "shape")
@@ -172,7 +172,7 @@ def test_transformers_pretrains_a_folder_that_we_tune(corpus: Path, tmp_path: Pa
     assert (tmp_path / "peer" / "model.safetensors").stat().st_mtime_ns == before
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_a_baseline_of_updates_goes_on_where_it_was_stopped(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
