@@ -33,9 +33,9 @@ from albertine.core.settings import resolve
 from albertine.interop.model_location import model_folder
 from albertine.model.model import Model
 from albertine.pretraining.data import held_out_batches
-from albertine.pretraining.held_out import judge
-from albertine.pretraining.settings import ObjectiveChoice
-from albertine.pretraining.student import Student, student_of
+from albertine.pretraining.held_out import score_batches
+from albertine.pretraining.settings import ObjectiveChoice, Student
+from albertine.pretraining.student import student_of
 from albertine.tasks.finetune import finetune
 from albertine.tasks.settings import FinetuneSettings
 from albertine.training.progress import Reporter
@@ -171,10 +171,12 @@ def held_out(corpus: Path, models: dict[str, Path]) -> dict[str, Any]:
     the teacher, which a student may begin with."""
     objective = ObjectiveChoice.model_validate({"masking": {"ngram": 1, "whole_word": False}})
     batches = held_out_batches(corpus, objective, sequences=256)
-    found = {name: judge(albertine.load(folder), batches) for name, folder in models.items()}
+    found = {name: score_batches(albertine.load(folder), batches) for name, folder in models.items()}
     teacher = albertine.load(models["teacher"])
     for depths in combinations(range(teacher.config.num_hidden_layers), DEPTH):
-        found[f"depths {depths}"] = judge(student_of(teacher, Student(depths=depths), seed=1), batches)
+        found[f"depths {depths}"] = score_batches(
+            student_of(teacher, Student(depths=depths), seed=1), batches
+        )
     return found
 
 

@@ -31,7 +31,7 @@ from albertine.core.settings import resolve
 from albertine.corpus.prepare import prepare
 from albertine.objectives.unigram_baseline import Unigram
 from albertine.pretraining.data import held_out_batches
-from albertine.pretraining.held_out import judge
+from albertine.pretraining.held_out import score_batches
 from albertine.pretraining.run import pretrain
 from albertine.pretraining.scores import open_pretrained, token_counts
 from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings
@@ -95,7 +95,7 @@ def today(language: str, folder: Path, minutes: float) -> dict[str, Any]:
         "step": lines[-1]["step"],
         "tokens": lines[-1]["tokens"],
         "unigram_loss": baseline.cross_entropy,
-        **judge(judged.model, batches),
+        **score_batches(judged.model, batches),
     }
 
 

@@ -39,9 +39,9 @@ from albertine.interop.card import text as card_text
 from albertine.interop.citations import citation
 from albertine.interop.huggingface import save_model
 from albertine.model.config import EncoderConfig
-from albertine.pretraining.curves import borders
-from albertine.training.branching import branch_of
+from albertine.pretraining.run import stage_ends
 from albertine.training.metrics import read_metrics
+from albertine.training.resuming import branch_of
 
 TEXTS = {
     "en": "English Wikipedia (8 x 8 MB of articles of 2018, CC BY-SA 3.0 / GFDL) and 165 books in the public "
@@ -167,7 +167,7 @@ def curve(runs: list[Part], folder: Path) -> dict[str, Any]:
         rows = [row for row in training_rows(part.run) if row["step"] <= part.end]
         training += [row | {key: row[key] + n for key, n in so_far.items()} for row in rows]
         if (metrics := part.run / "metrics.jsonl").is_file():
-            lines += [int(so_far["step"]) + border for border in borders(metrics)]
+            lines += [int(so_far["step"]) + border for border in stage_ends(metrics)]
         if not part.branched:
             so_far = {key: training[-1][key] for key in so_far}
             lines.append(int(so_far["step"]))

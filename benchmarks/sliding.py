@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from albertine.errors import SettingsError
-from albertine.pretraining.scores import objective_of, open_pretrained
-from albertine.pretraining.stream_scores import stream_scores
+from albertine.pretraining.scores import objective_of, open_pretrained, stream_scores
 from benchmarks.keep import keep
 from benchmarks.markdown import table
 

@@ -22,7 +22,7 @@ from albertine.model.sharing import SharingPlan
 from albertine.pretraining.model_names import look_up_model
 from albertine.pretraining.run import PretrainResult, _beginning, _hints, pretrain
 from albertine.pretraining.settings import PretrainingSettings
-from albertine.pretraining.stages import resolved, untrained
+from albertine.pretraining.stages import resolved_stages, untrained
 from albertine.tasks.dataset_registry import known
 from albertine.tasks.settings import FinetuneSettings
 from albertine.training.metrics import curve
@@ -264,6 +264,6 @@ def test_recipes_of_generation_have_the_settings_of_bert4keras(name: str) -> Non
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_a_stage_hides_words_of_several_pieces(recipe: Path) -> None:
     """Where words are hidden whole, a sample has room for one of four pieces."""
-    for stage in resolved(load(PretrainingSettings, recipe)):
+    for stage in resolved_stages(load(PretrainingSettings, recipe)):
         masks, length = stage.objective.masks, stage.objective.max_length
         assert stage.causal is not None or not masks.whole_word or masks.budget(np.array([length]))[0] >= 4

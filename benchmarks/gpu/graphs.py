@@ -17,7 +17,7 @@ from albertine.model.presets import preset
 from albertine.model.sharing import SharingPlan
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.losses import pretraining_losses
-from albertine.pretraining.cuda_graphs import RecordedPasses
+from albertine.pretraining.cuda_graphs import CudaGraphRunner
 from albertine.training.distributed import World
 from albertine.training.optimizers import build_optimizer
 from albertine.training.step import Instead, StepReport, never, train_step
@@ -54,7 +54,7 @@ def _batches(shape: EncoderConfig, sequences: int, longest: int) -> list[Pretrai
 class _Training:
     def __init__(self, model: Model, place: Place, record: bool) -> None:
         self.model, self._world = place.ready(copy.deepcopy(model)).train(), World(device=place.device)
-        self.passes: Instead = RecordedPasses(self.model, place.device) if record else never
+        self.passes: Instead = CudaGraphRunner(self.model, place.device) if record else never
         self._optimizer = build_optimizer(self.model, "muon", precision="bfloat16")
 
     def step(self, batch: PretrainingBatch, rate: float = RATE) -> StepReport:
@@ -109,6 +109,6 @@ def _together(
     for batch in (*batches, *batches, *batches, *batches):
         apart = max(apart, distance(whole.gradients(batch), plain.gradients(batch)))
     found.bounded(f"{name}: gradients", apart, BOUND)
-    assert isinstance(whole.passes, RecordedPasses)
+    assert isinstance(whole.passes, CudaGraphRunner)
     found.note(f"{name}: sizes recorded and kept", len(whole.passes.graphs.known))
     found.demand(not whole.passes.graphs.failed, f"{name}: a pass could not be recorded")

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from albertine.analysis.pictures import save_reliability
 from albertine.analysis.plots import save_curves, terminal_curve
-from albertine.pretraining.curves import draw
+from albertine.pretraining.run import draw
 from albertine.training.run_folder import RunFolder
 
 

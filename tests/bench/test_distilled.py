@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import albertine
-from albertine.pretraining.student import Student, student_of
+from albertine.pretraining.settings import Student
+from albertine.pretraining.student import student_of
 from benchmarks import distilled
 from benchmarks.learned import distilled as section
 from benchmarks.tuned.tasks import Task

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from albertine.core.settings import load
-from albertine.pretraining.initial_model import first_model
+from albertine.pretraining.initial_model import initial_model
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.pretraining.stages import check_depths
 from benchmarks import ladder, learned
@@ -25,7 +25,7 @@ def settings(row: str) -> PretrainingSettings:
 @pytest.mark.parametrize("row", ladder.ROWS)
 def test_every_row_is_a_run(row: str) -> None:
     found = settings(row)
-    model = first_model(found, np.ones(600, np.int64))
+    model = initial_model(found, np.ones(600, np.int64))
     check_depths(found, model.config.num_hidden_layers)
     assert found.objective.short_probability == 0.1, "as when the rows were measured"
     tokens = found.training.batch_size * found.objective.max_length
@@ -33,7 +33,7 @@ def test_every_row_is_a_run(row: str) -> None:
 
 
 def test_bert_shares_nothing() -> None:
-    config = first_model(settings("bert-ramp"), np.ones(600, np.int64)).config
+    config = initial_model(settings("bert-ramp"), np.ones(600, np.int64)).config
     assert config.embedding_size == config.hidden_size and config.positions == "learned"
     assert len(set(config.plan.attention)) == config.num_hidden_layers
 

@@ -19,7 +19,7 @@ from albertine.model.sharing import SharingPlan
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.losses import pretraining_losses
 from albertine.pretraining import cuda_graphs, run
-from albertine.pretraining.cuda_graphs import RecordedPasses, recorded_passes
+from albertine.pretraining.cuda_graphs import CudaGraphRunner, cuda_graph_runner
 from albertine.training.progress import Reporter
 from albertine.training.step import StepReport, never, train_step
 from tests.model import builders
@@ -100,7 +100,7 @@ def test_a_run_goes_as_without(changes: dict[str, Any], card: Card) -> None:
     """Pairs and single texts, two micro-batches of a step, two of one size, and one that no graph takes."""
     model = model_of(**changes)
     twin = copy.deepcopy(model)
-    plain, whole = step_of(twin), step_of(model, RecordedPasses(model, CPU))
+    plain, whole = step_of(twin), step_of(model, CudaGraphRunner(model, CPU))
     one, two, many = batch_of([9, 21, 14]), batch_of([12, 8, 23, 5]), batch_of([30] * 9)
     single, half = batch_of([20, 11], pairs=False), batch_of([13, 24, 9], depth=1)
     without = batch_of([15, 16], sentence_labels=torch.full((2,), -100), sentence_count=0)
@@ -149,7 +149,7 @@ def test_a_stage_without_pairs_is_recorded_too(card: Card) -> None:
     """Where the parts of the loss are those of all stages."""
     model = model_of()
     twin, single = copy.deepcopy(model), batch_of([20, 11], pairs=False)
-    plain, whole = step_of(twin), step_of(model, RecordedPasses(model, CPU))
+    plain, whole = step_of(twin), step_of(model, CudaGraphRunner(model, CPU))
     names = ("mlm", "sentence")
     for _ in range(4):
         reports = plain(single, parts=names), whole(single, parts=names)
@@ -163,7 +163,7 @@ def test_a_stage_without_pairs_is_recorded_too(card: Card) -> None:
 def test_large_passes_are_left_alone(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that keep a card busy are not even filled up; of much memory they are, and not recorded."""
     model = model_of()
-    instead = RecordedPasses(model, CPU)
+    instead = CudaGraphRunner(model, CPU)
     twin = copy.deepcopy(model)
     plain, whole = step_of(twin), step_of(model, instead)
     large, small = batch_of([30] * 9), batch_of([9, 21])
@@ -184,7 +184,7 @@ def test_a_run_that_goes_on_ends_with_the_same_bits(card: Card) -> None:
         model, card.share = model_of(), share
         optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
         for first, last in zip((0, *cuts), (*cuts, 12), strict=True):
-            passes = RecordedPasses(model, CPU)
+            passes = CudaGraphRunner(model, CPU)
             for i in range(first, last):
                 batch = batches[i % len(batches)]
                 train_step(model, [batch], pretraining_losses, optimizer, lr=0.02, instead=passes)
@@ -208,7 +208,7 @@ def test_what_cannot_be_recorded_is_computed_and_told(
     monkeypatch.setattr(cuda_graphs, "recorded", failing)
     model = model_of()
     twin = copy.deepcopy(model)
-    plain, whole = step_of(twin), step_of(model, RecordedPasses(model, CPU))
+    plain, whole = step_of(twin), step_of(model, CudaGraphRunner(model, CPU))
     one, two = batch_of([9, 21]), batch_of([30] * 9)
     with caplog.at_level(logging.WARNING):
         for batches in ((one,), (one,), (one, two), (one, two), (one, two), (two,)):
@@ -222,7 +222,7 @@ def test_what_cannot_be_recorded_is_computed_and_told(
 
 def test_hooks_and_moved_weights_are_seen(card: Card) -> None:
     model = model_of()
-    whole, batch, calls = step_of(model, RecordedPasses(model, CPU)), batch_of([9, 21]), []
+    whole, batch, calls = step_of(model, CudaGraphRunner(model, CPU)), batch_of([9, 21]), []
     for _ in range(3):
         whole(batch)
     assert (card.recordings, card.started) == (1, 2)
@@ -243,33 +243,33 @@ def test_whose_passes_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
         cuda, "packed_kernel", lambda dtype, size: object if dtype == torch.bfloat16 else None
     )
     model, card = model_of(), torch.device("cuda")
-    assert recorded_passes(model, pretraining_losses, card) is never  # in float32 attention is padded
+    assert cuda_graph_runner(model, pretraining_losses, card) is never  # in float32 attention is padded
     model.precision = "bfloat16"
-    assert isinstance(recorded_passes(model, pretraining_losses, card), RecordedPasses)
-    assert recorded_passes(model, pretraining_losses, CPU) is never
-    assert recorded_passes(model, lambda *_: {}, card) is never
+    assert isinstance(cuda_graph_runner(model, pretraining_losses, card), CudaGraphRunner)
+    assert cuda_graph_runner(model, pretraining_losses, CPU) is never
+    assert cuda_graph_runner(model, lambda *_: {}, card) is never
     others = [{"hidden_dropout_prob": 0.1}, {"attention_probs_dropout_prob": 0.1}, {"sentence_dropout": True}]
     others += [{"positions": "relative"}, {"solver": "anderson", "input_injection": True}]
     for changes in others:
         other = model_of(**changes)
         other.precision = "bfloat16"
-        assert recorded_passes(other, pretraining_losses, card) is never
+        assert cuda_graph_runner(other, pretraining_losses, card) is never
     model.encoder.recompute = True
-    assert recorded_passes(model, pretraining_losses, card) is never
+    assert cuda_graph_runner(model, pretraining_losses, card) is never
 
 
 def test_a_run_on_a_card_records(build: Build, card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     """The settings of a run come as far as its passes, and it ends as one without."""
 
-    def passes(model: nn.Module, losses: Any, device: torch.device) -> RecordedPasses:
+    def passes(model: nn.Module, losses: Any, device: torch.device) -> CudaGraphRunner:
         assert losses is pretraining_losses and isinstance(model, Model)
-        return RecordedPasses(model, device)
+        return CudaGraphRunner(model, device)
 
     shape = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     ends = []
     for name in ("plain", "recorded"):
         if name == "recorded":
-            monkeypatch.setattr(run, "recorded_passes", passes)
+            monkeypatch.setattr(run, "cuda_graph_runner", passes)
         settings = build(name=name, model={"preset": "albert-tiny-zh", "change": {**MODEL, **shape}})
         result = run.pretrain(settings, reporter=Reporter(quiet=True))
         ends.append(result.outcome.scores)

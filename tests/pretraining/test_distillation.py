@@ -30,9 +30,15 @@ from albertine.objectives.distillation import Lessons
 from albertine.pretraining.distillation_settings import distillation_settings
 from albertine.pretraining.initial_model import encoder_config
 from albertine.pretraining.run import pretrain
-from albertine.pretraining.settings import ModelChoice, PretrainingSettings, TrainingChoice
-from albertine.pretraining.student import Student, kept_depths, student_config, student_of
-from albertine.pretraining.teacher import Distillation, Teacher
+from albertine.pretraining.settings import (
+    Distillation,
+    ModelChoice,
+    PretrainingSettings,
+    Student,
+    TrainingChoice,
+)
+from albertine.pretraining.student import kept_depths, student_config, student_of
+from albertine.pretraining.teacher import Teacher
 from albertine.tokenizers.load import load_tokenizer
 from albertine.training.metrics import read_metrics
 from albertine.training.progress import Reporter

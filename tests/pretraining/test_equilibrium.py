@@ -19,7 +19,7 @@ from albertine.interop.huggingface import load_model
 from albertine.model.fixed_point import FixedPoint
 from albertine.objectives.equilibrium import EquilibriumLosses
 from albertine.pretraining.data import held_out_batches
-from albertine.pretraining.initial_model import first_model
+from albertine.pretraining.initial_model import initial_model
 from albertine.pretraining.run import pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.training.metrics import read_metrics
@@ -131,7 +131,7 @@ def test_a_plan_that_has_no_fixed_point_is_refused(build: Build) -> None:
 
 def test_the_penalty_is_its_weight_times_the_size_of_every_token(build: Build, corpus: Path) -> None:
     settings = settings_of(build)
-    model = first_model(settings, np.ones(500, dtype=np.int64)).train()
+    model = initial_model(settings, np.ones(500, dtype=np.int64)).train()
     batch = replace(held_out_batches(corpus, settings.objective, sequences=8)[0], penalised=True)
     losses = EquilibriumLosses(model, weight=0.25, frequency=1.0)
     part = losses(model, batch)["jacobian"]

@@ -21,8 +21,8 @@ from albertine.objectives.batch import BatchBuilder, PretrainingBatch
 from albertine.objectives.masking import MaskSettings
 from albertine.objectives.pairs import PairSettings
 from albertine.pretraining.data import HELD_OUT_SEED, builder_of, held_out_batches
-from albertine.pretraining.held_out import judge
-from albertine.pretraining.initial_model import first_model
+from albertine.pretraining.held_out import score_batches
+from albertine.pretraining.initial_model import initial_model
 from albertine.pretraining.scores import Pretrained, by_length, held_out_scores
 from tests.objectives.standin import SPECIALS, MemoryCorpus
 from tests.pretraining.conftest import Build
@@ -71,7 +71,7 @@ def test_masked_rows_alone_against_a_loop(batches: list[PretrainingBatch], model
                 right.append(bool(scores.argmax() == label))
     chosen = sum(len(batch.mlm_labels) for batch in batches)
     assert 0.7 * chosen < len(losses) < 0.9 * chosen
-    said = judge(model, batches)
+    said = score_batches(model, batches)
     assert said["mask_loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
     assert said["mask_accuracy"] == pytest.approx(sum(right) / len(right))
     assert said["mask_loss"] != said["mlm_loss"]
@@ -85,7 +85,7 @@ def test_the_judge_does_not_depend_on_how_the_text_is_dealt_out(
     build: Build, corpus: Path, model: Model
 ) -> None:
     objective = build().objective
-    whole = judge(model, held_out_batches(corpus, objective, sequences=200))
+    whole = score_batches(model, held_out_batches(corpus, objective, sequences=200))
     sums: list[torch.Tensor] = []
     for rank in range(3):  # the third has none
 
@@ -93,13 +93,15 @@ def test_the_judge_does_not_depend_on_how_the_text_is_dealt_out(
             sums.append(own)
             return own
 
-        judge(model, held_out_batches(corpus, objective, sequences=200, rank=rank, world=3), add_up=keep)
+        score_batches(
+            model, held_out_batches(corpus, objective, sequences=200, rank=rank, world=3), add_up=keep
+        )
     total = torch.stack(sums).sum(0)
-    assert judge(model, [], add_up=lambda own: total) == pytest.approx(whole, rel=1e-5)
+    assert score_batches(model, [], add_up=lambda own: total) == pytest.approx(whole, rel=1e-5)
 
 
 def test_orders_apart_make_up_the_whole(batches: list[PretrainingBatch], model: Model) -> None:
-    said = judge(model, batches, by_order=True)
+    said = score_batches(model, batches, by_order=True)
     labels = torch.cat([b.sentence_labels for b in batches if b.sentence_labels is not None])
     first, second = int((labels == 0).sum()), int((labels == 1).sum())
     both = first * said["sentence_first_accuracy"] + second * said["sentence_second_accuracy"]
@@ -108,9 +110,9 @@ def test_orders_apart_make_up_the_whole(batches: list[PretrainingBatch], model: 
     assert model.sentence is not None
     with torch.no_grad():
         model.sentence.classifier.bias.copy_(torch.tensor([100.0, 0.0]))
-    said = judge(model, batches, by_order=True)
+    said = score_batches(model, batches, by_order=True)
     assert (said["sentence_first_accuracy"], said["sentence_second_accuracy"]) == (1.0, 0.0)
-    assert not any("first" in name or "second" in name for name in judge(model, batches))
+    assert not any("first" in name or "second" in name for name in score_batches(model, batches))
 
 
 def test_states_that_are_one_have_cosine_one(batches: list[PretrainingBatch], model: Model) -> None:
@@ -118,7 +120,7 @@ def test_states_that_are_one_have_cosine_one(batches: list[PretrainingBatch], mo
         for name, parameter in model.encoder.named_parameters():
             if "layer_norm" in name:
                 parameter.copy_(torch.full_like(parameter, 1.0 if name.endswith("bias") else 0.01))
-    assert judge(model, batches)["cosine"] > 0.99
+    assert score_batches(model, batches)["cosine"] > 0.99
 
 
 def test_one_held_out_document_makes_no_pairs_across_documents(
@@ -141,7 +143,7 @@ def test_one_held_out_document_makes_no_pairs_across_documents(
 def test_batches_that_do_not_name_the_mask_are_judged_as_a_whole(
     batches: list[PretrainingBatch], model: Model
 ) -> None:
-    said = judge(model, [replace(batch, mask_id=None) for batch in batches])
+    said = score_batches(model, [replace(batch, mask_id=None) for batch in batches])
     assert "mlm_loss" in said and "mask_loss" not in said
 
 
@@ -161,7 +163,7 @@ def test_what_judges_is_taken_from_all_of_the_held_out_text(build: Build, corpus
 def test_each_order_is_told_by_its_own_name(
     build: Build, corpus: Path, tmp_path: Path, pairs: str, names: tuple[str, str]
 ) -> None:
-    made = first_model(build(objective={"pairs": pairs}), np.ones(500, dtype=np.int64)).eval()
+    made = initial_model(build(objective={"pairs": pairs}), np.ones(500, dtype=np.int64)).eval()
     assert made.sentence is not None
     with torch.no_grad():  # always label 0: in order, or truly next
         made.sentence.classifier.weight.zero_()

@@ -16,7 +16,7 @@ from albertine.interop.huggingface import save_model
 from albertine.model.init import WIDE, sinusoids
 from albertine.model.model import Model
 from albertine.objectives.unigram_baseline import count_tokens
-from albertine.pretraining.initial_model import first_model
+from albertine.pretraining.initial_model import initial_model
 from albertine.tokenizers.train import train_sentencepiece
 from albertine.tokenizers.wordpiece import BERT, WordPieceTokenizer
 from tests.pretraining.conftest import Build
@@ -34,8 +34,8 @@ def test_sinusoids_by_their_formula() -> None:
 def test_wide_embeddings_change_the_tables_alone(build: Build, corpus: Path) -> None:
     opened = Corpus(corpus)
     counts = count_tokens(opened, opened.tokenizer().vocab_size)
-    plain = first_model(build(), counts)
-    wide = first_model(build(model={"embeddings": "wide"}), counts)
+    plain = initial_model(build(), counts)
+    wide = initial_model(build(model={"embeddings": "wide"}), counts)
     tables = {f"encoder.embeddings.{name}.weight" for name in ("word", "position", "token_type")}
     for (name, before), after in zip(plain.named_parameters(), wide.parameters(), strict=True):
         assert torch.equal(before, after) == (name not in tables), name
@@ -49,7 +49,7 @@ def test_wide_embeddings_change_the_tables_alone(build: Build, corpus: Path) -> 
 def test_the_output_bias_is_the_frequency_of_the_pieces(build: Build, corpus: Path) -> None:
     opened = Corpus(corpus)
     counts = count_tokens(opened, opened.tokenizer().vocab_size)
-    model = first_model(build(model={"output_bias": "unigram"}), counts)
+    model = initial_model(build(model={"output_bias": "unigram"}), counts)
     assert model.mlm is not None
     common, rare = int(counts.argmax()), int(counts.argmin())
     assert model.mlm.bias[common] > model.mlm.bias[rare]
@@ -63,14 +63,14 @@ def test_pairs_need_two_kinds_of_segments_or_none(build: Build, corpus: Path, tm
         settings = build(model={"change": {**shape, "type_vocab_size": kinds}}, objective={"pairs": pairs})
         if (kinds, pairs) == (1, "sop"):
             with pytest.raises(SettingsError, match="type_vocab_size is 1"):
-                first_model(settings, counts)
+                initial_model(settings, counts)
         else:
-            assert first_model(settings, counts).config.type_vocab_size == kinds
-    one = Model(replace(first_model(build(), counts).config, type_vocab_size=1), {"mlm", "sop"})
+            assert initial_model(settings, counts).config.type_vocab_size == kinds
+    one = Model(replace(initial_model(build(), counts).config, type_vocab_size=1), {"mlm", "sop"})
     save_model(one, None, tmp_path / "one")
     given = {"preset": None, "change": {}, "start_from": tmp_path / "one"}
     with pytest.raises(ModelError, match="one kind of segments"):
-        first_model(build(model=given), counts)
+        initial_model(build(model=given), counts)
 
 
 def test_another_vocabulary_of_as_many_pieces_is_refused(build: Build, corpus: Path, tmp_path: Path) -> None:
@@ -78,44 +78,44 @@ def test_another_vocabulary_of_as_many_pieces_is_refused(build: Build, corpus: P
     own = Corpus(corpus).tokenizer()
     counts, special = count_tokens(Corpus(corpus), own.vocab_size), list(vars(BERT).values())
     other = WordPieceTokenizer([*special, *(f"w{i}" for i in range(own.vocab_size - len(special)))])
-    model = first_model(build(), counts)
+    model = initial_model(build(), counts)
     for name, tokenizer in (("other", other), ("own", own), ("none", None)):
         save_model(model, tokenizer, tmp_path / name)
         settings = build(model={"preset": None, "change": {}, "start_from": tmp_path / name})
         if name == "other":
             with pytest.raises(ModelError, match=r"another vocabulary than the corpus.*prepare TEXT --token"):
-                first_model(settings, counts, own)
+                initial_model(settings, counts, own)
         else:
-            assert first_model(settings, counts, own).config == model.config
+            assert initial_model(settings, counts, own).config == model.config
 
 
 def test_a_model_without_pairs_gets_a_sentence_head(build: Build, corpus: Path, tmp_path: Path) -> None:
     """Kills: other weights drawn anew; a head that does not depend on the seed; one objective's head read as
     another's; a masked-LM head made up."""
     counts = count_tokens(Corpus(corpus), Corpus(corpus).tokenizer().vocab_size)
-    plain = first_model(build(objective={"pairs": "none"}), counts)
+    plain = initial_model(build(objective={"pairs": "none"}), counts)
     save_model(plain, None, tmp_path / "plain")
     given = {"preset": None, "change": {}, "start_from": tmp_path / "plain"}
-    grown = first_model(build(model=given), counts)
+    grown = initial_model(build(model=given), counts)
     assert (grown.sentence_objective, plain.sentence_objective) == ("sop", None)
     old, new = plain.state_dict(), grown.state_dict()
     assert all(torch.equal(new[name], value) for name, value in old.items())
     (weight,) = (value for name, value in new.items() if name not in old and value.ndim == 2)
     assert weight.std() > 0
     again, other = (
-        first_model(build(model=given, seed=seed), counts).state_dict()["sentence.classifier.weight"]
+        initial_model(build(model=given, seed=seed), counts).state_dict()["sentence.classifier.weight"]
         for seed in (build().seed, build().seed + 1)
     )
     assert torch.equal(again, weight)
     assert not torch.equal(other, weight)
-    assert first_model(build(model=given, objective={"pairs": "none"}), counts).sentence is None
+    assert initial_model(build(model=given, objective={"pairs": "none"}), counts).sentence is None
     for heads, missing, instead in (
         ({"mlm", "nsp"}, "sop", "objective.pairs=nsp"),
         ({"pooler"}, "mlm", "Start from a pretraining checkpoint$"),
     ):
         save_model(Model(plain.config, heads), None, tmp_path / missing)
         with pytest.raises(ModelError, match=f"has no {missing} head.*{instead}"):
-            first_model(build(model={**given, "start_from": tmp_path / missing}), counts)
+            initial_model(build(model={**given, "start_from": tmp_path / missing}), counts)
 
 
 def test_another_kind_of_objective_is_named_where_its_head_is_missing(
@@ -123,7 +123,7 @@ def test_another_kind_of_objective_is_named_where_its_head_is_missing(
 ) -> None:
     """Kills: `objective.pairs`, which helps neither."""
     counts = count_tokens(Corpus(corpus), Corpus(corpus).tokenizer().vocab_size)
-    config = replace(first_model(build(), counts).config, qk_norm=True)  # a layout of our own has any head
+    config = replace(initial_model(build(), counts).config, qk_norm=True)  # a layout of our own has any head
     for head, kind, said in (
         ("mlm", "causal", "has no lm head.*objective.kind=masked.*causal: true"),
         ("lm", "masked", "has no mlm head.*objective.kind=causal or permutation"),
@@ -131,7 +131,7 @@ def test_another_kind_of_objective_is_named_where_its_head_is_missing(
         save_model(Model(config, {head}), None, tmp_path / head)
         given = {"preset": None, "change": {}, "start_from": tmp_path / head}
         with pytest.raises(ModelError, match=said):
-            first_model(build(model=given, objective={"kind": kind, "pairs": "none"}), counts)
+            initial_model(build(model=given, objective={"kind": kind, "pairs": "none"}), counts)
 
 
 def test_weights_that_are_gone_on_from_bring_their_own(build: Build, tmp_path: Path) -> None:
@@ -145,14 +145,14 @@ def test_the_model_looks_where_the_corpus_tokenizer_puts_cls(build: Build, tmp_p
     last = train_sentencepiece(texts, tmp_path / "last", 46, cls_last=True)
     first = train_sentencepiece(texts, tmp_path / "first", 40)
     counts = np.ones(last.vocab_size, dtype=np.int64)
-    config = first_model(build(), counts, last).config
+    config = initial_model(build(), counts, last).config
     assert (config.summary, config.type_vocab_size) == ("last", 3)
-    config = first_model(build(model={"change": {**shape, "type_vocab_size": 0}}), counts, last).config
+    config = initial_model(build(model={"change": {**shape, "type_vocab_size": 0}}), counts, last).config
     assert (config.summary, config.type_vocab_size) == ("last", 0)
-    assert first_model(build(), counts, first).config.summary == "first"
+    assert initial_model(build(), counts, first).config.summary == "first"
     with pytest.raises(ModelError, match=r"2 kinds of segments.*segment 2"):
-        first_model(build(model={"change": {**shape, "type_vocab_size": 2}}), counts, last)
+        initial_model(build(model={"change": {**shape, "type_vocab_size": 2}}), counts, last)
     relative = {**shape, "type_vocab_size": 2, "positions": "relative"}  # compares segments, has no table
-    assert first_model(build(model={"change": relative}), counts, last).config.type_vocab_size == 2
+    assert initial_model(build(model={"change": relative}), counts, last).config.type_vocab_size == 2
     with pytest.raises(ModelError, match=r"last token.*puts .CLS. first"):
-        first_model(build(model={"change": {**shape, "summary": "last"}}), counts, first)
+        initial_model(build(model={"change": {**shape, "summary": "last"}}), counts, first)

@@ -15,8 +15,8 @@ from albertine.interop.huggingface import load_model
 from albertine.objectives.losses import pretraining_losses
 from albertine.objectives.ponder_cost import pondering_losses
 from albertine.pretraining.data import held_out_batches
-from albertine.pretraining.held_out import judge
-from albertine.pretraining.initial_model import first_model
+from albertine.pretraining.held_out import score_batches
+from albertine.pretraining.initial_model import initial_model
 from albertine.pretraining.run import pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.training.metrics import read_metrics
@@ -45,7 +45,7 @@ def run(settings: PretrainingSettings) -> Path:
 
 
 def test_what_is_paid_is_the_weight_times_steps_and_remainder(build: Build, corpus: Path) -> None:
-    model = first_model(looped(build), torch.ones(500, dtype=torch.int64).numpy())
+    model = initial_model(looped(build), torch.ones(500, dtype=torch.int64).numpy())
     batch = held_out_batches(corpus, build().objective, sequences=40)[0]
     parts = pondering_losses(model, replace(batch, ponders=True), 0.25)
     plain = pretraining_losses(model, batch)
@@ -74,7 +74,7 @@ def test_a_run_tells_of_its_steps_and_its_model_takes_as_many(build: Build, corp
         parts = ("mlm_loss", "sentence_loss", "ponder_loss")
         assert row["loss"] == pytest.approx(sum(row[name] for name in parts))
     model, batches = load_model(folder / "final"), held_out_batches(corpus, settings.objective, sequences=8)
-    assert judge(model, batches) == pytest.approx(judged[-1], abs=1e-6)
+    assert score_batches(model, batches) == pytest.approx(judged[-1], abs=1e-6)
     with torch.no_grad():
         steps = [n for b in batches for n in model.encoder(b.packed).ponder.steps.tolist()]  # type: ignore[union-attr]
     assert judged[-1]["mean_steps"] == pytest.approx(sum(steps) / len(steps))

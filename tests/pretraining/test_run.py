@@ -27,9 +27,9 @@ from albertine.model.config import EncoderConfig
 from albertine.model.presets import preset
 from albertine.objectives import batch
 from albertine.objectives.unigram_baseline import BaselineScore
-from albertine.pretraining.baselines import NoSkill, Orders
+from albertine.pretraining.baselines import Baselines, Orders
 from albertine.pretraining.data import PretrainingBatches, held_out_batches
-from albertine.pretraining.held_out import judge
+from albertine.pretraining.held_out import score_batches
 from albertine.pretraining.run import PretrainResult, _beginning, _hints, _missing, _watch, pretrain
 from albertine.pretraining.scores import held_out_scores, open_pretrained
 from albertine.pretraining.settings import PretrainingSettings
@@ -37,7 +37,7 @@ from albertine.text.documents import read_documents
 from albertine.text.sentences import document_sentences
 from albertine.tokenizers.load import load_tokenizer
 from albertine.tokenizers.train import train_sentencepiece
-from albertine.training import global_state
+from albertine.training import distributed
 from albertine.training.alarms import onset_minute
 from albertine.training.checkpoints import fingerprint_changes, read
 from albertine.training.distributed import World
@@ -81,7 +81,7 @@ def test_the_final_model_scores_what_the_run_said(build: Build, corpus: Path) ->
     folder = run(settings)
     said = [row["evaluation"] for row in read_metrics(folder / "metrics.jsonl") if "evaluation" in row][-1]
     batches = held_out_batches(corpus, settings.objective, sequences=8)
-    scores = judge(load_model(folder / "final"), batches)
+    scores = score_batches(load_model(folder / "final"), batches)
     assert scores == pytest.approx(said, abs=1e-6)
 
 
@@ -196,7 +196,7 @@ def test_the_average_is_what_is_judged_and_kept(build: Build, corpus: Path) -> N
     best = max(rows, key=lambda row: row["evaluation"]["mlm_accuracy"])["evaluation"]
     batches = held_out_batches(corpus, build().objective, sequences=8)
     for folder, said in (("final", rows[-1]["evaluation"]), ("best", best)):
-        assert judge(load_model(averaged / folder), batches) == pytest.approx(said, abs=1e-6), folder
+        assert score_batches(load_model(averaged / folder), batches) == pytest.approx(said, abs=1e-6), folder
 
 
 def test_a_checkpoint_says_nothing_of_what_a_run_does_not_use(build: Build) -> None:
@@ -255,7 +255,7 @@ def in_two_processes(settings: PretrainingSettings, folder: Path) -> str:
     return said
 
 
-NO_SKILL = NoSkill(BaselineScore(0.1, 6.0, 10), None, {})
+NO_SKILL = Baselines(BaselineScore(0.1, 6.0, 10), None, {})
 
 
 def told_no_skill(said: str) -> set[str]:
@@ -362,7 +362,7 @@ def test_runs_of_two_seeds_are_judged_on_the_same_masks(
 
     def keep(model: Any, batches: Any, **options: Any) -> dict[str, float]:
         judged.append(batches)
-        return judge(model, batches, **options)
+        return score_batches(model, batches, **options)
 
     monkeypatch.setattr("albertine.pretraining.run.judge", keep)
     for seed in (1, 2):
@@ -444,7 +444,7 @@ def test_more_processes_than_sequences_are_refused(build: Build, monkeypatch: py
     from albertine.pretraining import run as module
 
     monkeypatch.setattr(module, "start", lambda: World(rank=0, size=9))
-    monkeypatch.setattr(global_state, "stop", lambda world, **_: None)
+    monkeypatch.setattr(distributed, "stop", lambda world, **_: None)
     with pytest.raises(SettingsError, match=r"batch_size is 8, fewer sequences than the 9 processes"):
         run(build())
 
@@ -462,11 +462,11 @@ def test_the_main_process_alone_watches(build: Build, monkeypatch: pytest.Monkey
         pass
 
     def seen(job: Job, *_: Any, **__: Any) -> None:
-        assert (job.watch is not None) == (rank == 0)
+        assert (job.alarms is not None) == (rank == 0)
         raise Seen
 
     monkeypatch.setattr(module, "start", lambda: Deaf(rank=rank, size=2))
-    monkeypatch.setattr(global_state, "stop", lambda world, **_: None)
+    monkeypatch.setattr(distributed, "stop", lambda world, **_: None)
     monkeypatch.setattr(module, "train", seen)
     with pytest.raises(Seen):
         pretrain(build(), reporter=Reporter(quiet=True))

@@ -25,16 +25,13 @@ from albertine.objectives.losses import pretraining_losses
 from albertine.objectives.pairs import PairSettings
 from albertine.objectives.unigram_baseline import count_tokens
 from albertine.pretraining import run as module
-from albertine.pretraining.branches import branching
-from albertine.pretraining.curves import borders
-from albertine.pretraining.data import PretrainingBatches, held_out_batches
-from albertine.pretraining.held_out import judge
-from albertine.pretraining.initial_model import first_model
-from albertine.pretraining.run import pretrain
+from albertine.pretraining.data import PretrainingBatches, branching, held_out_batches
+from albertine.pretraining.held_out import score_batches
+from albertine.pretraining.initial_model import initial_model
+from albertine.pretraining.run import pretrain, stage_ends
 from albertine.pretraining.settings import PretrainingSettings
-from albertine.pretraining.stages import resolved, told, untrained
-from albertine.pretraining.unused_settings import check_read
-from albertine.training import global_state
+from albertine.pretraining.stages import check_unused_settings, resolved_stages, stage_summaries, untrained
+from albertine.training import distributed
 from albertine.training.alarms import TrainingAlarms
 from albertine.training.checkpoints import read
 from albertine.training.distributed import World
@@ -88,18 +85,18 @@ def batches(settings: PretrainingSettings, count: int, place: Any = None, **opti
 
 
 def test_a_ramp_of_lengths_has_as_many_tokens_a_step(build: Build) -> None:
-    stages = resolved(build(stages=RAMP))
+    stages = resolved_stages(build(stages=RAMP))
     assert [(s.objective.max_length, s.batch_size) for s in stages] == [(8, 32), (16, 16), (32, 8)]
     assert [s.objective.pairs for s in stages] == ["none", "none", "sop"]
-    own = resolved(build(stages=[{"begin": 0, "max_length": 12, "batch_size": 5, "pairs": "sop"}]))[0]
+    own = resolved_stages(build(stages=[{"begin": 0, "max_length": 12, "batch_size": 5, "pairs": "sop"}]))[0]
     assert (own.batch_size, own.objective.pairs) == (5, "sop")
-    odd = resolved(build(stages=[{"begin": 0, "max_length": 12}]))[0]
+    odd = resolved_stages(build(stages=[{"begin": 0, "max_length": 12}]))[0]
     assert (odd.batch_size, odd.objective.pairs) == (21, "none"), "21.3 samples of 12 are 8 of 32"
     causal = {"begin": 0, "causal": True, "pairs": "none"}
-    pair = resolved(build(stages=[causal, {**causal, "begin": 0.5, "mask_probability": 0.5}]))
+    pair = resolved_stages(build(stages=[causal, {**causal, "begin": 0.5, "mask_probability": 0.5}]))
     assert [stage.causal for stage in pair] == [1 / 3, 0.5]
     short = build(objective={"max_length": 16}, stages=[{"begin": 0}])
-    assert resolved(short)[0].objective == short.objective, "a stage that changes nothing is the run"
+    assert resolved_stages(short)[0].objective == short.objective, "a stage that changes nothing is the run"
 
 
 def test_the_stage_of_a_batch_is_a_function_of_its_step(build: Build) -> None:
@@ -218,7 +215,7 @@ def test_what_joins_late_is_resumed_exactly(build: Build, sharing: str) -> None:
     stages = [{"begin": 0, "depth": 1, "pairs": "none"}, {"begin": 0.5}]
     model = {"sharing": sharing}
     first = build(name="first", model=model, stages=stages, training={"optimizer": "adamw"})
-    start = first_model(first, count_tokens(Corpus(first.corpus), 500)).state_dict()
+    start = initial_model(first, count_tokens(Corpus(first.corpus), 500)).state_dict()
     assert not pretrain(first, reporter=Stopper(3)).outcome.done
     saved = read(newest(first))
     late = [n for n in saved.model if n.startswith("sentence") or (sharing == "none" and ".1." in n)]
@@ -233,7 +230,7 @@ def test_what_joins_late_is_resumed_exactly(build: Build, sharing: str) -> None:
 def test_a_stage_of_fewer_depths_computes_no_more(build: Build) -> None:
     settings = build(stages=[{"begin": 0, "depth": 1}], model={"change": {"hidden_dropout_prob": 0.0}})
     corpus = Corpus(settings.corpus)
-    model = first_model(settings, count_tokens(corpus, 500)).eval()
+    model = initial_model(settings, count_tokens(corpus, 500)).eval()
     ((_, (batch, *_)),) = batches(settings, 1)
     ((_, (whole, *_)),) = batches(build(), 1)
     assert batch.depth == 1 and whole.depth is None
@@ -247,7 +244,7 @@ def test_a_stage_of_fewer_depths_computes_no_more(build: Build) -> None:
 def test_a_causal_stage_sees_nothing_that_comes_after(build: Build) -> None:
     settings = build(stages=[{"begin": 0, "causal": True, "pairs": "none"}])
     ((_, (batch, *_)),) = batches(settings, 1)
-    model = first_model(settings, count_tokens(Corpus(settings.corpus), 500)).eval()
+    model = initial_model(settings, count_tokens(Corpus(settings.corpus), 500)).eval()
     position = int(batch.mlm_positions[len(batch.mlm_positions) // 2])
     assert batch.packed.input_ids[position + 1] == batch.mlm_labels[len(batch.mlm_positions) // 2]
     logits, sentence = model.pretraining_forward(batch.packed, torch.tensor([position]), sentence=False)
@@ -331,13 +328,15 @@ def test_a_stage_of_fewer_depths_is_judged_by_them_too(build: Build, monkeypatch
     rows = [row for row in read_metrics(folder / "metrics.jsonl") if "evaluation" in row]
     assert [row["step"] for row in rows if "stage_mask_loss" in row["evaluation"]] == [2, 4]
     assert "the model reads, computed as deep as its stage: more than" in (folder / "log.txt").read_text()
-    model = first_model(settings, count_tokens(Corpus(settings.corpus), 500))
+    model = initial_model(settings, count_tokens(Corpus(settings.corpus), 500))
     model.load_state_dict(read(folder / "checkpoints" / "step-4").model)
     held_out = held_out_batches(settings.corpus, settings.objective, sequences=8)
-    shallow = judge(model, [replace(batch, depth=1) for batch in held_out])["mask_loss"]
+    shallow = score_batches(model, [replace(batch, depth=1) for batch in held_out])["mask_loss"]
     (_, fourth, *_, last) = rows
     assert fourth["evaluation"]["stage_mask_loss"] == pytest.approx(shallow, rel=1e-5)
-    assert fourth["evaluation"]["mask_loss"] == pytest.approx(judge(model, held_out)["mask_loss"], rel=1e-5)
+    assert fourth["evaluation"]["mask_loss"] == pytest.approx(
+        score_batches(model, held_out)["mask_loss"], rel=1e-5
+    )
     blind = last["context_gain"] + last["evaluation"]["mask_loss"]
     assert fourth["context_gain"] == pytest.approx(blind - shallow, abs=1e-4)
 
@@ -385,10 +384,12 @@ def test_a_branch_is_judged_as_deep_as_the_stage_it_is_in(build: Build) -> None:
 def test_a_setting_that_nothing_reads_is_refused(build: Build, wrong: Any, right: Any, name: str) -> None:
     config = preset("albert-tiny-zh")
     with pytest.raises(SettingsError, match=rf"^{name}: belongs to .*nothing in this run reads it"):
-        check_read(build(objective=wrong), config)
-    check_read(build(objective=right), config)
+        check_unused_settings(build(objective=wrong), config)
+    check_unused_settings(build(objective=right), config)
     if "favor_shorter" in name:
-        check_read(build(objective=wrong, stages=[{"begin": 0}, {"begin": 0.5, "ngram": 3}]), config)
+        check_unused_settings(
+            build(objective=wrong, stages=[{"begin": 0}, {"begin": 0.5, "ngram": 3}]), config
+        )
 
 
 def test_repeats_need_pairs_and_wait_for_them(build: Build) -> None:
@@ -397,8 +398,8 @@ def test_repeats_need_pairs_and_wait_for_them(build: Build) -> None:
     objective = {"pairs": "sop", "max_length": 32, "repeats": 0.1}
     stages = [{"begin": 0, "max_length": 8}, {"begin": 0.5}, {"begin": 0.8, "repeats": 0.5}]
     settings = build(objective=objective, stages=stages)
-    assert [stage.objective.repeats for stage in resolved(settings)] == [0.0, 0.1, 0.5]
-    assert "10% repeats" in told(settings)[1] and "repeats" not in told(settings)[0]
+    assert [stage.objective.repeats for stage in resolved_stages(settings)] == [0.0, 0.1, 0.5]
+    assert "10% repeats" in stage_summaries(settings)[1] and "repeats" not in stage_summaries(settings)[0]
 
 
 def test_a_stage_has_no_pairs_that_the_run_has_no_head_for(build: Build) -> None:
@@ -418,7 +419,7 @@ def test_stages_that_this_run_cannot_have(build: Build, monkeypatch: pytest.Monk
     with pytest.raises(SettingsError, match=r"max_length 600 is more than the \d+ positions"):
         run(long)
     monkeypatch.setattr(module, "start", lambda: World(rank=0, size=9))
-    monkeypatch.setattr(global_state, "stop", lambda world, **_: None)
+    monkeypatch.setattr(distributed, "stop", lambda world, **_: None)
     with pytest.raises(SettingsError, match="batch_size of stage 3 is 8, fewer sequences than the 9"):
         run(build(stages=RAMP))
     assert not build().folder.exists(), "nothing was written"
@@ -548,8 +549,8 @@ def test_the_place_of_a_branch_is_kept_where_its_samples_are_cut_alike(
 
 def test_pictures_show_where_stages_end(build: Build) -> None:
     folder = run(build(stages=RAMP, watching={"log_every": 1}))
-    assert borders(folder / "metrics.jsonl") == [3, 5]
-    assert borders(run(build(name="plain")) / "metrics.jsonl") == []
+    assert stage_ends(folder / "metrics.jsonl") == [3, 5]
+    assert stage_ends(run(build(name="plain")) / "metrics.jsonl") == []
 
 
 def test_alarms_do_not_compare_stages() -> None:

@@ -13,9 +13,9 @@ import albertine
 from albertine.cli.app import run as command_line
 from albertine.errors import CorpusError, ModelError, SettingsError
 from albertine.interop.huggingface import load_model
-from albertine.pretraining.held_out import judge_streams
+from albertine.pretraining.held_out import score_streams
+from albertine.pretraining.scores import stream_scores
 from albertine.pretraining.stream_data import held_out_streams
-from albertine.pretraining.stream_scores import stream_scores
 from tests.pretraining.conftest import Build
 from tests.pretraining.test_streams import model_of, run, settings_of
 
@@ -76,7 +76,7 @@ def test_a_masked_run_with_memory_is_scored_on_masks_first(
     folder = run(settings) / "final"
     told = albertine.score(folder, settings.corpus, sequences=32)["lm"]
     batches = held_out_streams(settings.corpus, settings.objective, sequences=32)
-    judged = judge_streams(load_model(folder), batches, memory=24)
+    judged = score_streams(load_model(folder), batches, memory=24)
     assert told["mask_loss"] == pytest.approx(judged["mask_loss"]) != told["loss"]
     hidden = sum(int((b.packed.input_ids[b.mlm_positions] == b.mask_id).sum()) for b in batches)
     assert told["mask_count"] == hidden < told["count"]

@@ -35,8 +35,8 @@ from albertine.objectives.stream_batch import StreamBatch, StreamBuilder
 from albertine.objectives.stream_losses import StreamLoss, read_batch, segments_of
 from albertine.objectives.unigram_baseline import Unigram, count_tokens
 from albertine.pretraining.data import predicted_counts
-from albertine.pretraining.held_out import judge_streams
-from albertine.pretraining.initial_model import first_model
+from albertine.pretraining.held_out import score_streams
+from albertine.pretraining.initial_model import initial_model
 from albertine.pretraining.run import _watch, fingerprint, pretrain
 from albertine.pretraining.scores import objective_of, open_pretrained
 from albertine.pretraining.settings import PretrainingSettings
@@ -84,7 +84,7 @@ def corpus_of(settings: PretrainingSettings) -> Corpus:
 def model_of(settings: PretrainingSettings) -> Model:
     import numpy as np
 
-    return first_model(settings, np.ones(corpus_of(settings).manifest.vocab_size, dtype=np.int64))
+    return initial_model(settings, np.ones(corpus_of(settings).manifest.vocab_size, dtype=np.int64))
 
 
 def same(one: StreamBatch, two: StreamBatch) -> bool:
@@ -241,7 +241,7 @@ def test_a_run_of_each_kind(build: Build, kind: str) -> None:
     memory = settings.objective.memory
     batches = held_out_streams(settings.corpus, settings.objective, sequences=32)
     assert len(batches) == 4
-    assert judge_streams(final, batches, memory=memory) == pytest.approx(said, abs=1e-6)
+    assert score_streams(final, batches, memory=memory) == pytest.approx(said, abs=1e-6)
     saved = read(folder / "checkpoints" / "step-8").optimizer
     carried = {name for name in saved if name.startswith("carried/")}
     assert carried == ({"carried/0", "carried/1", "carried/lengths"} if memory else set())
@@ -281,13 +281,13 @@ def test_held_out_lanes_are_judged_alike_by_any_number_of_processes(build: Build
 
     whole = held_out_streams(settings.corpus, objective, sequences=64)
     assert len(whole) > 3 and whole[0].lanes == tuple(range(len(whole[0].lanes)))
-    one = judge_streams(model, whole, memory=24)
+    one = score_streams(model, whole, memory=24)
     for rank in (0, 1, 2):
         part = held_out_streams(settings.corpus, objective, sequences=64, rank=rank, world=3)
-        three = judge_streams(model, part, memory=24, add_up=add)
+        three = score_streams(model, part, memory=24, add_up=add)
     assert three == pytest.approx(one, rel=1e-6)
-    assert judge_streams(model, whole, memory=0)["mlm_loss"] != one["mlm_loss"]
-    assert judge_streams(model, whole, memory=24) == one, "its memory begins empty"
+    assert score_streams(model, whole, memory=0)["mlm_loss"] != one["mlm_loss"]
+    assert score_streams(model, whole, memory=24) == one, "its memory begins empty"
 
 
 def test_a_longer_memory_and_a_reach_are_another_evaluation(build: Build) -> None:
@@ -295,7 +295,7 @@ def test_a_longer_memory_and_a_reach_are_another_evaluation(build: Build) -> Non
     model = model_of(settings)
     batches = held_out_streams(settings.corpus, settings.objective, sequences=32)
     found = [
-        judge_streams(model, batches, memory=m, reach=r)["mlm_loss"]
+        score_streams(model, batches, memory=m, reach=r)["mlm_loss"]
         for m, r in ((24, None), (96, None), (96, 24))
     ]
     assert len(set(found)) == 3
@@ -481,7 +481,7 @@ def test_what_is_before_a_token_any_encoder_looks_at(build: Build, name: str, tm
     )
     told = albertine.score(folder / "final", settings.corpus, sequences=32)["lm"]
     batches = held_out_streams(settings.corpus, settings.objective, sequences=32)
-    assert told["loss"] == pytest.approx(judge_streams(found.model, batches, memory=0)["mlm_loss"])
+    assert told["loss"] == pytest.approx(score_streams(found.model, batches, memory=0)["mlm_loss"])
     with torch.no_grad(), evaluating(found.model):
         batch = replace(batches[0].packed, prefix=(1,) * batches[0].packed.num_sequences)
         before = found.model.encoder(batch).last_hidden[:20]

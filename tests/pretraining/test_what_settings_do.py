@@ -13,7 +13,7 @@ from albertine.errors import SettingsError
 from albertine.objectives.unigram_baseline import count_tokens
 from albertine.pretraining import run as module
 from albertine.pretraining.data import PretrainingBatches
-from albertine.pretraining.initial_model import first_model
+from albertine.pretraining.initial_model import initial_model
 from albertine.pretraining.run import loop_settings, pretrain
 from albertine.pretraining.stream_data import StreamBatches
 from albertine.training.distributed import World
@@ -29,7 +29,7 @@ def test_the_seed_names_all_that_a_run_draws(build: Build, corpus: Path) -> None
     counts = count_tokens(opened, opened.tokenizer().vocab_size)
     # Without short samples every seed has as many, so that the seed alone tells two orders apart.
     both = [build(seed=seed, objective={"short_probability": 0.0}) for seed in (2, 3)]
-    words = [first_model(s, counts).state_dict()["encoder.embeddings.word.weight"] for s in both]
+    words = [initial_model(s, counts).state_dict()["encoder.embeddings.word.weight"] for s in both]
     assert not torch.equal(*words)
     made = [PretrainingBatches(opened, s, None) for s in both]
     assert [m.builder.seed for m in made] == [2, 3]
@@ -96,7 +96,7 @@ def test_how_a_run_is_optimised(build: Build, monkeypatch: pytest.MonkeyPatch, c
 @pytest.mark.parametrize("objective", [{}, {"kind": "causal", "pairs": "none"}], ids=["samples", "streams"])
 def test_each_process_judges_its_share(build: Build, objective: dict[str, Any]) -> None:
     settings = build(objective=objective)
-    model = first_model(settings, count_tokens(Corpus(settings.corpus), 500))
+    model = initial_model(settings, count_tokens(Corpus(settings.corpus), 500))
 
     def tokens(rank: int, size: int) -> int:
         batches, _ = module._judging(settings, model, World(rank, size), Clock())
@@ -115,7 +115,7 @@ def test_what_judges_a_run_is_added_up_over_its_processes(build: Build) -> None:
             return tensor
 
     settings = build()
-    model = first_model(settings, count_tokens(Corpus(settings.corpus), 500))
+    model = initial_model(settings, count_tokens(Corpus(settings.corpus), 500))
     _, judged = module._judging(settings, model, Heard(size=2), Clock())
     judged(lambda: None)
     assert len(heard) == 1

@@ -13,8 +13,8 @@ import pytest
 
 from albertine.core.randomness import generator
 from albertine.training.alarms import Alarm, TrainingAlarms, not_finite, onset_minute
-from albertine.training.branching import onset_of
 from albertine.training.metrics import MetricsFile, read_metrics
+from albertine.training.resuming import onset_of_run
 
 UNIGRAM = 7.0
 Curve = Callable[[float], tuple[float, float, float]]
@@ -437,9 +437,9 @@ def test_what_was_not_a_number_is_null_in_the_metrics_and_says_nothing(tmp_path:
 def test_a_branch_does_not_say_when_its_first_run_began_to_read(tmp_path: Path) -> None:
     row = {"step": 3, "elapsed": 120.0, "context_gain": 0.31}
     (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
-    assert onset_of(tmp_path) == 2.0
+    assert onset_of_run(tmp_path) == 2.0
     (tmp_path / "branch.json").write_text(json.dumps({"checkpoint": "elsewhere", "step": 2}))
-    assert onset_of(tmp_path) is None
+    assert onset_of_run(tmp_path) is None
 
 
 def test_the_first_lines_of_a_later_stage_are_no_slow_start() -> None:

@@ -14,11 +14,11 @@ import torch
 
 from albertine.errors import AlbertineError, CheckpointError, RunError, SettingsError
 from albertine.training.alarms import TrainingAlarms
-from albertine.training.branching import FILE
 from albertine.training.checkpoints import MANIFEST, model_tensors, optimizer_tensors, read
 from albertine.training.job import Branching, Job, Outcome
 from albertine.training.loop import train
 from albertine.training.metrics import TIMINGS, read_metrics
+from albertine.training.resuming import FILE
 from albertine.training.run_folder import RunFolder
 from albertine.training.schedules import Schedule, constant, linear, wsd
 from tests.training.toy import toy_batches, toy_job
@@ -165,8 +165,8 @@ def test_the_alarms_of_a_branch_begin_where_it_does(parent: Path, tmp_path: Path
         seen: list[int] = []
         with RunFolder(tmp_path / "branch") as folder:
             job = toy_job(folder, schedule=FLAT, steps=until)
-            job.watch = TrainingAlarms(unigram_entropy=1.0, learning_rate=0.1, batch_size=4)
-            job.watch.begin = seen.append  # type: ignore[method-assign]
+            job.alarms = TrainingAlarms(unigram_entropy=1.0, learning_rate=0.1, batch_size=4)
+            job.alarms.begin = seen.append  # type: ignore[method-assign]
             job.branching = Branching(())
             train(job, branch_from=origin)
         return seen

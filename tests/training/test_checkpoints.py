@@ -18,11 +18,13 @@ import torch
 from albertine.core.files import check_disk_space, replaced_folder
 from albertine.errors import CheckpointError, RunError, SettingsError
 from albertine.training.checkpoints import (
+    ABSENT,
     LATEST,
     MANIFEST,
     MODEL,
     OPTIMIZER,
     STATE,
+    Change,
     CheckpointStore,
     _sealed,
     check_fingerprint,
@@ -31,7 +33,6 @@ from albertine.training.checkpoints import (
     read,
     restore,
 )
-from albertine.training.config_diff import ABSENT, Change
 from albertine.training.optimizers import OptimizerKind, build_optimizer
 from albertine.training.step import train_step
 from tests.crashes import Disk, dies_while

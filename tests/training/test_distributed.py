@@ -19,8 +19,7 @@ from torch.distributed import TCPStore
 
 from albertine.errors import RunError
 from albertine.training import distributed
-from albertine.training.distributed import LOCAL_RANKS, World, start, stop
-from albertine.training.global_state import own_process
+from albertine.training.distributed import LOCAL_RANKS, World, isolated_process_state, start, stop
 from albertine.training.launch import PartnerEnded
 from albertine.training.metrics import TIMINGS, read_metrics
 from tests.training.toy import Toy
@@ -297,14 +296,14 @@ def test_who_fails_alone_does_not_wait_for_the_others(monkeypatch: pytest.Monkey
     ended: list[str] = []
     monkeypatch.setattr(distributed, "_abandoned", [])
     monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: ended.append("left"))
-    monkeypatch.setattr("albertine.training.global_state.isolated_torch_rng", lambda device: nullcontext())
+    monkeypatch.setattr("albertine.training.distributed.isolated_torch_rng", lambda device: nullcontext())
     card = World(size=2, device=torch.device("cuda", 0))
-    with pytest.raises(RunError), own_process(card):
+    with pytest.raises(RunError), isolated_process_state(card):
         raise RunError("the disk is full")
     assert not ended
-    with own_process(card):
+    with isolated_process_state(card):
         pass
     assert ended == ["left"]
-    with pytest.raises(RunError), own_process(World(size=2)):
+    with pytest.raises(RunError), isolated_process_state(World(size=2)):
         raise RunError("the disk is full")
     assert len(ended) == 2

@@ -552,7 +552,7 @@ def test_alarms_are_told_and_may_stop_the_run(tmp_path: Path, stop: bool) -> Non
     def run() -> Outcome:
         with RunFolder(tmp_path) as folder:
             job = toy_job(folder, stop_on_alarm=stop, learning_rate=0.0)
-            job.watch = TrainingAlarms(
+            job.alarms = TrainingAlarms(
                 unigram_entropy=2.5, learning_rate=0.00176, batch_size=12, total_steps=40, patience=12
             )
             return train(job)

@@ -84,7 +84,7 @@ def test_who_shares_a_folder_may_go_on_with_a_run(tmp_path: Path) -> None:
     try:
         with RunFolder(tmp_path / "run") as folder:
             folder.begin()
-            folder.tell("seed: 1\n")
+            folder.write_settings("seed: 1\n")
     finally:
         os.umask(before)
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "run").iterdir()}

@@ -81,10 +81,10 @@ def run(
             config = check_new_encoder(settings)
         typer.echo(commented_yaml(settings), nl=False)
         if settings.stages:
-            from albertine.pretraining.stages import told, untrained
+            from albertine.pretraining.stages import stage_summaries, untrained
 
             typer.echo("# stages as they resolve:")
-            for line in told(settings):
+            for line in stage_summaries(settings):
                 typer.echo(f"#   {line}")
             for line in untrained(settings, config):
                 typer.echo(f"warning: {line}", err=True)
@@ -108,13 +108,13 @@ def run(
 
 def _tell(result: PretrainResult, corpus: Path, resume: str) -> None:
     from albertine.training.alarms import ONSET
-    from albertine.training.branching import onset_of
+    from albertine.training.resuming import onset_of_run
 
     outcome, folder = result.outcome, result.folder
     if not outcome.done:
         show.stopped(resume, f" at step {outcome.step:,}")
         return
-    minute = onset_of(folder)
+    minute = onset_of_run(folder)
     read = {} if minute is None else {"reads": f"context gain over {ONSET:g} nats by minute {minute:.1f}"}
     show.facts(
         f"Done after {outcome.step:,} steps and {outcome.tokens:,} tokens",

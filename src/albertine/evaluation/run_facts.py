@@ -17,9 +17,9 @@ from albertine.evaluation.intervals import Interval, of_error, of_predictions, o
 from albertine.evaluation.report import spreads
 from albertine.evaluation.runs import RECORD, Run, read_predictions, read_run, without_seed
 from albertine.evaluation.seed_statistics import Spread
-from albertine.training.branching import branch_of
 from albertine.training.checkpoints import STATE, CheckpointStore
 from albertine.training.metrics import read_metrics
+from albertine.training.resuming import branch_of
 
 _ACCURACIES = {
     "accuracy": ("count", "floor", "baseline", "by_length"),

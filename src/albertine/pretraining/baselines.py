@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.unigram_baseline import BaselineScore, Unigram, blind_accuracy
-from albertine.pretraining.scores import by_length, label_counts
 from albertine.pretraining.settings import ObjectiveChoice
 from albertine.training.distributed import World
 
@@ -23,7 +24,7 @@ class Orders(NamedTuple):
     by_length: float
 
 
-class NoSkill(NamedTuple):
+class Baselines(NamedTuple):
     """Of all ranks.
 
     Attributes:
@@ -44,7 +45,7 @@ class NoSkill(NamedTuple):
         counts: NDArray[np.int64],
         objective: ObjectiveChoice,
         world: World,
-    ) -> NoSkill:
+    ) -> Baselines:
         """
         Args:
             batches: this process' share of the held-out ones. counts: of every token in the training text.
@@ -95,3 +96,51 @@ def _orders(batches: Sequence[PretrainingBatch], pairs: str, world: World) -> Or
     first, second, right = world.add_numbers([*counts.tolist(), right])
     total = first + second
     return Orders(max(first, second) / total, right / total) if total else None
+
+
+def masked_scores(
+    found: Mapping[str, float], unigram: Unigram, batches: Sequence[PretrainingBatch]
+) -> dict[str, float]:
+    """The scores on [MASK] alone beside what no skill would score, and the `floor` of a model that copies.
+
+    Args:
+        found: what judging the model on `batches` told.
+    """
+    details = {"floor": blind_accuracy(batches, unigram.guess)}
+    details |= {name: found[name] for name in ("cosine", "mean_steps") if name in found}
+    level = unigram.score_batches(batches, masked=True)
+    if level.count:
+        details |= {
+            "mask_accuracy": found["mask_accuracy"],
+            "mask_loss": found["mask_loss"],
+            "mask_baseline": level.accuracy,
+            "mask_baseline_loss": level.cross_entropy,
+            "mask_count": level.count,
+            "context_gain": level.cross_entropy - found["mask_loss"],
+        }
+    return details
+
+
+def label_counts(batches: Sequence[PretrainingBatch]) -> Tensor:
+    """Sentence pairs with label 0 (in order, or truly next) and with 1, float64 (2,)."""
+    labels = [b.sentence_labels for b in batches if b.sentence_labels is not None]
+    found = torch.cat(labels) if labels else torch.empty(0, dtype=torch.int64)
+    return found[found >= 0].bincount(minlength=2).double()
+
+
+def by_length(batches: Sequence[PretrainingBatch]) -> float:
+    """Pairs right by saying that the longer segment is the later one: a chunk ends with the sentence that
+    reaches its length, and such a sentence is a long one. A tie counts half."""
+    right, total = 0.0, 0
+    for batch in batches:
+        if batch.sentence_labels is None:
+            continue
+        parts = batch.packed.token_type_ids.split_with_sizes(list(batch.packed.lengths))
+        for label, types in zip(batch.sentence_labels.tolist(), parts, strict=True):
+            if label < 0:
+                continue
+            b = int((types == 1).sum()) - 1  # without its [SEP]
+            a = len(types) - b - 3
+            right += 0.5 if a == b else float((a > b) == (label == 1))
+            total += 1
+    return right / total if total else 0.0

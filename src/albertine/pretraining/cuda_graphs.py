@@ -30,7 +30,7 @@ ROOM = 0.25
 """Of the card's memory a pass may take so much to be recorded: what a graph takes nobody else can have."""
 
 
-def recorded_passes(model: Model, losses: LossFunction, device: torch.device) -> Instead:
+def cuda_graph_runner(model: Model, losses: LossFunction, device: torch.device) -> Instead:
     """For `training.train_step`. Nothing is recorded on a processor, with dropout, with another loss than
     that of masked words and pairs, where depths are computed twice, and where attention is computed padded,
     whose tables would grow with what is filled up."""
@@ -40,13 +40,13 @@ def recorded_passes(model: Model, losses: LossFunction, device: torch.device) ->
     dropouts = config.hidden_dropout_prob, config.attention_probs_dropout_prob
     dropout = any(dropouts) or (config.sentence_dropout and config.classifier_dropout_prob > 0)
     form = compute_format(model.encoder.precision, model.encoder.embeddings.word.weight, True)
-    return never if dropout or not recordable(model.encoder, form) else RecordedPasses(model, device)
+    return never if dropout or not recordable(model.encoder, form) else CudaGraphRunner(model, device)
 
 
 Key = tuple[MicroBatchSize, tuple[str, ...]]
 
 
-class RecordedPasses:
+class CudaGraphRunner:
     """Instead of passes whose kernels are started one by one; see `step.Instead`. Whether a micro-batch is
     filled up hangs on it alone, so that a run that was interrupted computes what one that was not does.
 

@@ -21,7 +21,7 @@ NOTHING = torch.zeros(3, dtype=torch.float64, device="cpu")
 
 
 @torch.no_grad()
-def judge(
+def score_batches(
     model: Model,
     batches: Sequence[PretrainingBatch],
     *,
@@ -71,7 +71,7 @@ def judge(
 
 
 @torch.no_grad()
-def judge_streams(
+def score_streams(
     model: Model,
     batches: Sequence[StreamBatch],
     *,
@@ -89,7 +89,7 @@ def judge_streams(
         memory: tokens of a sequence that its next segment may look at; more than in training is Transformer-
             XL's evaluation (1901.02860, section 3.2), and short segments bring every token near its end.
         reach: see `Segments`; a token then sees so many before it wherever it stands in a segment.
-        add_up, poll: as of `judge`.
+        add_up, poll: as of `score_batches`.
 
     Returns:
         `mlm_loss` (nats a token), `mlm_accuracy`; and `mask_loss`, `mask_accuracy` over those of them that

@@ -127,7 +127,7 @@ def check_streams(objective: ObjectiveChoice, config: EncoderConfig, tokenizer: 
 def new_config(
     settings: PretrainingSettings, vocab_size: int, tokenizer: Tokenizer | None = None
 ) -> EncoderConfig:
-    """That of the encoder with new weights that a run begins with. Arguments as `first_model`.
+    """That of the encoder with new weights that a run begins with. Arguments as `initial_model`.
 
     Raises:
         ModelError: the tokenizer lays texts out in a way that the encoder does not read.
@@ -147,7 +147,7 @@ def new_config(
     return config
 
 
-def first_model(
+def initial_model(
     settings: PretrainingSettings, counts: NDArray[np.int64], tokenizer: Tokenizer | None = None
 ) -> Model:
     """New weights from the seed, or those of `model.start_from`, made smaller where `model.student` says so.

@@ -13,7 +13,7 @@ from albertine.objectives.losses import pretraining_losses
 from albertine.objectives.ponder_cost import WEIGHT, pondering_losses
 from albertine.objectives.stream_losses import StreamLoss
 from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings
-from albertine.pretraining.stages import resolved
+from albertine.pretraining.stages import resolved_stages
 from albertine.training.distributed import World
 from albertine.training.step import LossFunction
 
@@ -73,7 +73,7 @@ def parts_of_run(settings: PretrainingSettings, config: EncoderConfig) -> tuple[
     """The names that the parts of its loss have, in all of its stages. A step adds as many numbers on every
     rank, so none may learn them from what it was dealt alone."""
     objective = settings.objective
-    paired = any(stage.objective.pairs != "none" for stage in resolved(settings))
+    paired = any(stage.objective.pairs != "none" for stage in resolved_stages(settings))
     there = {"sentence": paired, "ponder": config.halts, "jacobian": objective.jacobian is not None}
     lessons = () if objective.distillation is None else objective.distillation.lessons.names
     return ("mlm", *(name for name, is_there in there.items() if is_there), *lessons)

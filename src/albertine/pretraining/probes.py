@@ -29,7 +29,7 @@ from albertine.pretraining.scores import (
 )
 from albertine.text.documents import FileReport, read_documents
 from albertine.tokenizers.base import Tokenizer
-from albertine.training.branching import onset_of
+from albertine.training.resuming import onset_of_run
 
 MOST_TOKENS = 100_000  # of a document
 
@@ -75,7 +75,7 @@ def score_pretrained(
             **how,
         )
     if "lm" not in found or texts:
-        own = reading(judged, corpus, texts, passages=sequences, on_file=on_file, **how)
+        own = probe_scores(judged, corpus, texts, passages=sequences, on_file=on_file, **how)
         found.setdefault("mlm", {"task": "mlm"}).update(own)
     losses = (x for task in found.values() for name, x in task.items() if name.endswith("loss"))
     if not all(map(math.isfinite, losses)):
@@ -84,7 +84,7 @@ def score_pretrained(
 
 
 @on_cpu()
-def reading(
+def probe_scores(
     judged: Pretrained,
     corpus: Path | None,
     files: Sequence[Path],
@@ -135,7 +135,7 @@ def reading(
     return {
         "spans": asdict(judge_cloze(model, tokenizer, chosen, unigram, max_length=length)),
         "copying": None if copying is None else asdict(copying),
-        "onset_minutes": onset_of(folder.resolve().parent),
+        "onset_minutes": onset_of_run(folder.resolve().parent),
     }
 
 

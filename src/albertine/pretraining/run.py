@@ -7,14 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from albertine.analysis.plots import save_curves
 from albertine.corpus.manifest import manifest_digest
 from albertine.corpus.reader import Corpus
+from albertine.errors import RunError
 from albertine.interop.heads import learned_config
 from albertine.interop.hub import commit_of
 from albertine.interop.huggingface import load_model, save_model
@@ -27,27 +30,31 @@ from albertine.objectives.distillation import DistillationLosses
 from albertine.objectives.equilibrium import EquilibriumLosses
 from albertine.objectives.stream_losses import StreamLoss
 from albertine.objectives.unigram_baseline import BaselineScore
-from albertine.pretraining.baselines import NoSkill
-from albertine.pretraining.branches import branching
-from albertine.pretraining.cuda_graphs import recorded_passes
-from albertine.pretraining.curves import draw
-from albertine.pretraining.data import PretrainingBatches, held_out_batches, predicted_counts
-from albertine.pretraining.held_out import judge, judge_streams
-from albertine.pretraining.initial_model import first_model, fitting, new_config
+from albertine.pretraining.baselines import Baselines
+from albertine.pretraining.cuda_graphs import cuda_graph_runner
+from albertine.pretraining.data import PretrainingBatches, branching, held_out_batches, predicted_counts
+from albertine.pretraining.held_out import score_batches, score_streams
+from albertine.pretraining.initial_model import fitting, initial_model, new_config
 from albertine.pretraining.losses import check_losses, losses_of, parts_of_run
 from albertine.pretraining.settings import Masking, ModelChoice, ObjectiveChoice, PretrainingSettings
-from albertine.pretraining.stages import check_depths, check_processes, due, resolved, untrained
+from albertine.pretraining.stages import (
+    check_depths,
+    check_processes,
+    check_unused_settings,
+    resolved_stages,
+    stage_at,
+    untrained,
+)
 from albertine.pretraining.stream_data import StreamBatches, held_out_streams
 from albertine.pretraining.teacher import Teacher, model_digest, open_teacher
-from albertine.pretraining.unused_settings import check_read
 from albertine.tokenizers.base import Tokenizer
 from albertine.training.alarms import TrainingAlarms
 from albertine.training.average import Average
 from albertine.training.checkpoints import LATEST
-from albertine.training.distributed import World, start
-from albertine.training.global_state import own_process
+from albertine.training.distributed import World, isolated_process_state, start
 from albertine.training.job import Clock, Job, LoopSettings, Outcome
 from albertine.training.loop import train
+from albertine.training.metrics import curve, read_metrics
 from albertine.training.optimizers import build_optimizer
 from albertine.training.progress import Reporter
 from albertine.training.run_folder import RunFolder, describe
@@ -105,18 +112,18 @@ def pretrain(
         AlbertineError: settings, corpus, checkpoint or disk do not allow it; the message says what to do.
     """
     world = start()
-    with own_process(world, settings.training.threads):
+    with isolated_process_state(world, settings.training.threads):
         settings = fitting(settings)
         check_processes(settings, world.size)
         corpus = Corpus(settings.corpus)
         tokenizer = corpus.tokenizer()
         counts = predicted_counts(corpus, settings.objective, tokenizer.vocab_size)
-        model = first_model(settings, counts, tokenizer).to(world.device)
+        model = initial_model(settings, counts, tokenizer).to(world.device)
         check_depths(settings, model.config.num_hidden_layers)
         teacher = _teacher(settings, tokenizer, world)
         with RunFolder(settings.folder, main=world.main) as folder:
             if not folder.settings.is_file():  # a run that began when this was passed over goes on
-                check_read(settings, model.config)
+                check_unused_settings(settings, model.config)
             begin = partial(train, resume=resume, strict=strict, branch_from=branch_from)
             return _run(settings, folder, corpus, tokenizer, counts, model, teacher, world, begin, reporter)
 
@@ -135,7 +142,7 @@ def check_new_encoder(settings: PretrainingSettings) -> EncoderConfig:
     assert settings.model.preset is not None
     config = new_config(settings, preset(settings.model.preset).vocab_size)
     check_depths(settings, config.num_hidden_layers)
-    check_read(settings, config)
+    check_unused_settings(settings, config)
     check_losses(settings.objective, config)
     loop_settings(settings)
     return config
@@ -155,7 +162,7 @@ def _run(
 ) -> PretrainResult:
     clock = Clock()
     held_out, judged = _judging(settings, model, world, clock)
-    no_skill = NoSkill.of(held_out, counts, settings.objective, world)
+    no_skill = Baselines.of(held_out, counts, settings.objective, world)
     losses = losses_of(settings, model, world, None if teacher is None else teacher.model)
     told = losses.told if isinstance(losses, EquilibriumLosses) else dict
     trained = losses.trained.to(world.device) if isinstance(losses, DistillationLosses) else model
@@ -184,7 +191,7 @@ def _run(
             loss_fn=losses,
             parts=parts_of_run(settings, model.config),
             told=told,
-            instead=recorded_passes(model, losses, world.device),
+            instead=cuda_graph_runner(model, losses, world.device),
             carried=losses if isinstance(losses, StreamLoss) else None,
             settings=loop_settings(settings),
             folder=folder,
@@ -192,7 +199,7 @@ def _run(
             fingerprint=fingerprint(settings, model, tokenizer, teacher),
             average=average,
             world=world,
-            watch=_watch(settings, no_skill, model.config)
+            alarms=_watch(settings, no_skill, model.config)
             if world.main
             else None,  # all see the same numbers
             reporter=reporter,
@@ -230,13 +237,13 @@ def _judging(
     here = {"rank": world.rank, "world": world.size}
     if not objective.streamed:
         batches = held_out_batches(settings.corpus, objective, sequences=sequences, **here)
-        stages = resolved(settings)
+        stages = resolved_stages(settings)
 
         def judged(poll: Callable[[], None]) -> Mapping[str, float]:
-            score = partial(judge, model, device=world.device, add_up=world.add, poll=poll)
+            score = partial(score_batches, model, device=world.device, add_up=world.add, poll=poll)
             stage = (clock.cursor or {}).get("stage")  # none of a branch, before its first batch
             scores = score(batches)
-            depth = stages[due(stages, clock.progress) if stage is None else stage].depth
+            depth = stages[stage_at(stages, clock.progress) if stage is None else stage].depth
             if not _shallower(depth, model.config) or model.config.solves:  # which runs to its fixed point
                 return scores
             shallow = score([replace(batch, depth=depth) for batch in batches])
@@ -244,7 +251,7 @@ def _judging(
 
         return batches, judged
     segments = held_out_streams(settings.corpus, objective, sequences=sequences, **here)
-    return segments, lambda poll: judge_streams(
+    return segments, lambda poll: score_streams(
         model, segments, memory=objective.memory, device=world.device, add_up=world.add, poll=poll
     )
 
@@ -396,7 +403,7 @@ def _untold(settings: PretrainingSettings, config: EncoderConfig) -> frozenset[i
     """The stages of which an evaluation, of all depths and samples of full length, says little: far places of
     a learned table are not learned before there were samples that long."""
     found, longest = set[int](), 0
-    for number, stage in enumerate(resolved(settings)):
+    for number, stage in enumerate(resolved_stages(settings)):
         longest = max(longest, stage.objective.max_length)
         unseen = config.positions == "learned" and longest < settings.objective.max_length
         if stage.causal is not None or _shallower(stage.depth, config) or unseen:
@@ -404,7 +411,7 @@ def _untold(settings: PretrainingSettings, config: EncoderConfig) -> frozenset[i
     return frozenset(found)
 
 
-def _watch(settings: PretrainingSettings, no_skill: NoSkill, config: EncoderConfig) -> TrainingAlarms:
+def _watch(settings: PretrainingSettings, no_skill: Baselines, config: EncoderConfig) -> TrainingAlarms:
     training, objective = settings.training, settings.objective
     # Segments are swapped by a fair coin. But a chunk of one sentence has no next one, only a random one.
     fair = objective.pairs == "sop" and not objective.reference_defects
@@ -461,3 +468,38 @@ def _missing(plain: Mapping[str, Any], positions: str) -> list[str]:
     if first > SHORT:
         missing.append(f"objective.max_length={SHORT}")
     return missing
+
+
+log = logging.getLogger("albertine.training")
+
+
+def stage_ends(metrics: Path) -> list[int]:
+    """The steps after which a run's metrics tell of another stage than before; none without stages."""
+    rows = [row for row in read_metrics(metrics) if "stage" in row]
+    return [one["step"] for one, two in pairwise(rows) if one["stage"] != two["stage"]]
+
+
+def draw(folder: RunFolder, levels: Mapping[str, Mapping[str, float]], words: str = "masked words") -> None:
+    """Loss and accuracy curves as PNG; none, and a line in the log, where matplotlib is not installed.
+
+    Thin vertical lines stand where a stage ends.
+
+    Args:
+        levels: of `mlm_loss` and the other pictures, horizontal lines by name. words: what it is the loss of.
+    """
+    between = stage_ends(folder.metrics)
+    try:
+        for part, what in (("mlm", words), ("sentence", "sentence pairs")):
+            for number, unit in (("loss", "loss, nats"), ("accuracy", "share that is right")):
+                key = f"{part}_{number}"
+                found = {
+                    "training": curve(folder.metrics, key),
+                    "held out": curve(folder.metrics, key, evaluated=True),
+                }
+                curves = {name: points for name, points in found.items() if points}
+                if curves:
+                    path, lines = folder.plots / f"{key}.png", levels.get(key, {})
+                    title = f"{folder.path.name}: {what}"
+                    save_curves(path, curves, title=title, y=unit, levels=lines, borders=between)
+    except RunError as error:
+        log.info("no plots: %s", error)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import Any, Literal, NamedTuple, get_args
@@ -10,7 +13,6 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from albertine.core.devices import on_cpu, parse_device
 from albertine.core.files import is_run_checkpoint, run_of_checkpoint
@@ -28,11 +30,11 @@ from albertine.interop.model_location import model_folder
 from albertine.model.model import Model
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.unigram_baseline import Unigram, count_tokens
-from albertine.pretraining.data import held_out_batches
-from albertine.pretraining.held_out import judge
-from albertine.pretraining.masked_scores import masked_scores
+from albertine.pretraining.baselines import by_length, label_counts, masked_scores
+from albertine.pretraining.data import held_out_batches, predicted_counts
+from albertine.pretraining.held_out import score_batches, score_streams
 from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings
-from albertine.pretraining.stream_scores import stream_scores
+from albertine.pretraining.stream_data import held_out_streams
 from albertine.tasks.families import in_words
 from albertine.tokenizers.base import Tokenizer
 from albertine.tokenizers.load import check_tokenizer, load_tokenizer
@@ -188,7 +190,7 @@ def held_out_scores(
     if not pairs or sentence_task is not None:
         objective = objective.model_copy(update={"pairs": sentence_task if pairs else "none"})
     batches = held_out_batches(corpus_folder, objective, sequences=sequences)
-    found = judge(model, batches, device=model.device, by_order=True)
+    found = score_batches(model, batches, device=model.device, by_order=True)
     unigram = Unigram(counts)
     level = unigram.score_batches(batches)
     words = {
@@ -225,31 +227,6 @@ def _sentences(task: str, found: Mapping[str, float], batches: Sequence[Pretrain
         "count": int(counts.sum()),
         **({"by_length": by_length(batches)} if task == "sop" else {}),
     } | orders
-
-
-def label_counts(batches: Sequence[PretrainingBatch]) -> Tensor:
-    """Sentence pairs with label 0 (in order, or truly next) and with 1, float64 (2,)."""
-    labels = [b.sentence_labels for b in batches if b.sentence_labels is not None]
-    found = torch.cat(labels) if labels else torch.empty(0, dtype=torch.int64)
-    return found[found >= 0].bincount(minlength=2).double()
-
-
-def by_length(batches: Sequence[PretrainingBatch]) -> float:
-    """Pairs right by saying that the longer segment is the later one: a chunk ends with the sentence that
-    reaches its length, and such a sentence is a long one. A tie counts half."""
-    right, total = 0.0, 0
-    for batch in batches:
-        if batch.sentence_labels is None:
-            continue
-        parts = batch.packed.token_type_ids.split_with_sizes(list(batch.packed.lengths))
-        for label, types in zip(batch.sentence_labels.tolist(), parts, strict=True):
-            if label < 0:
-                continue
-            b = int((types == 1).sum()) - 1  # without its [SEP]
-            a = len(types) - b - 3
-            right += 0.5 if a == b else float((a > b) == (label == 1))
-            total += 1
-    return right / total if total else 0.0
 
 
 def _settings_of_run(folder: Path) -> PretrainingSettings | None:
@@ -349,3 +326,66 @@ def _check_length(own: ObjectiveChoice, changed: ObjectiveChoice, folder: Path) 
     except SettingsError as error:
         what = f"its objective does not fit segments of {length} tokens: {error.what}"
         raise SettingsError(what, where=folder, remedy=remedy) from error
+
+
+def stream_scores(
+    model: Model,
+    corpus_folder: Path,
+    objective: ObjectiveChoice,
+    *,
+    memory: int | None = None,
+    reach: int | None = None,
+    clamp: int | None = None,
+    sequences: int = 1024,
+    length: int | None = None,
+) -> dict[str, Any]:
+    """Judge a model on held-out segments of its objective, which go on from step to step.
+
+    Args:
+        objective: with `max_length` the tokens of a segment.
+        memory: tokens before a segment that it may look at; default: as in training.
+        reach: every token sees so many before it and no more, wherever it stands in its segment; None: all.
+        clamp: larger distances count as this one; 0: none does. Default: as in training.
+        sequences: about so many segments are judged. length: as in `held_out_streams`.
+
+    Returns:
+        `accuracy` and `loss` in nats a token, `perplexity`, `bits` a token, `memory`, `segment`, `count` of
+        predictions; and `baseline` and `baseline_loss` of guessing by frequency. Of a masked objective, whose
+        chosen tokens can be copied where they are kept, also those of [MASK] alone: see `masked_scores`.
+
+    Raises:
+        CorpusError: too few held-out documents. SettingsError: segments of another length do not fit.
+    """
+    kept = objective.memory if memory is None else memory
+    batches = held_out_streams(corpus_folder, objective, sequences=sequences, length=length)
+    with _clamped(model, clamp):
+        found = score_streams(model, batches, memory=kept, reach=reach, device=model.device)
+    counts = predicted_counts(Corpus(corpus_folder), objective, model.config.vocab_size)
+    unigram = Unigram(counts)
+    level = unigram.score_batches(batches)
+    hidden = masked_scores(found, unigram, batches) if objective.kind == "masked" else {}
+    return {
+        "task": "lm",
+        "kind": objective.kind,
+        **hidden,
+        "accuracy": found["mlm_accuracy"],
+        "loss": found["mlm_loss"],
+        "perplexity": math.exp(found["mlm_loss"]),
+        "bits": found["mlm_loss"] / math.log(2),
+        "memory": kept,
+        "segment": objective.max_length,
+        "baseline": level.accuracy,
+        "baseline_loss": level.cross_entropy,
+        "count": level.count,
+    }
+
+
+@contextmanager
+def _clamped(model: Model, clamp: int | None) -> Iterator[None]:
+    """Larger distances count as `clamp` inside; None: as ever."""
+    own = model.encoder.config
+    model.encoder.config = own if clamp is None else replace(own, clamp_positions=clamp)
+    try:
+        yield
+    finally:
+        model.encoder.config = own

@@ -9,18 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+from albertine.core.settings import unused_setting_error
 from albertine.corpus.order import Cursor, Row, steps
 from albertine.errors import SettingsError
 from albertine.model.config import EncoderConfig
-from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings, Stage
+from albertine.model.presets import preset
+from albertine.pretraining.settings import (
+    Distillation,
+    Masking,
+    ObjectiveChoice,
+    PretrainingSettings,
+    Stage,
+    TrainingChoice,
+)
 
 CAUSAL_SHARE = 1 / 3
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ResolvedStage:
     """A stage with all that is to be known of it.
 
     Attributes:
@@ -36,25 +46,25 @@ class Resolved:
     causal: float | None = None
 
 
-def resolved(settings: PretrainingSettings) -> tuple[Resolved, ...]:
+def resolved_stages(settings: PretrainingSettings) -> tuple[ResolvedStage, ...]:
     """The stages of a run; a run without any is one stage."""
     if not settings.stages:
-        return (Resolved(0.0, settings.objective, settings.training.batch_size),)
+        return (ResolvedStage(0.0, settings.objective, settings.training.batch_size),)
     return tuple(_resolved(stage, settings) for stage in settings.stages)
 
 
-def _resolved(stage: Stage, settings: PretrainingSettings) -> Resolved:
+def _resolved(stage: Stage, settings: PretrainingSettings) -> ResolvedStage:
     objective = stage.applied(settings.objective)
     tokens = settings.training.batch_size * settings.objective.max_length
     batch_size = stage.batch_size or max(1, round(tokens / objective.max_length))
     causal = (stage.mask_probability or CAUSAL_SHARE) if stage.causal else None
-    return Resolved(stage.begin, objective, batch_size, stage.depth, causal)
+    return ResolvedStage(stage.begin, objective, batch_size, stage.depth, causal)
 
 
-def told(settings: PretrainingSettings) -> list[str]:
+def stage_summaries(settings: PretrainingSettings) -> list[str]:
     """What each stage is, a line each, for a person."""
     lines = []
-    for stage in resolved(settings):
+    for stage in resolved_stages(settings):
         objective, masking = stage.objective, stage.objective.masking
         what = [f"max_length {objective.max_length}", f"batch_size {stage.batch_size}"]
         if stage.causal is not None:
@@ -94,7 +104,7 @@ def untrained(settings: PretrainingSettings, config: EncoderConfig | None) -> li
     """
     if not settings.stages:
         return []
-    stages, objective = resolved(settings), settings.objective
+    stages, objective = resolved_stages(settings), settings.objective
     reached = [i for i in range(len(stages)) if _reached(stages, i, settings.training.steps)]
     found = []
     if missed := [f"{i + 1} (from {one.begin:g})" for i, one in enumerate(stages) if i not in reached]:
@@ -130,11 +140,11 @@ def untrained(settings: PretrainingSettings, config: EncoderConfig | None) -> li
     return [f"stages: {line}" for line in found]
 
 
-def _reached(stages: Sequence[Resolved], number: int, steps: int | None) -> bool:
+def _reached(stages: Sequence[ResolvedStage], number: int, steps: int | None) -> bool:
     """Whether a step is of this stage; by the clock every one has its time."""
     near = round(stages[number].begin * (steps or 0))
     near_by = range(max(0, near - 1), min(near + 2, steps or 0))
-    return steps is None or any(due(stages, step / steps) == number for step in near_by)
+    return steps is None or any(stage_at(stages, step / steps) == number for step in near_by)
 
 
 def check_processes(settings: PretrainingSettings, processes: int) -> None:
@@ -143,7 +153,7 @@ def check_processes(settings: PretrainingSettings, processes: int) -> None:
     Raises:
         SettingsError: it names the batch.
     """
-    for number, stage in enumerate(resolved(settings), 1):
+    for number, stage in enumerate(resolved_stages(settings), 1):
         if stage.batch_size < processes:
             name = f"batch_size of stage {number}" if settings.stages else "training.batch_size"
             raise SettingsError(
@@ -159,13 +169,13 @@ Order = tuple[Place, int, list[Row]]
 """Of a global batch the place after it, the number of its stage, and its rows."""
 
 
-def due(stages: Sequence[Resolved], done: float) -> int:
+def stage_at(stages: Sequence[ResolvedStage], done: float) -> int:
     """The number of the stage that a run is in, of which a share is done."""
     return max(i for i, one in enumerate(stages) if i == 0 or one.begin <= done)
 
 
 def orders(
-    stages: Sequence[Resolved],
+    stages: Sequence[ResolvedStage],
     rows_of: Callable[[int], Callable[[int], int]],
     progress: Callable[[int], float],
     seed: int,
@@ -188,7 +198,7 @@ def orders(
     batches: Iterator[tuple[Cursor, list[Row]]] | None = None
     count = 0
     while True:
-        now = max(stage or 0, due(stages, progress(count)))  # never back, whatever a clock says
+        now = max(stage or 0, stage_at(stages, progress(count)))  # never back, whatever a clock says
         if stage is not None and now != stage:
             cursor, batches = Cursor(cursor.epoch + 1), None
         if batches is None:
@@ -196,3 +206,57 @@ def orders(
         cursor, rows = next(batches)
         stage, count = now, count + 1
         yield asdict(cursor) | ({"stage": stage} if named else {}), stage, rows
+
+
+def check_unused_settings(settings: PretrainingSettings, config: EncoderConfig) -> None:
+    """Refuse what was changed for nothing. What a recipe says as it is anyway may stand.
+
+    Args:
+        config: of the encoder that the run begins with.
+
+    Raises:
+        SettingsError: there is such a setting.
+    """
+    objective, training, model = settings.objective, settings.training, settings.model
+    nobody = Distillation.model_construct(teacher=Path())
+    taught = objective.distillation or nobody
+    parts = {  # as they are here, and where nobody says
+        "training": (training, TrainingChoice.model_construct()),
+        "objective": (objective, ObjectiveChoice()),
+        "objective.masking": (objective.masking, Masking()),
+        "objective.distillation": (taught, nobody),
+        "model.change": (model.change, config if model.preset is None else preset(model.preset)),
+    }
+    read_by = (
+        ("training", "decay", training.schedule == "wsd", "training.schedule=wsd"),
+        ("objective", "jacobian_frequency", objective.jacobian is not None, "objective.jacobian"),
+        ("objective", "reference_defects", *_defects(settings)),
+        ("objective.masking", "favor_shorter", _runs(settings), "objective.masking.ngram=2 or more"),
+        ("objective.distillation", "temperature", taught.soft > 0, "objective.distillation.soft"),
+        ("objective", "short_probability", not objective.streamed, "text that is cut into samples"),
+        ("model.change", "rotary_base", config.positions == "rotary", "model.change.positions=rotary"),
+        ("model.change", "halting_epsilon", config.halts, "model.change.halting"),
+        ("model.change", "halting_limit", config.halts, "model.change.halting"),
+        ("model.change", "tolerance", config.solves, "model.change.solver"),
+    )
+    for part, name, is_read, reader in read_by:
+        given, usual = (getattr(where, name) for where in parts[part])
+        if not is_read and given not in (None, usual):
+            raise unused_setting_error(f"{part}.{name}", reader, usual)
+
+
+def _defects(settings: PretrainingSettings) -> tuple[bool, str]:
+    """Whether there is anything that the reference does wrong, and what would have it. Without pairs no
+    [SEP] stands inside a sample; in what goes on from step to step one stands between documents."""
+    objective = settings.objective
+    if objective.kind == "causal":
+        return False, "another objective.kind"
+    paired = any(stage.objective.pairs != "none" for stage in resolved_stages(settings))
+    return objective.streamed or paired, "objective.pairs=sop or nsp"
+
+
+def _runs(settings: PretrainingSettings) -> bool:
+    """Whether several words in a row are hidden, in a stage at least."""
+    here = settings.objective.masking.ngram
+    longest = (here if stage.ngram is None else stage.ngram for stage in settings.stages)
+    return settings.objective.kind == "masked" and max(longest, default=here) > 1

@@ -5,54 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
 
 import torch
-from pydantic import Field, model_validator
 
-from albertine.core.settings import Settings
 from albertine.errors import SettingsError
 from albertine.model.config import EncoderConfig
-from albertine.model.config_checks import MAX_DEPTH
 from albertine.model.model import Model
 from albertine.model.presets import SHARING
 from albertine.model.resharing import replan
 from albertine.model.sharing import SharingPlan
-
-WIDTHS = ("hidden_size", "num_attention_heads", "intermediate_size", "embedding_size")
-
-
-class Student(Settings):
-    """What of a model is to be smaller; None: as it is there."""
-
-    depth: int | None = Field(
-        None, ge=1, le=MAX_DEPTH, description="depths of the student, each begun with one of the model's"
-    )
-    depths: tuple[int, ...] | None = Field(
-        None, description="which depths those are, from 0; default: the first of as many equal parts"
-    )
-    sharing: Literal["all", "attention", "ffn", "none"] | None = Field(
-        None, description="what its depths share; a block for several depths begins with their mean"
-    )
-    hidden_size: int | None = Field(None, ge=1, description="width of the hidden states")
-    num_attention_heads: int | None = Field(None, ge=1, description="heads, which divide hidden_size")
-    intermediate_size: int | None = Field(None, ge=1, description="width inside the feed-forward part")
-    embedding_size: int | None = Field(None, ge=1, description="width of the word embeddings")
-
-    @model_validator(mode="after")
-    def _smaller(self) -> Student:
-        if self.depths == ():
-            raise ValueError("depths names none; name one at least, or leave it out")
-        if self.depth is not None and self.depths is not None and len(self.depths) != self.depth:
-            raise ValueError(f"depth is {self.depth} and depths names {len(self.depths)}; leave one out")
-        if all(value is None for value in self.__dict__.values()):
-            raise ValueError("nothing differs; set depth, sharing or a width, or leave model.student out")
-        return self
-
-    @property
-    def widths(self) -> dict[str, int]:
-        """The sizes that differ, as `EncoderConfig` names them."""
-        return {name: value for name in WIDTHS if (value := getattr(self, name)) is not None}
+from albertine.pretraining.settings import Student
 
 
 def kept_depths(count: int, depth: int) -> tuple[int, ...]:

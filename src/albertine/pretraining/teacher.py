@@ -7,52 +7,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from pydantic import Field, model_validator
-
 from albertine.core.files import os_errors_as_run_errors, replace_durably
-from albertine.core.settings import Settings
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.huggingface import load_model
 from albertine.interop.model_location import model_folder
 from albertine.model.model import Model
 from albertine.model.weights_digest import weights_digest
-from albertine.objectives.distillation import Lessons
+from albertine.pretraining.settings import Distillation
 from albertine.tokenizers.base import Tokenizer
 from albertine.tokenizers.prune import other_pieces
 
 RECORD = "teacher.json"
-
-
-class Distillation(Settings):
-    """Whom a model learns from, and what, beside the labels."""
-
-    teacher: Path = Field(
-        description="model of any layout that is read, run folder, released model or owner/name on the hub"
-    )
-    temperature: float = Field(2.0, gt=0, description="of the soft targets")
-    soft: float = Field(
-        1.0,
-        ge=0,
-        description="weight of the teacher's chances of every piece for a masked token; 0 for a teacher "
-        "without a masked-LM head, such as XLNet",
-    )
-    hidden: float = Field(1.0, ge=0, description="weight of its hidden states, depths mapped evenly")
-    attention: float = Field(
-        0.1,
-        ge=0,
-        description="weight of its attention maps, or where heads differ in number, of relations; "
-        "these are nats of a whole row and ten times as large as the others",
-    )
-
-    @model_validator(mode="after")
-    def _something_is_learned(self) -> Distillation:
-        if not (self.soft or self.hidden or self.attention):
-            raise ValueError("soft, hidden and attention are all 0, so nothing is learned of the teacher")
-        return self
-
-    @property
-    def lessons(self) -> Lessons:
-        return Lessons(self.soft, self.hidden, self.attention, self.temperature)
 
 
 @dataclass(frozen=True)

@@ -62,8 +62,7 @@ from albertine.tasks.whitened_start import whiten, whitening_files
 from albertine.tokenizers.base import Tokenizer
 from albertine.training.average import Average
 from albertine.training.checkpoints import model_tensors
-from albertine.training.distributed import World, start
-from albertine.training.global_state import own_process
+from albertine.training.distributed import World, isolated_process_state, start
 from albertine.training.job import Job, LoopSettings, Outcome
 from albertine.training.loop import train
 from albertine.training.optimizers import build_optimizer
@@ -138,7 +137,7 @@ def finetune(
         check_files(record, settings.folder)
         return _done_before(settings, record)
     world = start()
-    with own_process(world, settings.training.threads):
+    with isolated_process_state(world, settings.training.threads):
         pretrained, tokenizer = open_encoder(settings)
         task = settings.task.fitting(pretrained.config.max_position_embeddings)
         settings = settings.model_copy(update={"task": task})
@@ -318,7 +317,7 @@ def _score_anew(
         }
         if data.test is None:
             predictions_file(folder.path, "test").unlink(missing_ok=True)
-        folder.tell(dump(with_absolute_paths(settings)))
+        folder.write_settings(dump(with_absolute_paths(settings)))
         record = {**record, "scores": {}, "test": found.get("test", {}), "notes": list(notes)}
         if "dev" in found:
             record["scores"] = {"step": _best_scores(folder.path).get("step", record["step"]), **found["dev"]}

@@ -25,9 +25,9 @@ from albertine.tasks.family import Family
 from albertine.tasks.kind_settings import TaskChoice
 from albertine.tasks.readers.files import ArchiveMember, NotThere, find
 from albertine.tasks.settings import FinetuneSettings
-from albertine.training.branching import onset_of
 from albertine.training.checkpoints import CheckpointStore, fingerprint_changes, refuse_changes
 from albertine.training.job import Outcome
+from albertine.training.resuming import onset_of_run
 
 TOLD = frozenset({"README.md", "scores.json"})
 """Files beside a model that tell of it and decide nothing; a card may be written at any time."""
@@ -243,7 +243,7 @@ def pretraining(folder: Path) -> str | None:
             return f"tuned before on {task.get('dataset') or own}, from {before}{f', {step}' if step else ''}"
         case {"corpus": corpus, "objective": {"pairs": pairs, **objective}, "training": {**training}}:
             length = (f"{training[k]:,} {k}" for k in ("steps", "minutes") if training.get(k))
-            minute = onset_of(home)
+            minute = onset_of_run(home)
             read = [] if minute is None else [f"read by minute {minute:.1f}"]
             before = []
             match run:

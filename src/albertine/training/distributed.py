@@ -25,6 +25,10 @@ from albertine.training.launch import GONE, PartnerEnded, meet
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
+from contextlib import contextmanager
+
+from albertine.core.devices import on_cpu
+from albertine.core.randomness import isolated_torch_rng
 
 PATIENCE = timedelta(minutes=30)
 """How long a process waits for the others before it gives up."""
@@ -294,3 +298,28 @@ def _own_card(place: torch.device, local_rank: int) -> torch.device:
             else "Check the driver and CUDA_VISIBLE_DEVICES, or compute on the device cpu",
         )
     return torch.device("cuda", number)
+
+
+@contextmanager
+def isolated_process_state(world: World, threads: int | None = None) -> Iterator[None]:
+    """Train as in a process of one's own: gradients flow also under `torch.no_grad`, numbers are float32 and
+    lie where the run computes whatever the default format and device, products are as the settings say also
+    under `torch.autocast`. Afterwards torch's generators, that format and the number of threads are as a
+    program had them, and the other processes of the run are left.
+
+    Args:
+        world: as `start` gave it. threads: how many compute on a processor; None: as many as before.
+    """
+    before, broken = torch.get_num_threads(), True
+    try:
+        if threads:
+            torch.set_num_threads(threads)
+        plain = torch.autocast(world.device.type, enabled=False)
+        # The third is with gradients.
+        with on_cpu(), isolated_torch_rng(world.device), torch.inference_mode(False), plain:
+            yield
+        broken = False
+    finally:
+        if threads:
+            torch.set_num_threads(before)
+        stop(world, broken=broken)

@@ -15,10 +15,17 @@ from albertine.training.alarms import TrainingAlarms
 from albertine.training.average import Average
 from albertine.training.distributed import World
 from albertine.training.progress import Reporter
-from albertine.training.recurrent_state import Carried
 from albertine.training.run_folder import RunFolder
 from albertine.training.schedules import Schedule
-from albertine.training.step import FastGradientMethod, Instead, LossFunction, MicroBatch, Told, never
+from albertine.training.step import (
+    FastGradientMethod,
+    Instead,
+    LossFunction,
+    MicroBatch,
+    RecurrentState,
+    Told,
+    never,
+)
 
 Cursor = dict[str, Any]
 """Where in the data a batch ends, as plain JSON data. Only its maker understands it; `epoch` in it is
@@ -152,7 +159,7 @@ class Job:
     evaluate: Callable[[Callable[[], None]], Mapping[str, float]] | None = None
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
     world: World = field(default_factory=World)
-    watch: TrainingAlarms | None = None
+    alarms: TrainingAlarms | None = None
     reporter: Reporter | None = None
     on_start: Callable[[], None] | None = None
     on_best: Callable[[int, Mapping[str, float]], None] | None = None
@@ -161,7 +168,7 @@ class Job:
     parts: Sequence[str] | None = None
     branching: Branching | None = None
     clock: Clock = field(default_factory=Clock)
-    carried: Carried | None = None
+    carried: RecurrentState | None = None
     told: Told = dict
     instead: Instead = never
     no_gradient: str | None = "Look at the data and the loss"

@@ -11,7 +11,6 @@ from typing import Any
 
 from albertine.errors import RunError
 from albertine.training.alarms import ONSET, Alarm, onset_minute
-from albertine.training.branching import branch_of
 from albertine.training.job import Job, State
 from albertine.training.metrics import (
     MetricsFile,
@@ -23,6 +22,7 @@ from albertine.training.metrics import (
     read_metrics,
 )
 from albertine.training.progress import Reporter, summary
+from albertine.training.resuming import branch_of
 from albertine.training.step import StepReport
 
 log = logging.getLogger("albertine.training")
@@ -48,8 +48,8 @@ class Recorder:
             if job.settings.tensorboard:
                 self._tensorboard = open_tensorboard(folder.tensorboard, state.step)
         branch, before = branch_of(folder.path), list[dict[str, Any]]()
-        if job.watch is not None:
-            job.watch.begin(branch.get("step", 0))
+        if job.alarms is not None:
+            job.alarms.begin(branch.get("step", 0))
             # The alarms' memory is the metrics file itself, so it needs no place in a checkpoint.
             before = read_metrics(folder.metrics)
         for row in before:
@@ -100,7 +100,7 @@ class Recorder:
 
     def scores(self, step: int, scores: Mapping[str, float]) -> None:
         """Write the scores of an evaluation."""
-        gain = None if self.job.watch is None else self.job.watch.context_gain(scores)
+        gain = None if self.job.alarms is None else self.job.alarms.context_gain(scores)
         gained = {} if gain is None else {"context_gain": gain}
         row: dict[str, Any] = {"step": step, "evaluation": scores, "elapsed": self.elapsed, **gained}
         self._write(row, "held_out", {"step": step, **scores, **gained})
@@ -157,6 +157,6 @@ class Recorder:
         return {name + "".join(rest): value for name, rest, value in found if name is not None}
 
     def _alarms(self, row: Mapping[str, Any]) -> list[Alarm]:
-        if self.job.watch is None:
+        if self.job.alarms is None:
             return []
-        return self.job.watch.see(row, self.job.settings.progress(row["step"], row.get("elapsed", 0.0)))
+        return self.job.alarms.see(row, self.job.settings.progress(row["step"], row.get("elapsed", 0.0)))

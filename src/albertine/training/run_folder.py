@@ -32,7 +32,7 @@ from albertine.core.files import (
 )
 from albertine.core.settings import RunSettings, dump, with_absolute_paths
 from albertine.errors import AlbertineError, RunError
-from albertine.training.config_diff import differences
+from albertine.training.checkpoints import differences
 from albertine.training.distributed import World
 
 PACKAGES = ("albertine", "torch", "numpy", "safetensors", "tokenizers", "sentencepiece")
@@ -138,11 +138,11 @@ class RunFolder:
                 log.warning(
                     "the run goes on with the same data; its last bits may differ from an uninterrupted one"
                 )
-        self.tell(settings)
+        self.write_settings(settings)
         with os_errors_as_run_errors(self.path):
             write_json(self.environment, environment)
 
-    def tell(self, settings: str) -> None:
+    def write_settings(self, settings: str) -> None:
         """Write down the settings (YAML)."""
         with os_errors_as_run_errors(self.path):
             replace_durably(self.settings, settings.encode())

@@ -235,3 +235,24 @@ def _update(optimizer: Optimizer, parameters: Sequence[nn.Parameter], lr: float,
     for group in optimizer.param_groups:
         group["lr"] = lr * group.get("rate", 1.0)
     optimizer.step()
+
+
+class RecurrentState(Protocol):
+    """Tensors that the next step reads, and that a checkpoint therefore holds."""
+
+    @property
+    def nbytes(self) -> int:
+        """Most bytes of `tensors`."""
+        ...
+
+    def settle(self) -> None:
+        """The step was made. What it left counts from here on; what an unfinished step left never does."""
+        ...
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Those of all processes by name, after the last step that was settled. Every process calls this."""
+        ...
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on from what a checkpoint holds."""
+        ...
