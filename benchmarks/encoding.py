@@ -50,11 +50,11 @@ def choices(shared: Path) -> list[Any]:
 
 
 def our_squad(examples: list[Any], shared: Path) -> int:
-    from albertine.inference.windows import Reading
+    from albertine.inference.windows import WindowSettings
     from albertine.tasks.answer import encode
     from albertine.tokenizers.load import load_tokenizer
 
-    return len(encode(examples, load_tokenizer(shared / TOKENIZER), Reading(SQUAD)).ids)
+    return len(encode(examples, load_tokenizer(shared / TOKENIZER), WindowSettings(SQUAD)).ids)
 
 
 def our_race(examples: list[Any], shared: Path) -> int:

@@ -35,7 +35,7 @@ from albertine.core.released import FOLDER
 from albertine.corpus.manifest import load_manifest
 from albertine.inference import whitening
 from albertine.interop.card import Card
-from albertine.interop.card import text as card_text
+from albertine.interop.card import render_card as card_text
 from albertine.interop.citations import citation
 from albertine.interop.huggingface import save_model
 from albertine.model.config import EncoderConfig
@@ -380,7 +380,7 @@ def main() -> None:
         tokenizer = albertine.load_tokenizer(options.run / "final")
         extra = {}
         if options.whiten:
-            vectors = whitening.measure(model, tokenizer, whitening.sentences_of(options.whiten))
+            vectors = whitening.fit_whitening(model, tokenizer, whitening.sentences_of(options.whiten))
             extra = {whitening.FILE: vectors.to_bytes()}
         save_model(model, tokenizer, new, stored="float16", extra_files=extra)
         keeps = kept.is_file() and not options.again and same_weights(folder, new)

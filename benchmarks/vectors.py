@@ -20,7 +20,7 @@ import albertine
 from albertine.bench.machine import describe, save_result
 from albertine.core.batch import Packed, pack
 from albertine.evaluation.metrics import spearman
-from albertine.inference.whitening import LONGEST, measure, sentences_of
+from albertine.inference.whitening import LONGEST, fit_whitening, sentences_of
 from albertine.model.pooling import mean_rows, text_vectors
 from albertine.tasks.dataset_registry import named
 from albertine.tasks.datasets.similarity import read
@@ -63,7 +63,7 @@ def main() -> None:
 
     ways: dict[str, Callable[[Packed], Tensor]] = {}
     for depth in range(model.config.plan.depth + 1):
-        whitening = measure(model, tokenizer, sentences, depth)
+        whitening = fit_whitening(model, tokenizer, sentences, depth)
         ways[f"depth {depth}"] = of_depth(depth)
         ways[f"depth {depth}, whitened"] = lambda packed, w=whitening: w(model, packed)  # type: ignore[misc]
     ways["all depths"] = lambda packed: text_vectors(model, packed, "depths")

@@ -589,7 +589,7 @@ def suite(
         check_integer("limit", limit, 1)
     how: dict[str, Any] = {"limit": limit, "device": device, "precision": precision}
     scores = suite_scores(name, model, user_path(data), **how)
-    return {"model": str(model), **scores.told()}
+    return {"model": str(model), **scores.as_dict()}
 
 
 @needs_torch
@@ -714,7 +714,7 @@ def card(
     Raises:
         AlbertineError: there is no model, the run is not done, or a value makes no sense.
     """
-    from albertine.evaluation.card_metadata import Stated
+    from albertine.evaluation.card_metadata import CardMetadata
     from albertine.evaluation.run_card import write_card
     from albertine.interop.model_location import model_folder
 
@@ -726,7 +726,7 @@ def card(
         )
     if not isinstance(base_model, str | None):
         raise SettingsError(f"base_model is {base_model!r:.40}", remedy="Give OWNER/NAME of the hub")
-    said = Stated(licence, tuple(codes) or None, watts, grid, base_model)
+    said = CardMetadata(licence, tuple(codes) or None, watts, grid, base_model)
     return write_card(model_folder(model), said)[0]
 
 

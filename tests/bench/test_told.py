@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 
 from albertine.bench import batches
 from albertine.bench.interleaved import compete
-from albertine.inference.windows import Reading
+from albertine.inference.windows import WindowSettings
 from albertine.model.presets import preset
 from benchmarks import learned, memories, objectives, recall, release, table
 from benchmarks.gpu.__main__ import saved_as
@@ -144,7 +144,7 @@ def test_the_best_epoch_is_said_to_be_one(tmp_path: Path) -> None:
 
 def test_the_peer_answers_as_long_as_we_do() -> None:
     peer = pytest.importorskip("benchmarks.peer_finetuning")
-    told = SimpleNamespace(family=SimpleNamespace(reading=Reading(stride=40, longest=50)))
+    told = SimpleNamespace(family=SimpleNamespace(reading=WindowSettings(stride=40, longest=50)))
     assert peer.Answers(told).reading.longest == 50
     assert peer.Answers(told).overlap(128) == 128 - 3 - 16 - 40
 

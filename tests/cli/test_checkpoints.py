@@ -15,9 +15,9 @@ from albertine.interop.google import save_checkpoint
 from albertine.interop.heads import (
     head_config,
     labels_in,
-    learned_config,
     left_to_right,
-    length_of,
+    max_length_of,
+    objective_config,
     task_of,
 )
 from albertine.interop.huggingface import folder_config, read_folder, save_model
@@ -249,7 +249,7 @@ def test_a_classifier_goes_along_with_the_names_of_its_classes(
     else:
         assert all(torch.equal(back.extra[name], x) for name, x in head.items())
         assert back.config == read_folder(tmp_path / "hf").config
-        assert length_of(back) == 9 and labels_in(back.config) == names
+        assert max_length_of(back) == 9 and labels_in(back.config) == names
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_the_head_of_squad_2_goes_along_with_its_threshold(albertine: Command, t
 def test_what_makes_vectors_is_not_lost_unasked(albertine: Command, tmp_path: Path) -> None:
     """A whitening beside a causal model: nothing but that is left out, and only by --lossy."""
     model = xlnet_model({"lm"}, plan=SharingPlan.unshared(2))
-    learned = learned_config("causal")
+    learned = objective_config("causal")
     files = {"whitening.safetensors": b"whatever"}
     save_model(model, None, tmp_path / "hf", extra_config=learned, extra_files=files)
     refused = albertine("convert", tmp_path / "hf", tmp_path / "x", "--to", "xlnet-tf")

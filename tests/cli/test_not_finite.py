@@ -12,7 +12,7 @@ import albertine as package
 from albertine.core.files import to_json
 from albertine.errors import NotFinite
 from albertine.inference.likelihood import PseudoLikelihood
-from albertine.inference.whitening import measure
+from albertine.inference.whitening import fit_whitening
 from albertine.interop.heads import head_config
 from albertine.interop.huggingface import load_model, save_model
 from albertine.model.task_model import Classifier
@@ -80,7 +80,7 @@ def test_python_is_told_which_text(folder: Path) -> None:
         predictor.sentence_order([(GOOD, "man"), (BAD, GOOD)])
     model, tokenizer = load_model(folder), load_tokenizer(folder)
     with pytest.raises(NotFinite, match="sentence 3"):
-        measure(model, tokenizer, [GOOD, GOOD, BAD, *[GOOD] * 60])
+        fit_whitening(model, tokenizer, [GOOD, GOOD, BAD, *[GOOD] * 60])
     with pytest.raises(NotFinite, match="text 2"):
         PseudoLikelihood(model, tokenizer)([GOOD, BAD])
 

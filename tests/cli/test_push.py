@@ -13,7 +13,7 @@ import torch
 import albertine as package
 from albertine.errors import ModelError
 from albertine.interop import hub_upload
-from albertine.interop.hub_upload import send, shipment
+from albertine.interop.hub_upload import plan_upload, upload
 from tests import stand_in
 from tests.cli.conftest import Command
 from tests.hub import Hub, contents, serving
@@ -116,7 +116,7 @@ def test_where_it_cannot_be_sent_the_list_is_shown_and_one_message(
 def test_what_is_not_in_order_is_not_sent(albertine: Command, folder: Path, tmp_path: Path) -> None:
     def refused(message: str) -> None:
         with pytest.raises(ModelError, match=message):
-            shipment(folder)
+            plan_upload(folder)
 
     card = (folder / "README.md").read_text()
     (folder / "README.md").write_text(card.replace("license: apache-2.0", "license: unknown"))
@@ -130,30 +130,30 @@ def test_what_is_not_in_order_is_not_sent(albertine: Command, folder: Path, tmp_
     (folder / "special_tokens_map.json").symlink_to(secret)
     refused("is a link to a file outside the folder")
     (folder / "special_tokens_map.json").unlink()
-    assert not {"checkpoints", "train.csv", "settings.yaml"} & {name for name, _ in shipment(folder).files}
+    assert not {"checkpoints", "train.csv", "settings.yaml"} & {name for name, _ in plan_upload(folder).files}
     for file in ("vocab.txt", "tokenizer.json", "tokenizer_config.json"):
         (folder / file).unlink(missing_ok=True)
     refused("has no tokenizer")
     (folder / "model.safetensors").unlink()
     refused("holds no model.safetensors")
     with pytest.raises(ModelError, match="is no name of the hub"):
-        send(hub_upload.Shipment(folder, (), ()), "no owner")
+        upload(hub_upload.UploadPlan(folder, (), ()), "no owner")
 
 
 def test_an_export_is_sent_with_the_card_of_its_model(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     (folder / "export.json").write_text(json.dumps({"files": {"onnx/model.onnx": {}}}))
     with pytest.raises(ModelError, match=r"is an export without its onnx/model\.onnx"):
-        shipment(folder)
+        plan_upload(folder)
     (folder / "onnx").mkdir()
     (folder / "onnx" / "model.onnx").write_bytes(b"a graph")
-    sent = dict(shipment(folder).files)
+    sent = dict(plan_upload(folder).files)
     assert {"onnx/model.onnx", "export.json", "config.json", "vocab.txt", "README.md"} <= sent.keys()
     (folder / "README.md").unlink()
     with pytest.raises(
         ModelError, match=r"states a licence\. Put the card of the model that it was made from"
     ):
-        shipment(folder)
+        plan_upload(folder)
 
 
 def test_a_vocabulary_of_another_name_is_sent(folder: Path) -> None:
@@ -162,12 +162,12 @@ def test_a_vocabulary_of_another_name_is_sent(folder: Path) -> None:
     pieces = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b")
     (folder / "vocab-en.txt").write_text("".join(f"{piece}\n" for piece in pieces))
     (folder / "added_tokens.json").write_text(json.dumps({"[E1]": 7}))
-    assert {"vocab-en.txt", "added_tokens.json"} <= dict(shipment(folder).files).keys()
+    assert {"vocab-en.txt", "added_tokens.json"} <= dict(plan_upload(folder).files).keys()
 
 
 def test_what_is_named_as_vocabularies_are_stays(folder: Path) -> None:
     """Kills: a pickle of gensim, or a list of customers, that goes up with the model."""
     (folder / "other.model").write_bytes(b"\x80\x04")
     (folder / "vocab-notes.txt").write_text("of somebody\n")
-    found = shipment(folder)
+    found = plan_upload(folder)
     assert {"other.model", "vocab-notes.txt"} <= set(found.left) and "vocab.txt" in dict(found.files)

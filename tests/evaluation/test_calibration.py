@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from albertine.evaluation.calibration import expected_calibration_error, reliability
-from albertine.evaluation.confusion import commonest_mixups, confusion
+from albertine.evaluation.confusion import confusion, most_common_confusions
 
 
 def by_hand(confidences: list[float], right: list[bool]) -> float:
@@ -58,7 +58,7 @@ def test_confusion() -> None:
 
 def test_the_commonest_mixups() -> None:
     table = np.array([[5, 3, 0], [1, 9, 0], [0, 3, 1]])
-    found = commonest_mixups(table, ["a", "b", "c"])
+    found = most_common_confusions(table, ["a", "b", "c"])
     assert [(m.right, m.taken_for, m.times) for m in found] == [("c", "b", 3), ("a", "b", 3), ("b", "a", 1)]
     assert found[0].share == pytest.approx(0.75)
-    assert commonest_mixups(np.diag([3, 4]), ["a", "b"]) == []
+    assert most_common_confusions(np.diag([3, 4]), ["a", "b"]) == []

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from albertine.evaluation.answer_matching import MatchRules
-from albertine.evaluation.answer_scores import ANSWER_METRICS, Decided
+from albertine.evaluation.answer_scores import ANSWER_METRICS, AnswerDecision
 from albertine.evaluation.chinese import CMRC, DUREADER, MLQA, longest_run, score
 from albertine.evaluation.treebank import words
 from albertine.tasks.dataset_registry import named
@@ -136,7 +136,11 @@ def test_the_same_by_name() -> None:
     assert ANSWER_METRICS["mlqa_f1"](gold, said) == pytest.approx(0.9)
     with pytest.raises(ValueError, match="2 questions and 1 predictions"):
         ANSWER_METRICS["cmrc_f1"](gold, said[:1])
-    decided = [Decided("cat", 0.1, "cat"), Decided("dog", 0.9, ""), Decided("owl", 0.4, "")]
+    decided = [
+        AnswerDecision("cat", 0.1, "cat"),
+        AnswerDecision("dog", 0.9, ""),
+        AnswerDecision("owl", 0.4, ""),
+    ]
     gold = [["cat"], [], ["owl"]]
     assert ANSWER_METRICS["squad2_f1"](gold, decided) == pytest.approx(2 / 3)
     assert ANSWER_METRICS["squad2_best_f1"](gold, decided) == 1  # at a threshold between 0.4 and 0.9
@@ -145,7 +149,7 @@ def test_the_same_by_name() -> None:
 def test_answers_that_may_not_be_there_are_compared_by_the_rules_that_are_named() -> None:
     """As SQuAD v2.0 counts them: where nothing is left of both, they agree."""
     gold = [["北京大学"], [], ["《上海》"], ["。"]]
-    said = [Decided(text, 0.1, text) for text in ("北京", "", "上海", "，")]
+    said = [AnswerDecision(text, 0.1, text) for text in ("北京", "", "上海", "，")]
     for rules in ("cmrc", "dureader", "mlqa"):
         by = f"squad2_by_{rules}"
         assert ANSWER_METRICS[f"{by}_f1"](gold, said) == pytest.approx((2 / 3 + 3) / 4)

@@ -17,11 +17,11 @@ from albertine.evaluation.cloze import (
     WORD,
     Cloze,
     choose_passages,
-    hidden_pieces,
-    judge_cloze,
+    score_cloze,
+    tokenize_cloze,
 )
-from albertine.evaluation.copy_probe import judge_copying
-from albertine.inference.likelihood import Answers, MaskedInput
+from albertine.evaluation.copy_probe import score_copying
+from albertine.inference.likelihood import MaskedInput, TokenScores
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
@@ -105,7 +105,7 @@ def test_pieces_of_a_word_are_its_own_and_all_of_them(
 ) -> None:
     tokenizer = vocabularies[name]
     for passage in choose_passages(texts["zh" if name == "chinese" else "en"], count=40):
-        ids, owner = hidden_pieces(tokenizer, passage)
+        ids, owner = tokenize_cloze(tokenizer, passage)
         assert set(owner) == {NONE, *range(len(passage.spans))}
         for number, (start, end) in enumerate(passage.spans):
             pieces = [token for token, own in zip(ids, owner, strict=True) if own == number]
@@ -120,7 +120,7 @@ def test_a_piece_over_the_border_is_cut(vocabularies: Vocabularies) -> None:
     spans = tokenizer.encode_spans(text)
     long = next(i for i in range(len(spans.ids)) if spans.ends[i] - spans.starts[i] > 1)
     at = spans.starts[long] + 1
-    ids, owner = hidden_pieces(tokenizer, Cloze(text, ((at, at + 1),)))
+    ids, owner = tokenize_cloze(tokenizer, Cloze(text, ((at, at + 1),)))
     own = [token for token, o in zip(ids, owner, strict=True) if o == 0]
     assert tokenizer.decode(own).strip() == text[at]
 
@@ -130,7 +130,7 @@ def test_no_character_is_lost_where_pieces_are_cut(name: str, vocabularies: Voca
     """Words cut anywhere: what is left of one begins with a piece of its own, or with a mark alone."""
     tokenizer, text = vocabularies[name], "she asked whether the captain wanted another thing"
     for at in (i for i in range(1, len(text) - 1) if text[i - 1 : i + 2].isalpha()):
-        ids, owner = hidden_pieces(tokenizer, Cloze(text, ((at, at + 1),)))
+        ids, owner = tokenize_cloze(tokenizer, Cloze(text, ((at, at + 1),)))
         assert tokenizer.unk_id not in ids
         spelled = tokenizer.decode(ids).replace(" ", "").replace("##", "")
         assert spelled == text.replace(" ", "")
@@ -150,7 +150,7 @@ def test_two_vocabularies_hide_the_same_characters(
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.zero_()
-        scores[name] = found = judge_cloze(model, tokenizer, passages, even(tokenizer), max_length=24)
+        scores[name] = found = score_cloze(model, tokenizer, passages, even(tokenizer), max_length=24)
         assert found.nats_per_piece == pytest.approx(np.log(tokenizer.vocab_size), rel=1e-5)
         assert found.nats_per_character == pytest.approx(
             found.pieces * np.log(tokenizer.vocab_size) / found.characters, rel=1e-5
@@ -168,7 +168,7 @@ def test_passages_too_long_for_a_model_lose_no_word(
     tokenizer = vocabularies["small"]
     passages, model = choose_passages(texts["en"], count=10), made(tokenizer)
     whole, parts = (
-        judge_cloze(model, tokenizer, passages, even(tokenizer), max_length=length) for length in (256, 20)
+        score_cloze(model, tokenizer, passages, even(tokenizer), max_length=length) for length in (256, 20)
     )
     assert (whole.pieces, whole.spans) == (parts.pieces, parts.spans)
     assert whole.nats_per_character != parts.nats_per_character, "less context is read"
@@ -193,15 +193,15 @@ def test_accuracy_of_words_wants_every_piece(
     passages = choose_passages(texts["en"], count=10)
     asked: list[MaskedInput] = []
 
-    def known(model: Model, questions: list[MaskedInput]) -> list[Answers]:
+    def known(model: Model, questions: list[MaskedInput]) -> list[TokenScores]:
         asked.extend(questions)
         for question in questions:
             assert all(question.ids[place] == tokenizer.mask_id for place in question.places)
             assert question.ids.count(tokenizer.mask_id) == len(question.places)
-        return [Answers(-np.ones(len(q.places)), np.arange(len(q.places)) > 0) for q in questions]
+        return [TokenScores(-np.ones(len(q.places)), np.arange(len(q.places)) > 0) for q in questions]
 
-    monkeypatch.setattr(cloze, "answers", known)
-    found = judge_cloze(made(tokenizer), tokenizer, passages, even(tokenizer), max_length=256)
+    monkeypatch.setattr(cloze, "score_masked_tokens", known)
+    found = score_cloze(made(tokenizer), tokenizer, passages, even(tokenizer), max_length=256)
     assert len(asked) == 10
     assert found.piece_accuracy == pytest.approx(1 - 10 / found.pieces)
     assert found.span_accuracy == pytest.approx(1 - 10 / found.spans)
@@ -215,7 +215,7 @@ def test_a_model_that_copies_is_told_from_one_that_does_not(
     tokenizer = vocabularies["large"]
     passages = choose_passages(texts["en"], count=40)
 
-    def copier(model: Model, questions: list[MaskedInput]) -> list[Answers]:
+    def copier(model: Model, questions: list[MaskedInput]) -> list[TokenScores]:
         """Says what stands before and after the same neighbours elsewhere in its input."""
         found = []
         for ids, _, places, labels in questions:
@@ -229,16 +229,16 @@ def test_a_model_that_copies_is_told_from_one_that_does_not(
             right = np.array(
                 [said is not None and s == x for s, x in zip(said or labels, labels, strict=True)]
             )
-            found.append(Answers(-np.ones(len(places)), right))
+            found.append(TokenScores(-np.ones(len(places)), right))
         return found
 
     model = Model(made(tokenizer).config, heads)
-    monkeypatch.setattr(copy_probe, "answers", copier)
-    score = judge_copying(model, tokenizer, passages, max_length=64)
+    monkeypatch.setattr(copy_probe, "score_masked_tokens", copier)
+    score = score_copying(model, tokenizer, passages, max_length=64)
     assert score is not None and score.words == 40
     assert score.right > 0.7 and score.without_copy < 0.1
     monkeypatch.undo()
-    real = judge_copying(model.eval(), tokenizer, passages, max_length=64)
+    real = score_copying(model.eval(), tokenizer, passages, max_length=64)
     assert real is not None and real.right < 0.2
 
 
@@ -248,12 +248,12 @@ def test_a_word_that_is_hidden_stands_whole_in_the_first_copy(
     tokenizer = vocabularies["wordpiece"]
     seen: list[list[MaskedInput]] = []
 
-    def look(model: Model, questions: list[MaskedInput]) -> list[Answers]:
+    def look(model: Model, questions: list[MaskedInput]) -> list[TokenScores]:
         seen.append(questions)
-        return [Answers(-np.ones(len(q.places)), np.ones(len(q.places), dtype=bool)) for q in questions]
+        return [TokenScores(-np.ones(len(q.places)), np.ones(len(q.places), dtype=bool)) for q in questions]
 
-    monkeypatch.setattr(copy_probe, "answers", look)
-    judge_copying(made(tokenizer), tokenizer, choose_passages(texts["en"], count=20), max_length=40)
+    monkeypatch.setattr(copy_probe, "score_masked_tokens", look)
+    score_copying(made(tokenizer), tokenizer, choose_passages(texts["en"], count=20), max_length=40)
     for twice, once in zip(*seen, strict=True):
         middle = twice.ids.index(tokenizer.sep_id)
         first, second = twice.ids[1:middle], twice.ids[middle + 1 : -1]
@@ -269,7 +269,7 @@ def test_a_word_that_is_hidden_stands_whole_in_the_first_copy(
 def test_no_room_no_probe(vocabularies: Vocabularies, texts: dict[str, list[str]]) -> None:
     tokenizer = vocabularies["small"]
     passages = [replace(p) for p in choose_passages(texts["en"], count=5)]
-    assert judge_copying(made(tokenizer), tokenizer, passages, max_length=4) is None
+    assert score_copying(made(tokenizer), tokenizer, passages, max_length=4) is None
 
 
 def test_every_passage_hides_words_of_its_own() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from albertine.errors import RunError
-from albertine.evaluation.error_analysis import findings
+from albertine.evaluation.error_analysis import analyze_errors
 from albertine.evaluation.report import best_run, write_report
 from albertine.evaluation.runs import Run, read_run, write_predictions, write_record
 
@@ -189,18 +189,20 @@ def test_findings_of_options_numbers_and_parts() -> None:
         {"id": "h-0", **asked, "prediction": 0, "label": 0, "group": "high"},
         {"id": "h-1", **asked, "prediction": 1, "label": 0, "group": "high"},
     ]
-    shown = findings([{**row, "probabilities": [0.2, 0.8]} for row in chosen])
+    shown = analyze_errors([{**row, "probabilities": [0.2, 0.8]} for row in chosen])
     assert shown.groups == {"middle": (1, 0.0), "high": (2, 0.5)}
     assert [(m.name, m.said, m.right, m.confidence) for m in shown.mistakes] == [
         ("m-0", "Bo", "Ann", 0.8),
         ("h-1", "Bo", "Ann", 0.8),
     ]
     assert shown.labels == () and sum(b.size for b in shown.bins) == 3
-    numbers = findings([{"id": str(i), "label": 3.0, "prediction": p} for i, p in enumerate((2.9, 5.5, 1.0))])
+    numbers = analyze_errors(
+        [{"id": str(i), "label": 3.0, "prediction": p} for i, p in enumerate((2.9, 5.5, 1.0))]
+    )
     assert [m.name for m in numbers.mistakes] == ["1", "2", "0"] and numbers.bins == []
-    unknown = findings([{"id": "0", "prediction": "fine", "probabilities": {"fine": 0.9, "poor": 0.1}}])
+    unknown = analyze_errors([{"id": "0", "prediction": "fine", "probabilities": {"fine": 0.9, "poor": 0.1}}])
     assert unknown.count == 0 and not unknown.mistakes
-    spans = findings([{"id": "0", "prediction": [["X", 0, 1, "a"]], "label": []}])
+    spans = analyze_errors([{"id": "0", "prediction": [["X", 0, 1, "a"]], "label": []}])
     assert spans.count == 1 and not spans.mistakes and not spans.bins
 
 
@@ -232,4 +234,4 @@ def test_of_many_classes_only_the_cells_that_are_not_empty_are_told(tmp_path: Pa
     best = json.loads((page.parent / "report.json").read_text())["tasks"]["many"]["best_run"]
     assert best["labels"] == names and best["examples"] == 1000
     assert best["confusion"] == [[n, (n + n % 3) % 2000, 1] for n in range(1, 2000, 2)]
-    assert findings([told(5)]).labels == (*names[7:17], "5")
+    assert analyze_errors([told(5)]).labels == (*names[7:17], "5")

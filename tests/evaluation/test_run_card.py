@@ -19,14 +19,14 @@ import albertine
 from albertine.cli.app import run as command
 from albertine.errors import RunError, SettingsError
 from albertine.evaluation import card_sections, intervals, run_card
-from albertine.evaluation.card_metadata import Stated, carbon, emissions
+from albertine.evaluation.card_metadata import CardMetadata, carbon, emissions
 from albertine.evaluation.hub_results import HUB, model_index, result_files
 from albertine.evaluation.run_card import write_card
-from albertine.evaluation.run_facts import Facts, Score, facts_of
+from albertine.evaluation.run_facts import Facts, Score, read_facts
 from albertine.evaluation.runs import RECORD
 from albertine.evaluation.seed_statistics import Spread
-from albertine.interop.card import Card, head_of, model_card, shape_in_words, stated
-from albertine.interop.card import text as card_text
+from albertine.interop.card import Card, describe_shape, head_of, model_card, stored_metadata
+from albertine.interop.card import render_card as card_text
 from albertine.interop.huggingface import save_model
 from albertine.interop.huggingface_config import config_json
 from albertine.interop.model_folder import ModelFolder
@@ -144,18 +144,18 @@ def test_scores_are_published_of_the_data_that_was_scored() -> None:
 
 def test_what_a_person_wrote_stays_and_what_they_said_is_kept(tuned: Path) -> None:
     folder = tuned / "best"
-    write_card(folder, Stated(licence="mit", watts=10.0))
+    write_card(folder, CardMetadata(licence="mit", watts=10.0))
     page = (folder / "README.md").read_text()
     mine = page.replace("license: mit", "license: mit\nthumbnail: cat.png").replace(
         "<!-- albertine:data -->", "## My own words\n\nAsk me about *cats*.\n\n<!-- albertine:data -->"
     )
     (folder / "README.md").write_text(mine.replace("train: 5 examples", "what I made of it"))
-    write_card(folder, Stated(grid=100.0))
+    write_card(folder, CardMetadata(grid=100.0))
     again = (folder / "README.md").read_text()
     assert "## My own words\n\nAsk me about *cats*." in again and "what I made of it" not in again
     assert head_of(again)["thumbnail"] == "cat.png" and head_of(again)["license"] == "mit"
-    assert stated(again) == {"licence": "mit", "watts": 10.0, "grid": 100.0} and "kg CO2e" in again
-    write_card(folder, Stated())
+    assert stored_metadata(again) == {"licence": "mit", "watts": 10.0, "grid": 100.0} and "kg CO2e" in again
+    write_card(folder, CardMetadata())
     assert (folder / "README.md").read_text() == again
     # Another model in its place: the words stay, the scores of the first do not.
     albertine.save(albertine.load(folder), albertine.load_tokenizer(folder), folder)
@@ -173,7 +173,7 @@ def test_a_card_asks_as_the_model_answers(tuned: Path, pairs: bool | None) -> No
     config = json.loads((folder / "config.json").read_text())
     config["albertine"]["pairs"] = pairs
     (folder / "config.json").write_text(json.dumps(config))
-    write_card(folder, Stated())
+    write_card(folder, CardMetadata())
     (asked,) = [
         line
         for line in (folder / "README.md").read_text().splitlines()
@@ -183,7 +183,7 @@ def test_a_card_asks_as_the_model_answers(tuned: Path, pairs: bool | None) -> No
     (found,) = eval(asked.replace("path/to/this/folder", str(folder)), {"albertine": albertine})
     assert found.keys() == {"0", "1"}
     compared = {"albertine": {"task": "classify", "pooling": "compared", "pairs": pairs}}
-    assert '.classify([("a text", "another")])' in card_sections.asked(compared, vectors=False)[1]
+    assert '.classify([("a text", "another")])' in card_sections.usage_example(compared, vectors=False)[1]
 
 
 def test_what_a_person_edits_in_the_head_counts(tuned: Path) -> None:
@@ -193,29 +193,29 @@ def test_what_a_person_edits_in_the_head_counts(tuned: Path) -> None:
         page = card.read_text()
         assert before in page
         card.write_text(page.replace(before, after, 1))
-        write_card(card.parent, Stated())
+        write_card(card.parent, CardMetadata())
         return head_of(card.read_text())
 
-    write_card(card.parent, Stated(licence="mit", watts=10.0))
+    write_card(card.parent, CardMetadata(licence="mit", watts=10.0))
     head = edited("license: mit", "license: apache-2.0\nlanguage: fr")
     assert (head["license"], head["language"]) == ("apache-2.0", ["fr"])
     assert "## Licence\n\napache-2.0" in card.read_text()
     assert edited("language:\n- fr", "language: de")["language"] == ["de"]
-    assert stated(card.read_text()) == {"licence": "apache-2.0", "languages": ["de"], "watts": 10.0}
+    assert stored_metadata(card.read_text()) == {"licence": "apache-2.0", "languages": ["de"], "watts": 10.0}
     assert edited("license: apache-2.0", "license: unknown")["license"] == "unknown"
-    write_card(card.parent, Stated(licence="mit"))
+    write_card(card.parent, CardMetadata(licence="mit"))
     assert head_of(card.read_text())["license"] == "mit", "what is said now is above all"
 
 
 def test_a_base_model_that_is_edited_to_a_list_counts(tuned: Path) -> None:
     begun_with(tuned, "someone/a-model", "someone/a-model")
     card, line = tuned / "best" / "README.md", "base_model: someone/a-model"
-    write_card(card.parent, Stated())
+    write_card(card.parent, CardMetadata())
     page = card.read_text()
     assert line in page
     card.write_text(page.replace(line, "base_model:\n- me/other\n- me/third", 1))
     for _ in range(2):
-        write_card(card.parent, Stated())
+        write_card(card.parent, CardMetadata())
         assert head_of(card.read_text())["base_model"] == ["me/other", "me/third"]
 
 
@@ -232,8 +232,8 @@ def test_what_the_run_tells_is_not_kept_as_what_a_person_said(tuned: Path) -> No
     begun_with(tuned, "someone/a-model", "someone/a-model")
     card = tuned / "best" / "README.md"
     for said, kept in ((None, {}), (None, {}), ("me/other", {"base": "me/other"})):
-        write_card(card.parent, Stated(base=said))
-        assert stated(card.read_text()) == kept
+        write_card(card.parent, CardMetadata(base=said))
+        assert stored_metadata(card.read_text()) == kept
     assert head_of(card.read_text())["base_model"] == "me/other"
 
 
@@ -252,13 +252,13 @@ def test_the_last_model_of_a_tuned_run_is_not_told_the_scores_of_the_best(tuned:
     retold(tuned, "accuracy", [0.6, 0.9, 0.7])
     record = json.loads((tuned / RECORD).read_text()) | {"step": 30, "test": {"accuracy": 0.95}}
     (tuned / RECORD).write_text(json.dumps(record | {"scores": {"step": 20.0, "accuracy": 0.9}}))
-    final, best = facts_of(tuned / "final"), facts_of(tuned / "best")
+    final, best = read_facts(tuned / "final"), read_facts(tuned / "best")
     assert final.scores == (Score("accuracy", 0.7, "dev", "last step", count=5),) and final.seeds == 1
     assert [(s.value, s.split) for s in best.scores] == [(0.9, "dev"), (0.95, "test")] and best.seeds == 2
     assert (best.steps, best.picked, final.steps, final.picked) == (30, 20, 30, None)
     told = {}
     for model in ("best", "final"):
-        write_card(tuned / model, Stated())
+        write_card(tuned / model, CardMetadata())
         told[model] = sections((tuned / model / "README.md").read_text())
     assert "- 30 updates" in told["best"]["training"] and "those after update 20." in told["best"]["training"]
     assert "picked by the dev set" in told["best"]["scores"]
@@ -267,22 +267,22 @@ def test_the_last_model_of_a_tuned_run_is_not_told_the_scores_of_the_best(tuned:
     assert "picked by" not in told["final"]["scores"]
     # Where the last step was the best, or dev is another one now, by which the best alone was scored again:
     (tuned / RECORD).write_text(json.dumps(record | {"scores": {"step": 30.0, "accuracy": 0.7}}))
-    assert facts_of(tuned / "final").scores == facts_of(tuned / "best").scores
+    assert read_facts(tuned / "final").scores == read_facts(tuned / "best").scores
     (tuned / RECORD).write_text(json.dumps(record | {"scores": {"step": 20.0, "accuracy": 0.8}}))
-    assert facts_of(tuned / "final").scores == ()
+    assert read_facts(tuned / "final").scores == ()
 
 
 def test_a_tuned_run_that_is_not_done_has_no_card(tuned: Path) -> None:
     (tuned / RECORD).unlink()
     with pytest.raises(RunError, match=r"no finished run of a task.*same command finishes it"):
-        write_card(tuned / "best", Stated())
+        write_card(tuned / "best", CardMetadata())
     assert "Tuned" not in (tuned / "best" / "README.md").read_text()
 
 
 def test_a_name_with_the_signs_of_a_pattern(tuned: Path) -> None:
     for seed in (1, 2):
         (tuned.parent / f"films-seed-{seed}").rename(tuned.parent / f"a[1]-seed-{seed}")
-    assert facts_of(tuned.parent / "a[1]-seed-1").seeds == 2
+    assert read_facts(tuned.parent / "a[1]-seed-1").seeds == 2
 
 
 def test_runs_of_other_settings_are_no_seeds(tuned: Path) -> None:
@@ -291,10 +291,10 @@ def test_runs_of_other_settings_are_no_seeds(tuned: Path) -> None:
     settings = yaml.safe_load(other.read_text())
     settings["watching"]["report"] = not settings["watching"].get("report")
     other.write_text(yaml.safe_dump(settings))
-    assert facts_of(tuned).seeds == 2
+    assert read_facts(tuned).seeds == 2
     settings["training"]["learning_rate"] = 0.25
     other.write_text(yaml.safe_dump(settings))
-    assert facts_of(tuned).seeds == 1
+    assert read_facts(tuned).seeds == 1
 
 
 @pytest.mark.parametrize("beside", [True, False])
@@ -312,7 +312,7 @@ def test_only_a_name_of_the_hub_is_a_base_model(
     ):
         begun_with(tuned, typed, meant)
         (tuned / "best" / "README.md").unlink()
-        write_card(tuned / "best", Stated())
+        write_card(tuned / "best", CardMetadata())
         page = (tuned / "best" / "README.md").read_text()
         assert head_of(page).get("base_model") == base and f"from {told}." in page
 
@@ -322,7 +322,7 @@ def test_no_path_of_the_machine_is_told(tuned: Path) -> None:
     record |= {"data": "/srv/ann/a.csv, data/b.csv, /srv/ann/c.csv"}
     record |= {"pretraining": "corpus /srv/ann/corpora/en, objective sop, 150.0 minutes"}
     (tuned / "result.json").write_text(json.dumps(record))
-    write_card(tuned / "best", Stated())
+    write_card(tuned / "best", CardMetadata())
     page = (tuned / "best" / "README.md").read_text()
     assert "Tuned on a.csv, data/b.csv, c.csv, from" in page and "/srv" not in page
     assert "- The encoder before it: corpus en, objective sop, 150.0 minutes." in page
@@ -331,7 +331,7 @@ def test_no_path_of_the_machine_is_told(tuned: Path) -> None:
 def test_a_card_that_a_person_wrote_alone_is_kept_whole(tuned: Path) -> None:
     own = "---\nlicense: cc-by-4.0\nlanguage: zh\n---\n\n# 我的模型\n\nSomething.\n"
     (tuned / "best" / "README.md").write_text(own)
-    write_card(tuned / "best", Stated())
+    write_card(tuned / "best", CardMetadata())
     page = (tuned / "best" / "README.md").read_text()
     assert "# 我的模型\n\nSomething." in page and "## Licence\n\ncc-by-4.0" in page
     assert head_of(page)["language"] == ["zh"]
@@ -344,7 +344,7 @@ def test_a_model_whose_type_nobody_wrote(tmp_path: Path) -> None:
     config = json.loads(file.read_text())
     assert config.pop("model_type") == "bert"
     file.write_text(json.dumps(config))
-    write_card(tmp_path / "bert", Stated())
+    write_card(tmp_path / "bert", CardMetadata())
     page = (tmp_path / "bert" / "README.md").read_text()
     assert "- bert\n" in page and "AutoModelForPreTraining.from_pretrained" in page
 
@@ -353,10 +353,10 @@ def test_a_pretrained_model(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs.parent, tmp_path / "all")
     run = tmp_path / "all" / "runs" / "more"
     model = run / "best" if (run / "best").is_dir() else run / "final"
-    write_card(model, Stated())
+    write_card(model, CardMetadata())
     page = (model / "README.md").read_text()
     told = sections(page)
-    manifest = facts_of(model).corpus
+    manifest = read_facts(model).corpus
     assert (
         manifest is not None and f"train: {manifest.count('documents', 'train'):,} documents" in told["data"]
     )
@@ -369,7 +369,7 @@ def test_a_pretrained_model(runs: Path, tmp_path: Path) -> None:
     rows = [{"task": "mlm", "accuracy": 0.5, "count": 100, "baseline": 0.25, "loss": 3.0}]
     for floor, chance in (({}, "0.2500"), ({"floor": 0.375}, "0.3750")):  # of which some are shown
         (model / "scores.json").write_text(json.dumps([rows[0] | floor]))
-        write_card(model, Stated())
+        write_card(model, CardMetadata())
         assert (
             f"| mlm: accuracy, held out | 0.5000 | 0.4038 to 0.5962 | {chance} | 100 |"
             in (model / "README.md").read_text()
@@ -381,13 +381,13 @@ def test_a_suite_may_stand_alone(tmp_path: Path) -> None:
     suite = {"suite": "blimp", "right": 0.6, "pairs": 400, "standard_error": 0.02}
     for tree in (suite, [suite], {"grammar": suite}):
         (tmp_path / "scores.json").write_text(json.dumps(tree))
-        (score,) = facts_of(tmp_path).scores
+        (score,) = read_facts(tmp_path).scores
         assert (score.metric, score.value, score.what, score.count) == ("right", 0.6, "blimp", 400)
 
 
 def test_scores_that_are_nested_without_end_are_none(tmp_path: Path) -> None:
     (tmp_path / "scores.json").write_text("[" * 100_000)
-    assert facts_of(tmp_path).scores == ()
+    assert read_facts(tmp_path).scores == ()
 
 
 MERGES_ONCE = Version(yaml.__version__) >= Version("6.0.4")
@@ -420,7 +420,7 @@ def test_an_order_that_lengths_tell_is_no_skill(
 ) -> None:
     row = {"task": "sop", "accuracy": 0.62, "count": 100, "baseline": 0.52, "by_length": by_length}
     (tmp_path / "scores.json").write_text(json.dumps([row]))
-    (score,) = facts_of(tmp_path).scores
+    (score,) = read_facts(tmp_path).scores
     assert score.chance == chance
 
 
@@ -434,10 +434,10 @@ def test_intervals_that_do_not_stand_in_the_table_are_not_explained() -> None:
 def test_what_gave_off_carbon() -> None:
     """A student of a pretrained model whose corpus is gone, on a machine that nobody told."""
     facts = Facts(made="distilled", seconds=3600.0, settings={"objective": {}})
-    told = emissions(facts, Stated(watts=10.0, grid=100.0))
+    told = emissions(facts, CardMetadata(watts=10.0, grid=100.0))
     assert told is not None and told["training_type"] == "pre-training" and "hardware_used" not in told
     tuned = replace(facts, settings={"task": {}}, environment={"device": "cpu", "cpu": "A processor"})
-    told = emissions(tuned, Stated(watts=10.0, grid=100.0))
+    told = emissions(tuned, CardMetadata(watts=10.0, grid=100.0))
     assert told is not None and told["training_type"] == "fine-tuning"
     assert told["hardware_used"] == "A processor"
 
@@ -454,8 +454,8 @@ def test_a_run_of_seconds_is_not_said_to_have_taken_nothing(
 ) -> None:
     facts = Facts(settings={"objective": {}}, steps=16, tokens=tokens, seconds=seconds)
     assert f"- 16 updates, {told} by the clock." in card_sections.training(facts)
-    assert carbon(facts, Stated(watts=65.0)).startswith(f"{hours} hours (record of the run) x 65 W")
-    assert f"the run took {hours} hours" in carbon(facts, Stated())
+    assert carbon(facts, CardMetadata(watts=65.0)).startswith(f"{hours} hours (record of the run) x 65 W")
+    assert f"the run took {hours} hours" in carbon(facts, CardMetadata())
 
 
 @pytest.mark.parametrize(
@@ -472,12 +472,12 @@ def test_the_scores_of_a_pretrained_model_are_of_its_weights(
 ) -> None:
     run = shutil.copytree(runs / "more", tmp_path / "more")
     retold(run, "mlm_accuracy", found)
-    facts = facts_of(run / model)
+    facts = read_facts(run / model)
     assert [(s.metric, s.value, s.split) for s in facts.scores] == [("mlm_accuracy", value, "held out")][
         : value is not None
     ]
     assert (facts.steps, facts.tokens, facts.picked) == (40, 4000, picked)
-    write_card(run / model, Stated())
+    write_card(run / model, CardMetadata())
     page = sections((run / model / "README.md").read_text())["training"]
     assert "- 40 updates" in page and ("those after update" in page) == (picked is not None)
 
@@ -488,19 +488,19 @@ def test_another_corpus_in_the_place_of_the_runs_is_not_told(runs: Path, tmp_pat
     assert str(runs.parent / "corpus") in settings
     corpus = shutil.copytree(runs.parent / "corpus", tmp_path / "corpus")
     (run / "settings.yaml").write_text(settings.replace(str(runs.parent / "corpus"), str(corpus)))
-    assert facts_of(run / "best").corpus is not None
+    assert read_facts(run / "best").corpus is not None
     manifest = corpus / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"language": "en"', '"language": "zh"'))
-    write_card(run / "best", Stated())
+    write_card(run / "best", CardMetadata())
     page = (run / "best" / "README.md").read_text()
     assert "no longer where it was" in sections(page)["data"] and "language" not in head_of(page)
     shutil.rmtree(run / "checkpoints")  # then nothing says what the run has read
-    assert facts_of(run / "best").corpus is not None
+    assert read_facts(run / "best").corpus is not None
 
 
 def test_a_model_without_a_run_says_what_is_not_known(tmp_path: Path) -> None:
     folder = stand_in.put(tmp_path, "zh")
-    write_card(folder, Stated())
+    write_card(folder, CardMetadata())
     page = (folder / "README.md").read_text()
     told = sections(page)
     assert "no run lies beside it" in told["model"] and "Not known" in told["data"]
@@ -509,8 +509,10 @@ def test_a_model_without_a_run_says_what_is_not_known(tmp_path: Path) -> None:
     assert "converted" in head_of(page)["tags"] and "language" not in head_of(page)
 
 
-@pytest.mark.parametrize("said", [Stated(licence="Apache 2.0!"), Stated(watts=0.0), Stated(grid=-1.0)])
-def test_what_makes_no_sense_is_refused(said: Stated, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "said", [CardMetadata(licence="Apache 2.0!"), CardMetadata(watts=0.0), CardMetadata(grid=-1.0)]
+)
+def test_what_makes_no_sense_is_refused(said: CardMetadata, tmp_path: Path) -> None:
     folder = stand_in.put(tmp_path, "en")
     before = (folder / "README.md").read_text()
     with pytest.raises(SettingsError):
@@ -548,7 +550,7 @@ def test_a_card_tells_what_the_depths_share(kind: str, words: str, changes: dict
     config = builders.config(**({"embedding_size": 24} | changes))
     told = f"({kind}): 7 parameters, hidden size 24, embedding size 24, vocabulary 53; "
     told += f"{config.plan.depth} depths, {words}"
-    assert f"A text encoder {told}" in shape_in_words(config_json(Model(config)), 7)
+    assert f"A text encoder {told}" in describe_shape(config_json(Model(config)), 7)
 
 
 def test_intervals() -> None:
@@ -601,10 +603,10 @@ def test_scores_of_an_earlier_card_go_where_they_are_none_any_more(
 ) -> None:
     """Kills: a file that is sent with the model long after the card has no such score."""
     place = tuned / "best" / ".eval_results"
-    write_card(tuned / "best", Stated())
+    write_card(tuned / "best", CardMetadata())
     (place / "of somebody.yaml").write_text("[]")
     monkeypatch.setattr(run_card, "result_files", lambda facts: {})
-    write_card(tuned / "best", Stated())
+    write_card(tuned / "best", CardMetadata())
     assert [file.name for file in place.iterdir()] == ["of somebody.yaml"]
 
 
@@ -613,7 +615,7 @@ def test_scores_beside_a_card_that_is_not_ours_stay(tuned: Path) -> None:
     place.mkdir()
     (place / "mrpc.yaml").write_text("[]")
     (tuned / "best" / "README.md").write_text("# A model of mine\n")
-    write_card(tuned / "best", Stated())
+    write_card(tuned / "best", CardMetadata())
     assert {file.name for file in place.iterdir()} == {"mrpc.yaml", "sst-2.yaml"}
 
 
@@ -629,7 +631,7 @@ def test_the_card_of_a_branch_tells_of_the_run_before(runs: Path, tmp_path: Path
     differ = {"training.learning_rate": {"before": 0.1, "now": 0.2}}
     record = {"checkpoint": "/srv/a/checkpoints/step-1", "step": 1, "differences": differ}
     (run / "branch.json").write_text(json.dumps(record))
-    write_card(run / "final", Stated(watts=10.0, grid=100.0))
+    write_card(run / "final", CardMetadata(watts=10.0, grid=100.0))
     page = (run / "final" / "README.md").read_text()
     told = sections(page)
     assert "up to update 1 it is another run" in told["model"] and "/srv" not in page
@@ -639,7 +641,7 @@ def test_the_card_of_a_branch_tells_of_the_run_before(runs: Path, tmp_path: Path
 
 def test_copies_are_told_as_what_they_are_read_as(tmp_path: Path) -> None:
     save_model(builders.model(SharingPlan.shared(3)), None, tmp_path / "copies", layout="electra")
-    write_card(tmp_path / "copies", Stated())
+    write_card(tmp_path / "copies", CardMetadata())
     told = sections((tmp_path / "copies" / "README.md").read_text())["model"]
     assert "one block used at every depth" in told and "its own block" not in told
 
@@ -651,13 +653,13 @@ def test_a_causal_model_guesses_no_hidden_words(runs: Path, tmp_path: Path) -> N
     (run / "settings.yaml").write_text(yaml.safe_dump(settings))
     rows = {"step": 2, "evaluation": {"mlm_accuracy": 0.2, "mask_accuracy": 0.2}, "elapsed": 1.0}
     (run / "metrics.jsonl").write_text(json.dumps(rows) + "\n")
-    assert [score.metric for score in facts_of(run / "final").scores] == ["lm_accuracy"]
+    assert [score.metric for score in read_facts(run / "final").scores] == ["lm_accuracy"]
     found = ModelFolder(Model(builders.config(qk_norm=True), {"lm"}), {}, {})
     assert "hidden words" not in "".join(card_sections.limits(found, Facts(), None))
 
 
 def test_a_base_model_is_told_without_its_revision(tuned: Path) -> None:
     begun_with(tuned, "someone/a-model@abc", "someone/a-model@abc")
-    write_card(tuned / "best", Stated())
+    write_card(tuned / "best", CardMetadata())
     page = (tuned / "best" / "README.md").read_text()
     assert head_of(page)["base_model"] == "someone/a-model" and "from someone/a-model@abc." in page

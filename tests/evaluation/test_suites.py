@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from albertine.errors import DataError
 from albertine.evaluation import suites
-from albertine.evaluation.minimal_pairs import judge_suite, points
+from albertine.evaluation.minimal_pairs import points, score_suite
 from albertine.evaluation.suites import SUITES, read_suite
 from tests.cli.conftest import albertine as albertine
 
@@ -74,14 +74,14 @@ def test_the_files_are_those_of_the_publications(suite: str, files: int, phenome
 
 @pytest.mark.usefixtures("few_pairs")
 def test_right_wrong_and_ties(tmp_path: Path) -> None:
-    found = judge_suite(read_suite("blimp", write(tmp_path, "blimp")), score)
+    found = score_suite(read_suite("blimp", write(tmp_path, "blimp")), score)
     assert found.phenomena["ellipsis"].value == 0
     assert found.phenomena["irregular_forms"].value == 0.5, "ties count half"
     assert found.phenomena["binding"].value == 1
     assert found.overall.value == pytest.approx((67 - 2 - 2 + 1) / 67)
     assert found.overall.pairs == 67 * PAIRS
     assert found.overall.published["GPT-2"] == 0.83
-    told = json.loads(json.dumps(found.told()))
+    told = json.loads(json.dumps(found.as_dict()))
     assert len(told["paradigms"]) == 67 and told["paradigms"]["ellipsis_n_bar_1"]["right"] == 0
     assert told["paradigms"]["ellipsis_n_bar_1"]["phenomenon"] == "ellipsis"
 
@@ -99,7 +99,7 @@ def test_standard_errors_by_hand(tmp_path: Path) -> None:
     def first_wrong(texts: Sequence[str]) -> Scores:
         return as_long(float(("good" in t) != t.endswith(" 0")) for t in texts)
 
-    found = judge_suite(read_suite("blimp", write(tmp_path, "blimp")), first_wrong)
+    found = score_suite(read_suite("blimp", write(tmp_path, "blimp")), first_wrong)
     one = math.sqrt(0.8 * 0.2 / 4)
     assert found.paradigms["wh_island"].value == pytest.approx(0.8)
     assert found.paradigms["wh_island"].error == pytest.approx(one)
@@ -110,9 +110,9 @@ def test_standard_errors_by_hand(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("few_pairs")
 def test_single_pairs_tell_no_standard_error(tmp_path: Path) -> None:
     """Which is no error of 0."""
-    found = judge_suite(read_suite("blimp", write(tmp_path, "blimp"), limit=1), score)
+    found = score_suite(read_suite("blimp", write(tmp_path, "blimp"), limit=1), score)
     assert found.overall.error is None and found.phenomena["ellipsis"].error is None
-    assert json.loads(json.dumps(found.told()))["standard_error"] is None
+    assert json.loads(json.dumps(found.as_dict()))["standard_error"] is None
 
 
 @pytest.mark.usefixtures("few_pairs")
@@ -123,9 +123,9 @@ def test_small_files_of_sling_are_not_in_its_mean(tmp_path: Path) -> None:
     def only_reflexive(texts: Sequence[str]) -> Scores:
         return as_long(float((t.split()[0] in reflexive) == ("good" in t)) for t in texts)
 
-    found = judge_suite(suite, only_reflexive)
+    found = score_suite(suite, only_reflexive)
     assert found.phenomena["reflexive"].value == 1 and found.overall.value == 0
-    assert found.overall.published["human"] == 0.971 and found.told()["published_by"] == "perplexity"
+    assert found.overall.published["human"] == 0.971 and found.as_dict()["published_by"] == "perplexity"
 
 
 @pytest.mark.usefixtures("few_pairs")
@@ -136,12 +136,14 @@ def test_perplexity_does_not_have_a_sentence_pay_for_its_length(tmp_path: Path) 
         good = np.array(["good" in text for text in texts])
         return np.where(good, -9.0, -8.0), np.where(good, 6, 4)
 
-    found = judge_suite(read_suite("sling", write(tmp_path, "sling")), longer)
+    found = score_suite(read_suite("sling", write(tmp_path, "sling")), longer)
     shares = [found.overall, *found.phenomena.values(), *found.paradigms.values()]
     assert {(share.value, share.by_perplexity) for share in shares} == {(0.0, 1.0)}
-    assert found.told()["right_by_perplexity"] == 1 and found.told()["phenomena"]["aspect"]["right"] == 0
-    blimp = judge_suite(read_suite("blimp", write(tmp_path / "en", "blimp")), score)
-    assert blimp.overall.by_perplexity == blimp.overall.value and blimp.told()["published_by"] == "sum"
+    assert (
+        found.as_dict()["right_by_perplexity"] == 1 and found.as_dict()["phenomena"]["aspect"]["right"] == 0
+    )
+    blimp = score_suite(read_suite("blimp", write(tmp_path / "en", "blimp")), score)
+    assert blimp.overall.by_perplexity == blimp.overall.value and blimp.as_dict()["published_by"] == "sum"
 
 
 @pytest.mark.usefixtures("few_pairs")
@@ -164,7 +166,7 @@ def test_own_results_of_blimp_are_taken_where_they_lie(tmp_path: Path) -> None:
     (summary / "models_summary.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     # Results of models a paradigm have the names of the paradigms.
     (folder / "raw_results" / "wh_island.jsonl").write_text("{}", encoding="utf-8")
-    found = judge_suite(read_suite("blimp", folder), score)
+    found = score_suite(read_suite("blimp", folder), score)
     assert found.phenomena["ellipsis"].published == pytest.approx({"5-gram": 0.3, "GPT-2": 0.85})
     assert found.phenomena["binding"].published == {}
     assert found.overall.published == {"5-gram": 0.6, "GPT-2": 0.83}

@@ -21,10 +21,10 @@ from albertine.export.graph import graph_of
 from albertine.export.outputs import Head
 from albertine.export.source_model import Opened, opened
 from albertine.export.verify import Arrays, Compared, Run, Verified, rounding_of
-from albertine.inference.embedding import how_of
+from albertine.inference.embedding import vector_settings
 from albertine.interop.exported_folder import read_exported
 from albertine.interop.heads import task_in
-from albertine.interop.hub_upload import shipment
+from albertine.interop.hub_upload import plan_upload
 from albertine.interop.huggingface import read_folder
 from albertine.interop.pickled import PICKLED
 from albertine.interop.weights import INDEX, SINGLE
@@ -177,7 +177,7 @@ def test_an_export_is_told_where_a_model_is_wanted(in_torch: Torch, classifier: 
         with pytest.raises(ModelError, match=wanted):
             use(out)
     (out / "README.md").write_text("---\nlicense: mit\n---\n")  # of its model; then it may be sent
-    assert {"export.json", "config.json", "README.md"} <= dict(shipment(out).files).keys()
+    assert {"export.json", "config.json", "README.md"} <= dict(plan_upload(out).files).keys()
     for report in ("{}", '{"source": 3}', "damaged"):
         (out / "export.json").write_text(report)
         with pytest.raises(ModelError, match="is an export, which has no weights"):
@@ -311,7 +311,7 @@ def test_a_graph_has_no_modules_that_average_all_layers(head: str, in_torch: Tor
     out = export(folder, tmp_path / "out", head=head).folder
     assert not [x.name for x in out.iterdir() if "Pooling" in x.name or "sentence" in x.name]
     assert not (out / "modules.json").exists()
-    how = how_of(read_exported(out, {"last_hidden_state": (0, 0, 32)}), out)
+    how = vector_settings(read_exported(out, {"last_hidden_state": (0, 0, 32)}), out)
     pooled = ("depths", True) if head == "task" else ("mean", False)
     assert (how.pooling, how.normalize) == pooled
 

@@ -11,7 +11,7 @@ import torch
 
 from albertine.export.export_model import export
 from albertine.inference.tags import tags_of
-from albertine.inference.windows import Reading
+from albertine.inference.windows import WindowSettings
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
@@ -45,8 +45,8 @@ FAMILIES: dict[str, Family] = {
     "compared": Classify("single", ("a", "b"), (), 24, pooling="compared"),
     "tag": Tag(tags_of(["X", "Y"]), 20),
     "crf": Tag(tags_of(["X", "Y"], "bioes"), 20, crf=True),
-    "answer": Answer(reading=Reading(max_length=20, stride=5, best=5)),
-    "answer or not": AnswerOrNot(reading=Reading(max_length=20, stride=5, best=5), threshold=0.4),
+    "answer": Answer(reading=WindowSettings(max_length=20, stride=5, best=5)),
+    "answer or not": AnswerOrNot(reading=WindowSettings(max_length=20, stride=5, best=5), threshold=0.4),
     "choose": Choose(24),
     "relate": Relate(("p", "q"), 24),
     "embed": Embed("cosine", 16, normalize=True),

@@ -20,8 +20,8 @@ from albertine.core.batch import pack
 from albertine.errors import DataError, ModelError, SettingsError
 from albertine.inference.continuation import Continuation, Going
 from albertine.inference.search import Draw, Search
-from albertine.inference.seq2seq_rows import write
-from albertine.interop.heads import learned_config
+from albertine.inference.seq2seq_rows import generate_texts
+from albertine.interop.heads import objective_config
 from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
 from albertine.model.presets import preset
@@ -176,12 +176,16 @@ def test_without_a_memory_the_last_segment_of_a_beginning_is_seen(
 
 def test_texts_are_found_and_drawn(model: Model, tokenizer: SentencePieceTokenizer) -> None:
     texts = [tokenizer.encode(text) for text in TEXTS]
-    both = write(model, tokenizer, texts, Search(3, 8), going=Going(segment=4))
-    alone = [write(model, tokenizer, [ids], Search(3, 8), going=Going(segment=4))[0] for ids in texts]
+    both = generate_texts(model, tokenizer, texts, Search(3, 8), going=Going(segment=4))
+    alone = [
+        generate_texts(model, tokenizer, [ids], Search(3, 8), going=Going(segment=4))[0] for ids in texts
+    ]
     for found, single in zip(both, alone, strict=True):
         assert [w.text for w in found] == [w.text for w in single] and found
     going = Going(left_to_right=True)
-    drawn = [write(model, tokenizer, texts, Draw(4, 8, seed=seed), going=going) for seed in (1, 1, 2)]
+    drawn = [
+        generate_texts(model, tokenizer, texts, Draw(4, 8, seed=seed), going=going) for seed in (1, 1, 2)
+    ]
     assert drawn[0] == drawn[1] != drawn[2]
 
 
@@ -194,7 +198,7 @@ def test_the_command_goes_on_and_says_what_it_cannot(
     told = json.loads(capsys.readouterr().out)
     found = Predictor(tmp_path / "xl").go_on(TEXTS[0], Search(1, 6), Going(segment=4))
     assert told["text"] == TEXTS[0] and told["found"][0]["text"] == found[0].text
-    save_model(model, tokenizer, tmp_path / "causal", extra_config=learned_config("causal"))
+    save_model(model, tokenizer, tmp_path / "causal", extra_config=objective_config("causal"))
     assert run(["convert", str(tmp_path / "causal"), str(tmp_path / "again"), "--to", "albertine"]) == 0
     for left, name in ((False, "xl"), (True, "causal"), (True, "again")):
         asked = Predictor(tmp_path / name)

@@ -12,10 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albertine.core.batch import pack
-from albertine.inference.decoder import Speaker
-from albertine.inference.generative_reading import Inquiry, Panel, ReadPassage, Runs, read, vote
+from albertine.inference.decoder import Decoder
+from albertine.inference.generative_reading import (
+    PassageQuestion,
+    PassageVote,
+    SourcePassage,
+    TokenRuns,
+    generate_answers,
+    vote,
+)
 from albertine.inference.search import Search, beam_search
-from albertine.inference.seq2seq_rows import write
+from albertine.inference.seq2seq_rows import generate_texts
 from albertine.tokenizers.base import Spans
 from tests.model import builders
 
@@ -23,7 +30,7 @@ PIECES, UNKNOWN, START, END = 50, 1, 2, 3
 
 
 class Letters:
-    """A tokenizer whose tokens are letters: a is 5. What a `Speaker` and a `ReadPassage` need of one."""
+    """A tokenizer whose tokens are letters: a is 5. What a `Decoder` and a `SourcePassage` need of one."""
 
     vocab_size, sep_id, unk_id, between = PIECES, END, UNKNOWN, 1
     special_ids = frozenset({0, UNKNOWN, START, END, 4})
@@ -45,9 +52,11 @@ class Letters:
 LETTERS: Any = Letters()
 
 
-def inquiry(*passages: str, question: str = "wh", limit: int = 24) -> Inquiry:
+def inquiry(*passages: str, question: str = "wh", limit: int = 24) -> PassageQuestion:
     asked = LETTERS.encode(question)
-    return Inquiry(tuple(ReadPassage.of(LETTERS, asked, p, LETTERS.spans(p), limit) for p in passages))
+    return PassageQuestion(
+        tuple(SourcePassage.of(LETTERS, asked, p, LETTERS.spans(p), limit) for p in passages)
+    )
 
 
 def without_memory(model: Any, source: list[int], target: list[int]) -> torch.Tensor:
@@ -70,7 +79,7 @@ def test_going_on_with_memory_equals_going_on_without(
 ) -> None:
     model = builders.model()
     with torch.inference_mode():
-        speaker = Speaker(model, LETTERS, sources)
+        speaker = Decoder(model, LETTERS, sources)
         texts: list[tuple[list[int], list[int]]] = [(source, []) for source in sources]
         said = speaker.first
         for step in [None, *steps]:
@@ -88,7 +97,7 @@ def test_beams_with_memory_find_what_beams_without_find() -> None:
     sources = [[START, 7, 8, END], [START, 9, END], [START, 30, 31, 32, 33, END]]
     search = Search(beams=3, max_tokens=8)
     with torch.inference_mode():
-        fast = write(model, LETTERS, sources, search)
+        fast = generate_texts(model, LETTERS, sources, search)
         texts: list[tuple[list[int], list[int]]] = [(source, []) for source in sources]
 
         def slow(rows: Any, tokens: Any) -> torch.Tensor:
@@ -108,14 +117,14 @@ def test_texts_do_not_depend_on_what_is_computed_together(monkeypatch: pytest.Mo
 
     model = builders.model(seed=2)
     sources = [[START, *range(5, 5 + n), END] for n in (3, 9, 1, 6)]
-    together = write(model, LETTERS, sources, Search(2, 6))
-    monkeypatch.setattr(seq2seq_rows, "TOGETHER", 1)
-    apart = write(model, LETTERS, sources, Search(2, 6))
+    together = generate_texts(model, LETTERS, sources, Search(2, 6))
+    monkeypatch.setattr(seq2seq_rows, "MAX_CACHED_TOKENS", 1)
+    apart = generate_texts(model, LETTERS, sources, Search(2, 6))
     assert [[w.text for w in own] for own in together] == [[w.text for w in own] for own in apart]
 
 
 def test_runs_go_on_where_a_passage_does() -> None:
-    runs = Runs([[1, 2, 1, 3], [2, 1]])
+    runs = TokenRuns([[1, 2, 1, 3], [2, 1]])
     assert runs.after(()) == {1, 2, 3}
     assert runs.after((1,)) == {2, 3}
     assert runs.after((2, 1)) == {3}
@@ -146,11 +155,11 @@ def fixed(*tables: list[float]) -> Any:
 
 def test_passages_that_say_nothing_have_no_vote() -> None:
     sure, unsure, silent = [0.1, 0.8, 0.1], [0.3, 0.4, 0.3], [0.9, 0.05, 0.05]
-    panel = Panel(fixed(sure, silent, unsure, silent, silent), [3, 2], end=0)
+    panel = PassageVote(fixed(sure, silent, unsure, silent, silent), [3, 2], end=0)
     wanted = [(a * a + b * b) / (a + b + 1) for a, b in zip(sure, unsure, strict=True)]
     assert panel.first[0].exp().tolist() == pytest.approx(wanted)
     assert panel.first[1].tolist() == [0.0, -math.inf, -math.inf]  # nobody has an answer
-    forced = Panel(fixed(sure, silent, unsure, silent, silent), [3, 2], end=0, always=True)
+    forced = PassageVote(fixed(sure, silent, unsure, silent, silent), [3, 2], end=0, always=True)
     assert forced.first[0].exp().tolist() == pytest.approx([0.0, *wanted[1:]])
     assert forced.first[1].exp().tolist() == pytest.approx([0.0] + [2 * 0.05**2 / 1.1] * 2)
     after = panel.next([0, 0], [1, 2])
@@ -168,19 +177,19 @@ def test_passages_that_say_nothing_have_no_vote() -> None:
 )
 def test_an_answer_is_a_part_of_a_passage(passages: list[str], seed: int, beams: int) -> None:
     model = builders.model(seed=seed)
-    found = read(model, LETTERS, [inquiry(*passages), inquiry("zyx")], Search(beams, 7))
+    found = generate_answers(model, LETTERS, [inquiry(*passages), inquiry("zyx")], Search(beams, 7))
     assert 1 <= len(found[0]) <= beams
     for written in found[0]:
         assert len(written.text) <= 6 and any(written.text in passage for passage in passages)
     assert all(written.text in "zyx" for written in found[1])
-    must = read(model, LETTERS, [inquiry(*passages), inquiry("")], Search(beams, 7), always=True)
+    must = generate_answers(model, LETTERS, [inquiry(*passages), inquiry("")], Search(beams, 7), always=True)
     assert all(written.text for written in must[0]) and must[1] == [("", 0.0)]
 
 
 def test_a_free_answer_need_not_stand_anywhere() -> None:
     model = builders.model(seed=1)
     asked = inquiry("aaaa")
-    free = {w.text for w in read(model, LETTERS, [asked], Search(4, 6), extract=False)[0]}
+    free = {w.text for w in generate_answers(model, LETTERS, [asked], Search(4, 6), extract=False)[0]}
     assert not all(set(text) <= {"a"} for text in free)
 
 
@@ -194,7 +203,7 @@ def test_a_long_passage_is_shown_in_windows_and_searched_as_a_whole() -> None:
 
 
 def test_what_the_vocabulary_lacks_is_read_all_the_same() -> None:
-    passage = ReadPassage.of(LETTERS, LETTERS.encode("wh"), "é", Spans([UNKNOWN], [0], [1]), 24)
-    asked = [Inquiry((passage,))]
-    (found,) = read(builders.model(seed=1), LETTERS, asked, Search(4, 3), always=True)
+    passage = SourcePassage.of(LETTERS, LETTERS.encode("wh"), "é", Spans([UNKNOWN], [0], [1]), 24)
+    asked = [PassageQuestion((passage,))]
+    (found,) = generate_answers(builders.model(seed=1), LETTERS, asked, Search(4, 3), always=True)
     assert [written.text for written in found] == ["é"]

@@ -13,7 +13,7 @@ import torch
 from albertine.core.batch import Packed
 from albertine.errors import ModelError, SettingsError
 from albertine.inference import likelihood
-from albertine.inference.likelihood import MaskedInput, PseudoLikelihood, answers
+from albertine.inference.likelihood import MaskedInput, PseudoLikelihood, score_masked_tokens
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
@@ -119,7 +119,7 @@ def test_answers_come_in_the_order_of_the_questions(tokenizer: Tokenizer) -> Non
         places = [1, len(ids) - 2]
         masked = [tokenizer.mask_id if i in places else token for i, token in enumerate(ids)]
         questions.append(MaskedInput(masked, [1] * len(ids), places, [ids[i] for i in places]))
-    for question, answer in zip(questions, answers(model, questions), strict=True):
+    for question, answer in zip(questions, score_masked_tokens(model, questions), strict=True):
         row = torch.tensor([question.ids])
         hidden = reference.encode(model, row, torch.ones_like(row), torch.zeros_like(row))[-1]
         logits = reference.mlm_logits(model, hidden)[0, question.places]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from albertine.errors import SettingsError
-from albertine.inference.spans import LikelySpans, SpanTable, by_beam, by_two_logits, mean
-from albertine.inference.windows import PassageTokens, Reading, Window, owners, rows_of, windows_of
+from albertine.inference.spans import LikelySpans, SpanTable, mean_spans, spans_from_logits, spans_from_table
+from albertine.inference.windows import PassageTokens, Window, WindowSettings, owners, rows_of, windows_of
 from albertine.tokenizers.load import load_tokenizer
 
 
@@ -21,22 +21,22 @@ def letters(count: int) -> PassageTokens:
 
 
 def test_windows_cover_a_passage() -> None:
-    assert [w.first for w in windows_of(2, 100, Reading(45, stride=15))] == [0, 15, 30, 45, 60]
+    assert [w.first for w in windows_of(2, 100, WindowSettings(45, stride=15))] == [0, 15, 30, 45, 60]
     for asked, total, length, stride in [(2, 100, 45, 15), (5, 41, 12, 128), (1, 0, 12, 3), (3, 6, 12, 9)]:
-        windows = windows_of(asked, total, Reading(length, stride=stride))
+        windows = windows_of(asked, total, WindowSettings(length, stride=stride))
         seen = {token for w in windows for token in range(w.first, w.first + w.size)}
         assert seen == set(range(total))
         assert all(w.size + asked + 3 <= length and w.offset == asked + 2 for w in windows)
         assert windows[-1].first + windows[-1].size == total
     with pytest.raises(SettingsError, match=r"leaves no room.*Raise task\.max_length"):
-        windows_of(30, 10, Reading(36))
+        windows_of(30, 10, WindowSettings(36))
 
 
 def test_rows_are_laid_out_as_the_tokenizer_does(shared_data: Path) -> None:
     tokenizer = load_tokenizer(shared_data / "tokenizers" / "albert-en-30k")
     passage = PassageTokens.of(tokenizer, "the old man said that he was never in the house of the time")
     question = tokenizer.encode("who said what to whom")
-    windows, rows = rows_of(tokenizer, question, passage, Reading(16, stride=4, question=3))
+    windows, rows = rows_of(tokenizer, question, passage, WindowSettings(16, stride=4, question=3))
     assert len(rows) > 1
     for window, (ids, types) in zip(windows, rows, strict=True):
         part = passage.ids[window.first : window.first + window.size].tolist()
@@ -64,7 +64,7 @@ def test_a_long_window_is_worth_a_little_context() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_spans_of_two_logits_are_those_of_trying_all(seed: int) -> None:
-    reading, passage = Reading(16, stride=5, longest=4, best=6), letters(23)
+    reading, passage = WindowSettings(16, stride=5, longest=4, best=6), letters(23)
     passage.ends[7] = passage.starts[7]  # a token that stands for nothing visible
     windows = windows_of(2, 23, reading)
     owner, draws = owners(windows, 23), np.random.Generator(np.random.Philox(key=seed))
@@ -78,7 +78,7 @@ def test_spans_of_two_logits_are_those_of_trying_all(seed: int) -> None:
                     span = (int(passage.starts[a]), int(passage.ends[b]))
                     value = float(table[w.offset + first, 0] + table[w.offset + last, 1])
                     tried[span] = max(value, tried.get(span, -math.inf))
-    found = by_two_logits(windows, logits, passage, Reading(16, stride=5, longest=4, best=23))
+    found = spans_from_logits(windows, logits, passage, WindowSettings(16, stride=5, longest=4, best=23))
     best = sorted(tried, key=tried.__getitem__, reverse=True)[:23]
     assert list(found.spans) == best
     total = sum(math.exp(tried[span]) for span in best)
@@ -87,7 +87,7 @@ def test_spans_of_two_logits_are_those_of_trying_all(seed: int) -> None:
 
 
 def test_a_strong_start_counts_only_where_its_window_answers_for_it() -> None:
-    reading, passage = Reading(45, stride=15), letters(100)
+    reading, passage = WindowSettings(45, stride=15), letters(100)
     windows = windows_of(2, 100, reading)
     for token, owner in ((20, 0), (50, 2), (99, 4)):
         for number, window in enumerate(windows):
@@ -95,14 +95,17 @@ def test_a_strong_start_counts_only_where_its_window_answers_for_it() -> None:
                 continue
             logits = [np.zeros((w.size + 5, 2), dtype=np.float32) for w in windows]
             logits[number][token - window.first + window.offset] = 9.0
-            best = by_two_logits(windows, logits, passage, reading).best()
+            best = spans_from_logits(windows, logits, passage, reading).best()
             assert best is not None
             assert ((best.begin, best.end) == (token, token + 1)) == (number == owner), (token, number)
 
 
 def test_a_passage_without_tokens_has_no_spans() -> None:
-    found = by_two_logits(
-        windows_of(1, 0, Reading(80)), [np.zeros((4, 2), dtype=np.float32)], letters(0), Reading(80)
+    found = spans_from_logits(
+        windows_of(1, 0, WindowSettings(80)),
+        [np.zeros((4, 2), dtype=np.float32)],
+        letters(0),
+        WindowSettings(80),
     )
     assert found.spans == {} and found.best() is None
 
@@ -113,12 +116,12 @@ def beam(rows: list[list[tuple[int, int, float]]], impossible: list[float]) -> S
 
 
 def test_spans_of_a_beam() -> None:
-    reading, passage = Reading(15, stride=5, longest=3), letters(15)
+    reading, passage = WindowSettings(15, stride=5, longest=3), letters(15)
     windows = windows_of(2, 15, reading)  # from tokens 0 and 5, ten each, at place 4 of the row
     assert windows == [Window(0, 4, 10), Window(5, 4, 10)]
     first = [(0, 0, -0.1), (5, 6, -1.0), (5, 8, -0.2), (6, 5, -0.3), (12, 13, -0.4)]
     second = [(8, 9, -1.5), (2, 9, -0.1), (4, 4, -0.1), (13, 14, -0.1), (9, 10, -1e30)]
-    found = by_beam(windows, beam([first, second], [2.0, -1.0]), passage, reading)
+    found = spans_from_table(windows, beam([first, second], [2.0, -1.0]), passage, reading)
     # Left: (5, 6) of the first, and (8, 9) of the second. Not the first token or the question; not too long,
     # backwards, beyond the passage; not a start that the other window answers for; the masked one counts 0.
     assert list(found.spans)[:2] == [(1, 3), (9, 11)]
@@ -130,10 +133,10 @@ def test_spans_of_a_beam() -> None:
 
 def test_the_mean_of_several_models() -> None:
     one, two = LikelySpans({(0, 1): 0.6, (2, 3): 0.4}, 0.1), LikelySpans({(2, 3): 0.9, (4, 5): 0.1}, 0.7)
-    both = mean([one, two], best=2)
+    both = mean_spans([one, two], best=2)
     assert both.spans == pytest.approx({(2, 3): 0.65, (0, 1): 0.3})
     assert list(both.spans) == [(2, 3), (0, 1)] and both.no_answer == pytest.approx(0.4)
-    assert mean([LikelySpans({(0, 1): 1.0})], 5) == LikelySpans({(0, 1): 1.0}, None)
+    assert mean_spans([LikelySpans({(0, 1): 1.0})], 5) == LikelySpans({(0, 1): 1.0}, None)
 
 
 def test_of_windows_that_show_as_much_around_a_token_the_first_answers() -> None:

@@ -12,7 +12,7 @@ import albertine
 from albertine.core.batch import pack
 from albertine.errors import DataError, ModelError, SettingsError
 from albertine.inference.embedding import cosines
-from albertine.inference.whitening import FILE, measure, read_whitening, sentences_of
+from albertine.inference.whitening import FILE, fit_whitening, read_whitening, sentences_of
 from albertine.interop.huggingface import save_model
 from albertine.tasks.predictor import Predictor
 from albertine.tokenizers.load import load_tokenizer
@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 def whitened(folder: Path, tmp_path: Path) -> Path:
     """The same model with a whitening beside it."""
     model, tokenizer = albertine.load(folder), albertine.load_tokenizer(folder)
-    files = {FILE: measure(model, tokenizer, sentences(300)).to_bytes()}
+    files = {FILE: fit_whitening(model, tokenizer, sentences(300)).to_bytes()}
     target = tmp_path / "whitened"
     save_model(model, tokenizer, target, extra_files=files)
     return target
@@ -46,7 +46,7 @@ def whitened(folder: Path, tmp_path: Path) -> Path:
 def test_over_its_own_sentences_vectors_have_no_mean_and_unit_covariance(folder: Path, depth: int) -> None:
     model, tokenizer = albertine.load(folder).eval(), albertine.load_tokenizer(folder)
     texts = sentences(300)
-    found = measure(model, tokenizer, texts, depth)
+    found = fit_whitening(model, tokenizer, texts, depth)
     packed = pack([tokenizer.layout(ids)[0] for ids in tokenizer.encode_batch(texts)])
     with torch.no_grad():
         vectors = found(model, packed).double()
@@ -96,9 +96,9 @@ def test_a_whitening_of_another_encoder_is_refused(folder: Path, whitened: Path)
 def test_too_little_text_and_no_such_depth(folder: Path) -> None:
     model, tokenizer = albertine.load(folder), load_tokenizer(folder)
     with pytest.raises(DataError, match="too few"):
-        measure(model, tokenizer, sentences(63))
+        fit_whitening(model, tokenizer, sentences(63))
     with pytest.raises(SettingsError, match="no depth 3"):
-        measure(model, tokenizer, sentences(64), 3)
+        fit_whitening(model, tokenizer, sentences(64), 3)
 
 
 def test_sentences_of_files_are_the_same_every_time(tmp_path: Path) -> None:

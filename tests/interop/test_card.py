@@ -16,7 +16,7 @@ import torch
 import transformers
 
 from albertine.analysis.parameters import parameters_by_part
-from albertine.evaluation.card_metadata import Stated
+from albertine.evaluation.card_metadata import CardMetadata
 from albertine.evaluation.run_card import write_card
 from albertine.interop.citations import citation
 from albertine.interop.heads import head_config
@@ -84,7 +84,7 @@ def test_nobody_is_told_to_load_lonepatients_names_with_transformers(tmp_path: P
     save_lonepatient(model, None, tmp_path)
     for by_command in (False, True):
         if by_command:
-            write_card(tmp_path, Stated())
+            write_card(tmp_path, CardMetadata())
         card = (tmp_path / "README.md").read_text()
         assert "from transformers" not in card and "from_pretrained" not in card
         assert "lonePatient's albert_pytorch loads" in card and "albertine convert" in card
@@ -95,7 +95,7 @@ def test_nobody_is_told_to_load_lonepatients_names_with_transformers(tmp_path: P
 
 def test_nobody_is_told_to_load_a_checkpoint_of_tensorflow_with_transformers(tmp_path: Path) -> None:
     shutil.copytree(Path(__file__).with_name("tensorflow") / "albert", tmp_path / "albert")
-    write_card(tmp_path / "albert", Stated())
+    write_card(tmp_path / "albert", CardMetadata())
     card = (tmp_path / "albert" / "README.md").read_text()
     assert "from_pretrained" not in card and "on TensorFlow, loads the same folder" in card
 

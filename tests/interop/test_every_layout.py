@@ -19,7 +19,7 @@ from albertine.analysis.parameters import parameters_by_part
 from albertine.errors import SettingsError
 from albertine.interop.google import save_checkpoint
 from albertine.interop.google_names import keymap
-from albertine.interop.heads import carried_config, head_config, read_classifier, task_of
+from albertine.interop.heads import head_config, head_config_for, read_classifier, task_of
 from albertine.interop.huggingface import read_folder, save_model, written_type
 from albertine.interop.lonepatient import save_lonepatient
 from albertine.interop.model_folder import ModelFolder
@@ -56,13 +56,13 @@ def written(found: ModelFolder, folder: Path, to: str) -> ModelFolder:
     """A model, and the head of a task where it has one, as `convert` writes and anybody reads it."""
     model, extra, layout = found.model, found.extra, "transformers" if to == "hf" else to
     if to in TENSORFLOW:
-        told = carried_config(found, written_kind(model, to))
+        told = head_config_for(found, written_kind(model, to))
         save_checkpoint(model, None, folder, to, extra_tensors=extra, extra_config=told)
     elif to == "lonepatient":
-        told = carried_config(found, "albert")
+        told = head_config_for(found, "albert")
         save_lonepatient(model, None, folder, extra_tensors=extra, extra_config=told)
     else:
-        told = carried_config(found, written_type(model.config, layout))  # type: ignore[arg-type]
+        told = head_config_for(found, written_type(model.config, layout))  # type: ignore[arg-type]
         save_model(model, None, folder, extra_tensors=extra, extra_config=told, layout=layout)  # type: ignore[arg-type]
     return read_folder(folder)
 

@@ -26,7 +26,7 @@ from albertine.interop.google import NAME, google_config, save_checkpoint
 from albertine.interop.google_config import google_json, read_google
 from albertine.interop.google_names import Kind, keymap, kind_of, without_slots
 from albertine.interop.heads import is_joint, task_of
-from albertine.interop.hub_upload import shipment
+from albertine.interop.hub_upload import plan_upload
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.model_files import checkpoint_in
 from albertine.interop.tensorflow_bundle import open_bundle, read_index, write_bundle
@@ -477,7 +477,7 @@ def test_a_checkpoint_is_converted_before_it_is_sent(tmp_path: Path) -> None:
     """Kills: "is no model folder" of a folder that every other command reads."""
     folder = google(builders.model(), tmp_path / "m")
     with pytest.raises(ModelError, match=r"checkpoint of TensorFlow.*albertine convert .* NEW-FOLDER"):
-        shipment(folder)
+        plan_upload(folder)
 
 
 @pytest.mark.parametrize(

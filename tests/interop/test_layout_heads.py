@@ -21,7 +21,7 @@ from albertine.cli.app import run
 from albertine.core.batch import from_padded
 from albertine.errors import ModelError
 from albertine.interop.google import save_checkpoint
-from albertine.interop.heads import Task, carried_config, head_config, read_classifier, task_of
+from albertine.interop.heads import Task, head_config, head_config_for, read_classifier, task_of
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.sentence_transformers import sentence_files
 from albertine.model.model import Model
@@ -131,7 +131,7 @@ def test_a_class_is_named_once_where_no_type_was_said(tmp_path: Path) -> None:
     (tmp_path / "m" / "config.json").write_text(json.dumps(tree))
     found = read_folder(tmp_path / "m")
     for layout, name in (("bert", "Bert"), ("albert", "Albert")):
-        assert carried_config(found, layout)["architectures"] == [f"{name}ForSequenceClassification"]
+        assert head_config_for(found, layout)["architectures"] == [f"{name}ForSequenceClassification"]
     assert run(["convert", str(tmp_path / "m"), str(tmp_path / "again")]) == 0
     again = json.loads((tmp_path / "again" / "config.json").read_text())
     assert again["architectures"] == ["BertForSequenceClassification"]
@@ -153,7 +153,7 @@ def test_one_number_of_googles_code_is_learned_as_it_is(tmp_path: Path) -> None:
     save_checkpoint(base, None, tmp_path / "m", "google", extra_tensors=Classifier(base, 1).head)
     found = read_folder(tmp_path / "m")
     assert not read_classifier(found, tmp_path).sigmoid and found.config["problem_type"] == "regression"
-    assert carried_config(found, "bert")["problem_type"] == "regression"
+    assert head_config_for(found, "bert")["problem_type"] == "regression"
 
 
 @each

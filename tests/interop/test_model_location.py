@@ -9,7 +9,7 @@ import pytest
 import albertine
 from albertine.core import released
 from albertine.errors import ModelError
-from albertine.interop.model_location import model_folder, place
+from albertine.interop.model_location import model_folder, resolve_model
 from albertine.tasks.predictor import Predictor
 from tests import stand_in
 
@@ -46,7 +46,7 @@ def test_a_run_is_its_best_model_else_its_last(package: Path) -> None:
     assert model_folder(run) == run / "best"
     assert albertine.load(run).heads and albertine.load_tokenizer(run).vocab_size
     assert Predictor(run).embed(["the cat"]).shape[0] == 1
-    assert place(run) == run and model_folder(run / "final") == run / "final"
+    assert resolve_model(run) == run and model_folder(run / "final") == run / "final"
 
 
 def test_a_corpus_is_told_from_a_model(package: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_corpus_is_told_from_a_model(package: Path) -> None:
     for part in ("train", "tokenizer"):
         Path("corpora", "mine", part).mkdir(parents=True)
     assert "corpora/mine: is a corpus, and no model. Released models: " in refused("corpora/mine")
-    assert place("corpora/mine") == Path("corpora/mine")
+    assert resolve_model("corpora/mine") == Path("corpora/mine")
     Path("corpora", "mine", "config.json").write_text("{}")  # a model with such folders beside it
     assert model_folder("corpora/mine") == Path("corpora/mine")
 

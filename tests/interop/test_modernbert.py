@@ -20,7 +20,7 @@ import albertine
 from albertine.core.batch import from_padded
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.huggingface import read_folder, save_model
-from albertine.interop.modernbert import kept_words
+from albertine.interop.modernbert import preserved_keys
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
 from albertine.tokenizers.wordpiece import WordPieceTokenizer
@@ -303,7 +303,7 @@ def test_convert_keeps_what_only_a_tokenizer_would_know(tmp_path: Path) -> None:
     albertine.convert(tmp_path / "theirs", tmp_path / "ours", without_tokenizer=True)
     tree = json.loads((tmp_path / "ours" / "config.json").read_text())
     assert tree["model_type"] == "modernbert" and {name: tree[name] for name in FOREIGN} == FOREIGN
-    assert kept_words(tree, ids=False) == {"classifier_pooling": "mean"}
+    assert preserved_keys(tree, ids=False) == {"classifier_pooling": "mean"}
 
 
 def test_no_special_pieces_are_told_where_nobody_knows_them(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import albertine
 from albertine import Predictor
 from albertine.core.settings import resolve
 from albertine.errors import ModelError, SettingsError, TokenizerError
-from albertine.inference.windows import PassageTokens, Reading, rows_of
+from albertine.inference.windows import PassageTokens, WindowSettings, rows_of
 from albertine.tasks.finetune import finetune
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tokenizers.load import load_tokenizer
@@ -162,7 +162,7 @@ def test_a_classifier_of_transformers_answers_the_same(vocabulary: Path, tmp_pat
 def test_windows_have_two_separators_and_one_segment(vocabulary: Path) -> None:
     tokenizer = load_tokenizer(vocabulary)
     question, spans = tokenizer.encode("who was it"), tokenizer.encode_spans(WORDS)
-    reading = Reading(max_length=20, stride=6)
+    reading = WindowSettings(max_length=20, stride=6)
     windows, rows = rows_of(tokenizer, question, PassageTokens.of(tokenizer, WORDS), reading)
     assert len(rows) > 1
     for window, (ids, types) in zip(windows, rows, strict=True):

@@ -14,9 +14,9 @@ import torch
 import albertine
 from albertine.cli.app import run
 from albertine.errors import ModelError
-from albertine.interop.hub_upload import shipment
+from albertine.interop.hub_upload import plan_upload
 from albertine.interop.huggingface import save_model
-from albertine.interop.sentence_transformers import Vectors, read_vectors, sentence_files
+from albertine.interop.sentence_transformers import VectorSettings, read_vectors, sentence_files
 from albertine.model.model import Model
 from albertine.model.pooling import Pooling
 from albertine.model.task_model import Classifier, Embedder, WhitenedEmbedder
@@ -72,7 +72,7 @@ def test_transformers_and_the_mask_give_the_same(
     if normalize:
         vectors = vectors / vectors.norm(dim=1, keepdim=True)
     np.testing.assert_allclose(ours, vectors.numpy(), atol=1e-5)
-    assert read_vectors(folder) == Vectors(pooling, normalize, 64)
+    assert read_vectors(folder) == VectorSettings(pooling, normalize, 64)
 
 
 @pytest.mark.parametrize(("pooling", "normalize"), WAYS)
@@ -117,7 +117,7 @@ def test_the_files(models: tuple[Model, Any]) -> None:
 def test_a_folder_is_replaced_whole(models: tuple[Model, Any], tmp_path: Path) -> None:
     folder = save(models, tmp_path / "x", "mean", True)
     save(models, folder, "cls", False)
-    assert read_vectors(folder) == Vectors("cls", False, 64)
+    assert read_vectors(folder) == VectorSettings("cls", False, 64)
 
 
 @pytest.mark.parametrize("form", ["ours", "theirs"])
@@ -151,7 +151,7 @@ def test_a_layer_behind_the_pooling_goes_where_its_whitening_goes(
     files = sentence_files(tuned) | whitening_files(tuned)
     save_model(model, tokenizer, tmp_path / "m", extra_files=files)
     (tmp_path / "m" / "README.md").write_text("---\nlicense: mit\n---\n")
-    for name, _ in shipment(tmp_path / "m").files:
+    for name, _ in plan_upload(tmp_path / "m").files:
         (tmp_path / "sent" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(tmp_path / "m" / name, tmp_path / "sent" / name)
     assert run(["convert", str(tmp_path / "m"), str(tmp_path / "converted")]) == 0
@@ -160,7 +160,7 @@ def test_a_layer_behind_the_pooling_goes_where_its_whitening_goes(
         found = package.SentenceTransformer(str(tmp_path / name), device="cpu").encode(TEXTS)
         np.testing.assert_allclose(found, wanted, atol=1e-5, err_msg=name)
     albertine.save(Model(model.config, model.heads, seed=4), tokenizer, tmp_path / "m")
-    assert read_vectors(tmp_path / "m") == Vectors()
+    assert read_vectors(tmp_path / "m") == VectorSettings()
     assert not (tmp_path / "m" / "2_Dense").exists() and not (tmp_path / "m" / "modules.json").exists()
 
 
@@ -242,13 +242,13 @@ def module(*kinds: str, path: str = "1_Pooling") -> list[dict[str, Any]]:
 
 
 def test_what_a_folder_says_is_honoured(tmp_path: Path) -> None:
-    assert read_vectors(tmp_path) == Vectors("mean", False, None, False)
-    assert read_vectors(written(tmp_path)) == Vectors("mean", False, 20, True)
+    assert read_vectors(tmp_path) == VectorSettings("mean", False, None, False)
+    assert read_vectors(written(tmp_path)) == VectorSettings("mean", False, 20, True)
     three = module("Transformer", "Pooling", "Normalize")
     said = {"1_Pooling__config": {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}}
-    assert read_vectors(written(tmp_path, modules=three, **said)) == Vectors("cls", True, 20, True)
+    assert read_vectors(written(tmp_path, modules=three, **said)) == VectorSettings("cls", True, 20, True)
     newest = {"1_Pooling__config": {"pooling_mode": "cls"}, "sentence_bert_config": {}}
-    assert read_vectors(written(tmp_path, **newest)) == Vectors("cls", False, None, False)
+    assert read_vectors(written(tmp_path, **newest)) == VectorSettings("cls", False, None, False)
     assert read_vectors(written(tmp_path, **newest, tokenizer_config={"model_max_length": 9})).max_length == 9
     endless = {"model_max_length": 1e30}
     assert (read_vectors(written(tmp_path, **newest, tokenizer_config=endless)).max_length or 0) > 1e6
@@ -296,4 +296,4 @@ def test_what_cannot_be_computed_is_refused(tmp_path: Path, files: dict[str, Any
 def test_the_older_names_of_the_file_count(tmp_path: Path) -> None:
     folder = written(tmp_path)
     (folder / "sentence_bert_config.json").rename(folder / "sentence_albert_config.json")
-    assert read_vectors(folder) == Vectors("mean", False, 20, True)
+    assert read_vectors(folder) == VectorSettings("mean", False, 20, True)

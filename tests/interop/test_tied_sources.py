@@ -15,7 +15,7 @@ import albertine as package
 from albertine.errors import ModelError
 from albertine.interop.huggingface import save_model
 from albertine.interop.tied_expansion import KEPT
-from albertine.interop.tied_sources import copies_in
+from albertine.interop.tied_sources import detect_expanded
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
 from tests.cli.conftest import Command
@@ -80,7 +80,7 @@ def test_what_copies_were_written_from(
     taken for one, factors that are rounded, copies in half precision compared with unrounded ones."""
     model, folder = jostled(plan=PLANS[plan], **changes), tmp_path / "m"
     save_model(model, None, folder, layout=layout, stored=stored)
-    found, again = copies_in(folder / "config.json"), package.load(folder)
+    found, again = detect_expanded(folder / "config.json"), package.load(folder)
     assert found is not None and found.equal and found.config == again.config
     assert found.config.plan == PLANS[plan]
     kept, dtype = load_file(folder / "model.safetensors").keys(), getattr(torch, stored)
@@ -106,7 +106,7 @@ def test_what_is_changed_is_told_as_it_is_read(part: str, stored: Any, tmp_path:
     }[part]
     tensors[name][2, 1] += 0.0625
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    found, again = copies_in(folder / "config.json"), package.load(folder)
+    found, again = detect_expanded(folder / "config.json"), package.load(folder)
     assert found is not None and not found.equal and again.config != model.config
 
 
@@ -121,7 +121,7 @@ def test_one_number_of_one_depth(layout: Any, tmp_path: Path) -> None:
     )  # of the feed-forward block, which alone is shared
     tensors[name][0, 0] += 1e-3
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    found = copies_in(folder / "config.json")
+    found = detect_expanded(folder / "config.json")
     assert found is not None and not found.equal
     assert package.load(folder).config.plan == SharingPlan.unshared(4)
 
@@ -150,7 +150,7 @@ def test_what_is_no_copy(albertine: Command, tmp_path: Path) -> None:
     for number, layout in enumerate(("transformers", "albertine")):
         folder = tmp_path / str(number)
         save_model(builders.model(), None, folder, layout=layout)  # type: ignore[arg-type]
-        assert copies_in(folder / "config.json") is None
+        assert detect_expanded(folder / "config.json") is None
         assert "copies" not in albertine("info", folder).out
 
 
@@ -164,7 +164,7 @@ def test_a_depth_that_is_only_said(tmp_path: Path) -> None:
     tree["albertine"]["encoder"]["plan"] = plan
     (folder / "config.json").write_text(json.dumps(tree))
     with pytest.raises(ModelError):
-        copies_in(folder / "config.json")
+        detect_expanded(folder / "config.json")
 
 
 @pytest.mark.parametrize("layout", BLOCKS)
@@ -181,4 +181,4 @@ def test_a_tensor_of_another_shape(layout: Any, tmp_path: Path) -> None:
     tensors[name] = tensors[name].flatten()[:5].clone()
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     with pytest.raises(ModelError, match="has shape"):
-        copies_in(folder / "config.json")
+        detect_expanded(folder / "config.json")

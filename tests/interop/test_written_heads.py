@@ -21,7 +21,7 @@ from torch import Tensor
 from albertine.cli.app import run
 from albertine.core.batch import Packed
 from albertine.errors import SettingsError
-from albertine.inference.windows import Reading
+from albertine.inference.windows import WindowSettings
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.huggingface_config import model_type
 from albertine.model.model import Model
@@ -59,7 +59,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 }
 NAMES = ("a", "b", "c")
 TAGS = ("O", "B-x", "I-x")
-READING = Reading(max_length=32, question=8)
+READING = WindowSettings(max_length=32, question=8)
 FAMILIES: dict[str, Family] = {
     **{
         f"{kind} {pooling}": Classify(kind, () if kind == "score" else NAMES, (), 32, pooling=pooling)  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from torch import Tensor
 import albertine
 from albertine.core.batch import pack
 from albertine.errors import ModelError, SettingsError
-from albertine.interop.heads import learned_config, left_to_right
+from albertine.interop.heads import left_to_right, objective_config
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.interop.keymap import check, to_ours, to_theirs
 from albertine.interop.xlnet_names import MASK_EMBEDDING, XLNET, xlnet_tf
@@ -244,7 +244,7 @@ def test_transformers_loads_what_is_written(tmp_path: Path) -> None:
 def test_a_causal_model_attends_to_the_left_in_transformers_too(tmp_path: Path) -> None:
     """`attn_type` uni, over two segments with a memory; a tuned model is read both ways, and says so."""
     ours = our_model(plan=SharingPlan.unshared(3))
-    save_model(ours, None, tmp_path, extra_config=learned_config("causal"))
+    save_model(ours, None, tmp_path, extra_config=objective_config("causal"))
     theirs = transformers.XLNetLMHeadModel.from_pretrained(tmp_path, mem_len=8).eval()
     assert theirs.config.attn_type == "uni"
     found = read_folder(tmp_path)

@@ -16,7 +16,7 @@ from albertine.core.settings import read_yaml
 from albertine.errors import DataError, ModelError, SettingsError
 from albertine.evaluation.metrics import score
 from albertine.inference.spans import LikelySpans
-from albertine.inference.windows import Reading
+from albertine.inference.windows import WindowSettings
 from albertine.tasks.answer import Answer, Question, encode
 from albertine.tasks.answerability import AnswerOrNot
 from albertine.tasks.dataset_registry import known, named
@@ -104,7 +104,7 @@ def test_targets_lead_back_to_the_answers(
 ) -> None:
     tokenizer = load_tokenizer(shared_data / "tokenizers" / vocabulary)
     questions = [q for q in squad_file(shared_data / path) if q.answers and q.answers[0][1] >= 0][:300]
-    data = encode(questions, tokenizer, Reading(limit, stride=64))
+    data = encode(questions, tokenizer, WindowSettings(limit, stride=64))
     assert data.targets is not None and max(map(len, data.ids)) <= limit
     seen = whole = 0
     for asked, targets in zip(data.examples, data.targets, strict=True):
@@ -174,7 +174,7 @@ def test_a_run_learns_to_answer_and_transformers_agrees(tune: Tune, tmp_path: Pa
     assert best is not None and passage[best.begin : best.end] == "good"
     found = predictor.likely_spans([("what", passage)])[0]
     assert found.no_answer is None and sum(found.spans.values()) == pytest.approx(1)
-    assert predictor.family.reading == Reading(24)  # as in training
+    assert predictor.family.reading == WindowSettings(24)  # as in training
     lines = [json.loads(line) for line in (result.folder / "predictions-dev.jsonl").read_text().splitlines()]
     right = sum(line["prediction"] in line["label"] for line in lines) / len(lines)
     assert right == pytest.approx(result.scores["squad_exact"])
@@ -416,7 +416,7 @@ def test_sizes_are_settings_and_cut_questions_are_told(tune: Tune, tmp_path: Pat
     long = squad(tmp_path / "long.json", 4, 5, question="what was the old man said to be")
     settings = tune(task=task(tmp_path, dev=long, max_length=12, answer=sizes))
     data = read_data(settings.task, load_tokenizer(settings.encoder.folder))
-    assert isinstance(data.family, Answer) and data.family.reading == Reading(12, 4, 1, 2, 3)
+    assert isinstance(data.family, Answer) and data.family.reading == WindowSettings(12, 4, 1, 2, 3)
     assert data.notes[1] == "dev: 4 examples, 4 with a question cut to 1 tokens"
     assert max(map(len, data.train.ids)) == 12 and len(data.train.ids) > 2 * 200
     # A training batch counts windows, as in Google's code; what is judged are questions.
@@ -550,7 +550,7 @@ def test_a_question_as_long_as_allowed_is_not_cut(tune: Tune) -> None:
     size = len(tokenizer.encode(text))
     for allowed, cut in ((size, False), (size - 1, True)):
         asked = Question("a", text, "the old man", None, "")
-        assert encode([asked], tokenizer, Reading(64, question=allowed)).examples[0].cut == cut
+        assert encode([asked], tokenizer, WindowSettings(64, question=allowed)).examples[0].cut == cut
 
 
 def test_questions_that_were_cut_are_told_when_a_model_is_asked(
@@ -579,7 +579,7 @@ def test_a_token_that_ends_where_the_answer_begins_is_no_part_of_it(tune: Tune) 
     tokenizer = load_tokenizer(tune().encoder.folder)
     passage = "he said:good;and"
     asked = Question("a", "what", passage, (("good", passage.index("good")),), "")
-    data = encode([asked], tokenizer, Reading(64))
+    data = encode([asked], tokenizer, WindowSettings(64))
     assert data.targets is not None
     (first, last), found = data.targets[0][0].tolist(), data.examples[0]
     a, b = (place - found.windows[0].offset for place in (first, last))
@@ -590,7 +590,7 @@ def test_a_token_that_ends_where_the_answer_begins_is_no_part_of_it(tune: Tune) 
 def test_the_recipes_of_cmrc_have_room_for_its_answers(shared_data: Path, recipe: str) -> None:
     """A token of Chinese is a character: of 30, as in English, one answer in twenty has more."""
     tree = read_yaml(Path(__file__).parents[2] / "recipes" / "finetune" / f"{recipe}.yaml")
-    longest = tree["task"].get("answer", {}).get("longest", Reading().longest)
+    longest = tree["task"].get("answer", {}).get("longest", WindowSettings().longest)
     tokenizer = load_tokenizer(shared_data / "tokenizers" / "bert-zh-21128")
     found = list(squad_file(shared_data / "cmrc2018" / "dev.json.xz"))
     least = [min(len(tokenizer.encode(text)) for text, _ in q.answers or ()) for q in found]

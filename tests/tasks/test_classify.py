@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from albertine import Predictor
-from albertine.evaluation.error_analysis import findings
+from albertine.evaluation.error_analysis import analyze_errors
 from albertine.inference.probabilities import softmax
 from albertine.tasks.classify import Classify
 from albertine.tasks.encoded import Encoded, RowBuilder
@@ -67,7 +67,7 @@ def test_a_file_of_answers_has_as_many_as_were_asked_for(tune: Tune, tmp_path: A
     result = finetune(tune(task=task, training={"steps": 2}), reporter=Reporter(quiet=True))
     said = [json.loads(line) for line in (result.folder / "predictions-dev.jsonl").read_text().splitlines()]
     assert {len(line["probabilities"]) for line in said} == {10}
-    assert findings(said, NAMES).confusion.sum() == 28
+    assert analyze_errors(said, NAMES).confusion.sum() == 28
     asked = Predictor(result.model, precision="float32")
     whole = asked.classify([row["text"] for row in rows])
     for top in (0, 3, 12):

@@ -14,8 +14,8 @@ import torch
 from albertine.cli.app import run
 from albertine.core.batch import pack
 from albertine.errors import ModelError
-from albertine.inference.whitening import measure
-from albertine.inference.windows import PassageTokens, Reading, rows_of
+from albertine.inference.whitening import fit_whitening
+from albertine.inference.windows import PassageTokens, WindowSettings, rows_of
 from albertine.interop.huggingface import load_model, save_model
 from albertine.interop.sentence_transformers import sentence_files
 from albertine.model.model import Model
@@ -80,7 +80,7 @@ def test_the_passage_stands_first_and_cls_means_that_it_has_no_answer(tokenizer:
     text = "the old man sat in the house and the night was long"
     place = text.index("house")
     asked = [Question("1", "where", text, (("house", place),), "x"), Question("2", "who", text, (), "x")]
-    reading = Reading(max_length=16, stride=3, question=5)
+    reading = WindowSettings(max_length=16, stride=3, question=5)
     data = encode(asked, tokenizer, reading)
     assert data.targets is not None
     windows, rows = rows_of(tokenizer, tokenizer.encode("where"), PassageTokens.of(tokenizer, text), reading)
@@ -106,7 +106,9 @@ def test_the_passage_stands_first_and_cls_means_that_it_has_no_answer(tokenizer:
 
 
 def test_an_answer_at_the_very_beginning_is_an_answer(tokenizer: Tokenizer) -> None:
-    data = encode([Question("1", "who", "he was old", (("he", 0),), "x")], tokenizer, Reading(max_length=16))
+    data = encode(
+        [Question("1", "who", "he was old", (("he", 0),), "x")], tokenizer, WindowSettings(max_length=16)
+    )
     assert data.targets is not None and data.targets[0][0, 0] == 0
     assert len(windows_to_learn(data, 0.0).ids) == 1
 
@@ -313,4 +315,6 @@ def test_a_whitening_is_of_texts_as_they_are_read(last: Path, tokenizer: Tokeniz
         packed = pack([ids for ids, _ in laid_out], [types for _, types in laid_out])
         states = model.encoder(packed, depth=1).last_hidden
     means = torch.stack([x.mean(0) for x in states.split([len(ids) for ids, _ in laid_out])])
-    torch.testing.assert_close(measure(model, tokenizer, texts, 1).mean, means.mean(0), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        fit_whitening(model, tokenizer, texts, 1).mean, means.mean(0), atol=1e-5, rtol=0
+    )

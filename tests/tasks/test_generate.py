@@ -21,7 +21,7 @@ from albertine.errors import DataError, ModelError, SettingsError
 from albertine.inference.continuation import Going
 from albertine.inference.search import Draw, Search
 from albertine.inference.seq2seq_rows import Written
-from albertine.inference.windows import Reading
+from albertine.inference.windows import WindowSettings
 from albertine.interop.heads import task_of
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.model.model import Model
@@ -347,7 +347,7 @@ def test_a_reader_is_asked_as_it_was_scored(
         asked.append((how.beams, more["always"]))
         return [[Written("a", 0.0)]]
 
-    monkeypatch.setattr("albertine.tasks.predictor.read", noted)
+    monkeypatch.setattr("albertine.tasks.predictor.generate_answers", noted)
     words = ["predict", "read", model, "what", "the man"]
     for more in ([], ["--no-always"], ["--beams", "1"]):
         assert run([*words, *more]) == 0
@@ -386,7 +386,9 @@ def test_questions_that_were_cut_are_told(
     tune: Tune, written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each once, whatever number of passages and windows show it."""
-    monkeypatch.setattr("albertine.inference.generative_reading.Reading", partial(Reading, question=4))
+    monkeypatch.setattr(
+        "albertine.inference.generative_reading.WindowSettings", partial(WindowSettings, question=4)
+    )
     predictor = Predictor(changed(written, tmp_path / "m", reads=True))
     long, passages = "what was the old man said to be", ["the old man and the good house " * 4, "a man"]
     predictor.read("what", passages)
@@ -590,7 +592,7 @@ def test_the_second_text_of_a_source_is_read(written: Path, monkeypatch: pytest.
         seen.extend(sources)
         return [[Written("a", 0.0)]]
 
-    monkeypatch.setattr("albertine.tasks.predictor.write", noted)
+    monkeypatch.setattr("albertine.tasks.predictor.generate_texts", noted)
     predictor.generate("the old man", "was good")
     encode = predictor.tokenizer.encode
     assert seen == [predictor.tokenizer.layout(encode("the old man"), encode("was good"))[0]]
@@ -605,7 +607,7 @@ def test_a_free_answer_is_asked_for_as_one(
         asked.append(extract)
         return [[Written("a", 0.0)]]
 
-    monkeypatch.setattr("albertine.tasks.predictor.read", noted)
+    monkeypatch.setattr("albertine.tasks.predictor.generate_answers", noted)
     for more in ([], ["--free"]):
         assert run(["predict", "read", model, "what", "the man", *more]) == 0
     assert asked == [True, False]

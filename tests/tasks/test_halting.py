@@ -13,7 +13,7 @@ import albertine
 from albertine.cli.app import run
 from albertine.core.batch import pack
 from albertine.errors import SettingsError
-from albertine.inference.whitening import measure
+from albertine.inference.whitening import fit_whitening
 from albertine.model.model import Model
 from albertine.model.pair_head import Comparer, pair_means
 from albertine.model.sharing import SharingPlan
@@ -112,7 +112,7 @@ def test_pairs_are_compared_at_the_fixed_point(solving: Path) -> None:
 def test_vectors_are_those_of_the_fixed_point(solving: Path, tune: Tune, tmp_path: Path) -> None:
     model, tokenizer = albertine.load(solving), albertine.load_tokenizer(solving)
     sentences = [f"the {a} man was {b}" for a in ("good", "old", "dark", "young") for b in range(40)]
-    found = measure(model, tokenizer, sentences)
+    found = fit_whitening(model, tokenizer, sentences)
     assert found.depth == model.config.plan.depth
     choice = tune(encoder={"folder": solving}).encoder
     assert tuned_config(model.config, choice, 1).plan.depth == model.config.plan.depth

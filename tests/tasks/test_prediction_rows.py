@@ -14,7 +14,7 @@ from albertine import Predictor
 from albertine.cli.app import run
 from albertine.errors import DataError
 from albertine.inference.search import Search
-from albertine.inference.windows import Reading
+from albertine.inference.windows import WindowSettings
 from albertine.tasks import predict, predictor
 from albertine.tasks.answer import Answer
 from albertine.tasks.classify import Classify
@@ -34,7 +34,7 @@ from tests.tasks.test_answer import squad
 
 NO_TOKENIZER: Any = None
 FAMILIES: dict[str, Any] = {
-    "answer": Answer(reading=Reading(16)),
+    "answer": Answer(reading=WindowSettings(16)),
     "read": Read(NO_TOKENIZER, Room(16, 4), Search()),
     "tag": Tag(("O", "B-x", "I-x"), 8, False),
     "choose": Choose(8),

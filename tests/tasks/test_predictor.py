@@ -370,13 +370,13 @@ def test_the_order_of_two_passages_is_the_chance_of_the_first_label(pretrained: 
 def test_not_all_masks_are_held_at_once(pretrained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from albertine.inference import pretraining_heads
 
-    plain, held = pretraining_heads.word_logits, list[int]()
+    plain, held = pretraining_heads.masked_token_logits, list[int]()
 
     def counted(model: Any, rows: Any, types: Any, places: Any) -> Any:
         held.append(sum(map(len, places)))
         return plain(model, rows, types, places)
 
-    monkeypatch.setattr(pretraining_heads, "word_logits", counted)
+    monkeypatch.setattr(pretraining_heads, "masked_token_logits", counted)
     found = Predictor(pretrained, precision="float32").fill_mask_all(["the [MASK]"] * 2500, top_k=1)
     assert len(found) == sum(held) == 2500 and max(held) <= 1024
 

@@ -19,7 +19,7 @@ from albertine.core.batch import pack
 from albertine.core.settings import load
 from albertine.errors import DataError, ModelError
 from albertine.evaluation.metrics import score
-from albertine.inference.triples import Relation, pointed
+from albertine.inference.triples import Relation, pointer_spans
 from albertine.interop.huggingface import load_model
 from albertine.model.relation_head import Relations
 from albertine.tasks.batches import TaskBatches
@@ -135,7 +135,7 @@ def test_a_name_that_another_one_ends_in_is_counted_as_what_pointers_cannot_tell
     pointers = np.zeros((len(data.ids[0]), 1, 2))
     for *_, begin, end in data.targets[0].tolist():
         pointers[begin, 0, 0] = pointers[end, 0, 1] = 1
-    (found,) = pointed(pointers, [len(data.ids[0])], (0.5, 0.5))
+    (found,) = pointer_spans(pointers, [len(data.ids[0])], (0.5, 0.5))
     assert {(a, b) for _, a, b in found} == {tuple(data.targets[0][i, 3:].tolist()) for i in (0, 2)}
 
 
@@ -297,7 +297,7 @@ def test_the_loss_is_that_of_loops_over_texts(model: Relations, tokenizer: Token
 def test_both_stages_find_what_loops_find(
     model: Relations, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("albertine.inference.triples.TOGETHER", 40)  # several second stages
+    monkeypatch.setattr("albertine.inference.triples.MAX_ROWS", 40)  # several second stages
     data, family = several(tokenizer, 20), Relate(PREDICATES, 32)
     found = family.predict(model, data)
     count = 0
@@ -327,11 +327,11 @@ def test_pointers_stay_in_their_run_and_off_its_ends() -> None:
     chances = np.zeros((9, 2, 2))  # two runs: rows 0 to 4 and 5 to 8
     for row, kind, side in [(0, 0, 0), (1, 0, 0), (3, 1, 1), (4, 0, 1), (6, 0, 0), (7, 0, 1), (5, 1, 0)]:
         chances[row, kind, side] = 1
-    assert pointed(chances, [5, 4], (0.6, 0.5)) == [[], [(0, 1, 2)]]
+    assert pointer_spans(chances, [5, 4], (0.6, 0.5)) == [[], [(0, 1, 2)]]
     chances[2, 0, 1] = 0.55
     chances[3, 0, 1] = 0.9
-    assert pointed(chances, [5, 4], (0.6, 0.5)) == [[(0, 1, 2)], [(0, 1, 2)]]
-    assert pointed(chances, [5, 4], (0.6, 0.6)) == [[(0, 1, 3)], [(0, 1, 2)]]
+    assert pointer_spans(chances, [5, 4], (0.6, 0.5)) == [[(0, 1, 2)], [(0, 1, 2)]]
+    assert pointer_spans(chances, [5, 4], (0.6, 0.6)) == [[(0, 1, 3)], [(0, 1, 2)]]
 
 
 def test_the_condition_begins_as_a_plain_norm(pretrained: Path) -> None:

@@ -561,7 +561,7 @@ def test_scores_and_ensembles_lie_with_the_run(
         "task.label=verdict",
     ]
     assert open_run(away, words).folder == away
-    monkeypatch.setattr("albertine.tasks.rescore.place", lambda name: away)  # as of the hub
+    monkeypatch.setattr("albertine.tasks.rescore.resolve_model", lambda name: away)  # as of the hub
     assert open_run(Path("owner/name"), words).folder == Path("runs/name")
     monkeypatch.undo()
     monkeypatch.chdir(run)

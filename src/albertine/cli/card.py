@@ -40,12 +40,12 @@ def card(
 
     It tells data, settings, scores with intervals, limits, licence and carbon, as far as they are known. What
     a person wrote there stays. Scores on data sets of the Hub also go to .eval_results."""
-    from albertine.evaluation.card_metadata import Stated
+    from albertine.evaluation.card_metadata import CardMetadata
     from albertine.evaluation.run_card import write_card
     from albertine.interop.model_location import model_folder
 
     folder = model_folder(model)
-    said = Stated(licence, tuple(language) if language else None, watts, grid, base)
+    said = CardMetadata(licence, tuple(language) if language else None, watts, grid, base)
     page, results = write_card(folder, said)
     typer.echo(f"card: {page}")
     for file in results:

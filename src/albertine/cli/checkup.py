@@ -16,7 +16,7 @@ from albertine.core.processors import usable_cores
 from albertine.corpus.manifest import SPLITS
 from albertine.corpus.reader import Corpus
 from albertine.errors import ModelError
-from albertine.interop.model_location import place
+from albertine.interop.model_location import resolve_model
 from albertine.text.documents import Document
 from albertine.tokenizers.base import Tokenizer
 from albertine.tokenizers.load import check_tokenizer, has_vocabulary, load_tokenizer
@@ -112,7 +112,7 @@ def check_folder(folder: Path, *, full: bool) -> str:
     from albertine.interop.model_files import checkpoint_in
     from albertine.interop.weights import refuse_adapter
 
-    folder = place(folder)
+    folder = resolve_model(folder)
     if is_run_checkpoint(folder):
         return f"a checkpoint of a run; {_check_model(folder, full)}"
     if (folder / "config.json").is_file() or checkpoint_in(folder) is not None:

@@ -140,7 +140,7 @@ def _tell_suite(name: str, result: SuiteResult) -> None:
 
 
 def _tell(result: FinetuneResult, resume: str) -> None:
-    from albertine.interop.heads import in_transformers
+    from albertine.interop.heads import known_to_transformers
     from albertine.interop.huggingface import folder_config
 
     outcome, folder = result.outcome, result.folder
@@ -162,7 +162,7 @@ def _tell(result: FinetuneResult, resume: str) -> None:
                 else {}
             ),
             "model": result.model,
-            "transformers": in_transformers(folder_config(result.model)),
+            "transformers": known_to_transformers(folder_config(result.model)),
             "predictions": folder / "predictions-dev.jsonl" if scores else "none",
             **({"report": folder / "report"} if (folder / "report").is_dir() else {}),
         },

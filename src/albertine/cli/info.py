@@ -10,7 +10,7 @@ from albertine.cli import show
 from albertine.cli.options import Json
 
 if TYPE_CHECKING:
-    from albertine.interop.tied_sources import Copies
+    from albertine.interop.tied_sources import ExpandedModel
     from albertine.model.config import EncoderConfig
 
 _WHAT = "PRESET|FILE|FOLDER|NAME"
@@ -117,7 +117,7 @@ def _recipes() -> dict[str, list[str]]:
     return found
 
 
-def _model(name: str, config: EncoderConfig, copies: Copies | None, lengths: tuple[int, ...]) -> None:
+def _model(name: str, config: EncoderConfig, copies: ExpandedModel | None, lengths: tuple[int, ...]) -> None:
     from albertine.analysis.parameters import MASKED_SHARE, report
     from albertine.model.sharing import sharing_in_words
     from albertine.pretraining.model_names import block_in_words
@@ -152,7 +152,7 @@ def _model(name: str, config: EncoderConfig, copies: Copies | None, lengths: tup
     typer.echo("Training state is weights, gradients and two moments in float32; activations come on top.")
 
 
-def copies_in_words(config: EncoderConfig, copies: Copies) -> str:
+def copies_in_words(config: EncoderConfig, copies: ExpandedModel) -> str:
     """What a model that is written out was before, and whether Albertine reads it as that.
 
     Args:

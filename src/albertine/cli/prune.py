@@ -62,12 +62,12 @@ def prune(
     from albertine.corpus.source import Source
     from albertine.errors import SettingsError
     from albertine.inference.pruning import prune as run
-    from albertine.interop.model_location import check_apart, model_folder
+    from albertine.interop.model_location import check_separate, model_folder
 
     if keep is not None and coverage is not None:
         raise SettingsError("--keep and --coverage both say how many pieces stay", remedy="Give one of them")
     source = model_folder(model)
-    check_apart(source, output)
+    check_separate(source, output)
     given = Source(text, format, text_field, encoding)
     named = text[0] if len(text) == 1 and (text[0] / NAME).is_file() else None  # a corpus, and no text
     if named and (given != Source(text) or language != "auto" or workers is not None):
@@ -84,7 +84,7 @@ def prune(
         shutil.rmtree(corpus)
     show.notes(given.passed_over())
     if json:
-        show.as_json(told.plain())
+        show.as_json(told.as_dict())
     else:
         show.facts(f"{output}: written", _in_words(told))
 

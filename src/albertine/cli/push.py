@@ -32,16 +32,16 @@ def push(
 
     It is checked first: it has to load, with its tokenizer and a card that states a licence. Weights,
     tokenizer, card and scores are sent; checkpoints, logs, text and settings never are."""
-    from albertine.interop.hub_upload import send, shipment
+    from albertine.interop.hub_upload import plan_upload, upload
     from albertine.interop.model_location import model_folder
 
-    found = shipment(model_folder(model))
+    found = plan_upload(model_folder(model))
     if not json:
         show.table(("file", "bytes"), [(file, show.count(size)) for file, size in found.files])
         typer.echo(f"{len(found.files)} files, {show.size(found.size)}")
         if found.left:
             typer.echo(f"stays here: {', '.join(found.left)}")
-    where = None if dry_run else send(found, name, private=private, revision=revision)
+    where = None if dry_run else upload(found, name, private=private, revision=revision)
     if json:
         show.as_json({"files": dict(found.files), "left": list(found.left), "sent": where})
     else:

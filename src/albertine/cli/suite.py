@@ -11,7 +11,7 @@ from albertine.cli import show
 from albertine.cli.options import DeviceOption, Json, PrecisionOption
 
 if TYPE_CHECKING:
-    from albertine.evaluation.minimal_pairs import Share, SuiteScores
+    from albertine.evaluation.minimal_pairs import PairAccuracy, SuiteScores
 
 
 def suite(
@@ -33,7 +33,7 @@ def suite(
             name, model, data, limit=limit, device=device, precision=precision, update=update
         )
     if json:
-        show.as_json({"model": model, **scores.told()})
+        show.as_json({"model": model, **scores.as_dict()})
     else:
         _print(scores)
 
@@ -53,7 +53,7 @@ def _print(scores: SuiteScores) -> None:
         typer.echo(f"Published for the whole suite{by}: {', '.join(others)}.")
 
 
-def _row(name: str, share: Share, published: list[str]) -> list[str]:
+def _row(name: str, share: PairAccuracy, published: list[str]) -> list[str]:
     figures = [f"{share.published[other]:.1%}" if other in share.published else "" for other in published]
     error = "" if share.error is None else f"{100 * share.error:.1f}"
     own = [f"{share.value:.1%}", error, f"{share.by_perplexity:.1%}"]

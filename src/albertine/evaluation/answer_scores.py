@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 RULES: Mapping[str, MatchRules] = {"squad": SQUAD, "cmrc": CMRC, "dureader": DUREADER, "mlqa": MLQA}
 """By which answers are compared, by name."""
-OR_NONE = ("best_f1", "best_exact", "f1", "exact")
+SQUAD2_METRICS = ("best_f1", "best_exact", "f1", "exact")
 """The scores of answers that may not be there."""
 
 
-class Decided(NamedTuple):
+class AnswerDecision(NamedTuple):
     """What is predicted for a question that may have no answer.
 
     Attributes:
@@ -33,7 +33,7 @@ class Decided(NamedTuple):
     text: str
 
 
-def squad2(gold: Gold, predicted: Sequence[Decided], rules: str = "squad") -> dict[str, float]:
+def squad2(gold: Gold, predicted: Sequence[AnswerDecision], rules: str = "squad") -> dict[str, float]:
     """All scores of SQuAD v2.0, per cent: `exact`, `f1` and their groups of what is said in the end, and what
     the best thresholds would give of the best spans (`best_f1`, `best_f1_threshold`, the same of `exact`).
 
@@ -47,7 +47,7 @@ def squad2(gold: Gold, predicted: Sequence[Decided], rules: str = "squad") -> di
     return said | {name: value for name, value in best.items() if name.startswith("best_")}
 
 
-def or_none(rules: str) -> str:
+def squad2_prefix(rules: str) -> str:
     """What the scores of SQuAD v2.0 begin with, by some rules."""
     return "squad2" if rules == "squad" else f"squad2_by_{rules}"
 
@@ -76,7 +76,7 @@ def _shares(scores: Mapping[str, float]) -> dict[str, float]:
 
 _SCRIPTS: Mapping[str, tuple[Script, tuple[str, ...]]] = {
     "squad": (_squad, ("f1", "exact")),
-    **{or_none(rules): (_squad2(rules), OR_NONE) for rules in RULES},
+    **{squad2_prefix(rules): (_squad2(rules), SQUAD2_METRICS) for rules in RULES},
     "cmrc": (_chinese(CMRC), ("average", "f1", "exact")),
     "dureader": (_chinese(DUREADER), ("f1", "exact")),
     "mlqa": (_chinese(MLQA), ("f1", "exact")),

@@ -14,7 +14,7 @@ _LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 
 
 @dataclass(frozen=True)
-class Stated:
+class CardMetadata:
     """What a person says of a model; None is not said.
 
     Attributes:
@@ -29,7 +29,7 @@ class Stated:
     grid: float | None = None
     base: str | list[str] | None = None
 
-    def over(self, before: Mapping[str, Any]) -> Stated:
+    def over(self, before: Mapping[str, Any]) -> CardMetadata:
         """With what was said when the card was last written, where it is not said anew.
 
         Raises:
@@ -42,7 +42,7 @@ class Stated:
         }
         if merged["languages"] is not None:
             merged["languages"] = tuple(merged["languages"])
-        result = Stated(**merged)
+        result = CardMetadata(**merged)
         named = result.licence is not None
         if named and not (isinstance(result.licence, str) and _LICENCE.fullmatch(result.licence)):
             raise SettingsError(
@@ -57,13 +57,13 @@ class Stated:
                 raise SettingsError(f"{name} is {value:g}; it must be above zero")
         return result
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         return {
             name: getattr(self, name) for name in self.__dataclass_fields__ if getattr(self, name) is not None
         }
 
 
-def licence(said: Stated) -> str:
+def licence(said: CardMetadata) -> str:
     if said.licence is None:
         return (
             "Unknown: nobody stated one, and without one nobody may use the model. `albertine card FOLDER "
@@ -81,7 +81,7 @@ def _hours(facts: Facts) -> float | None:
     return facts.seconds / 3600 if facts.seconds else None
 
 
-def carbon(facts: Facts, said: Stated) -> str:
+def carbon(facts: Facts, said: CardMetadata) -> str:
     hours = _hours(facts)
     if hours is None:
         return "Not told: no record of a run says how long it took."
@@ -96,7 +96,7 @@ def carbon(facts: Facts, said: Stated) -> str:
     return f"{energy}; x {said.grid:g} g CO2e/kWh (stated) = {given_off:.3g} kg CO2e. Of {whose}."
 
 
-def emissions(facts: Facts, said: Stated) -> dict[str, Any] | None:
+def emissions(facts: Facts, said: CardMetadata) -> dict[str, Any] | None:
     hours = _hours(facts)
     if hours is None or said.watts is None or said.grid is None:
         return None

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albertine.evaluation.card_metadata import amount
-from albertine.evaluation.hub_results import in_words
-from albertine.evaluation.run_facts import Facts, Score, public
-from albertine.interop.heads import CROSS_ENCODER, length_of, task_in
+from albertine.evaluation.hub_results import describe_score
+from albertine.evaluation.run_facts import Facts, Score, public_name
+from albertine.interop.heads import CROSS_ENCODER, max_length_of, task_in
 from albertine.interop.huggingface_config import our_flags
 from albertine.interop.model_folder import ModelFolder
 
 
-def made(facts: Facts) -> str:
+def origin(facts: Facts) -> str:
     match facts.made:
         case "pretrained":
             begun = f"Pretrained from {facts.base}." if facts.base else "Pretrained from random weights."
@@ -36,7 +36,7 @@ def _branched(facts: Facts) -> str:
 def data(facts: Facts) -> list[str]:
     if facts.corpus is not None:
         corpus = facts.corpus
-        names = ", ".join(sorted({public(str(source["path"])) for source in corpus.sources}))
+        names = ", ".join(sorted({public_name(str(source["path"])) for source in corpus.sources}))
         told = [f"- Text: {names}; language {corpus.language}."]
         for split in corpus.splits:
             counts = [
@@ -61,7 +61,7 @@ def data(facts: Facts) -> list[str]:
 def _clean(note: str) -> str:
     """A note without examples out of the data and the paths of a machine."""
     note = re.sub(r" \(the first: .*?\)(?=, \d|\.?$)", "", note)
-    return re.sub(r"(?<!\S)(?:/[^\s,:]+)+", lambda path: public(path[0]), note).rstrip(".")
+    return re.sub(r"(?<!\S)(?:/[^\s,:]+)+", lambda path: public_name(path[0]), note).rstrip(".")
 
 
 def training(facts: Facts) -> list[str]:
@@ -154,8 +154,8 @@ def limits(found: ModelFolder, facts: Facts, spoken: Sequence[str] | None) -> li
     )
     told = [
         f"- {own} it knows at most what its vocabulary happens to hold.",
-        f"- It reads {length_of(found)} tokens of a text; what goes on after them is cut, or read in windows."
-        + (f" In its data: {'; '.join(cut)}." if cut else ""),
+        f"- It reads {max_length_of(found)} tokens of a text; what goes on after them is cut, or read in "
+        "windows." + (f" In its data: {'; '.join(cut)}." if cut else ""),
         "- It says what its texts said, their prejudices included. Let it decide nothing about people alone.",
     ]
     if task_in(found.config) is None:
@@ -168,11 +168,13 @@ def limits(found: ModelFolder, facts: Facts, spoken: Sequence[str] | None) -> li
         told.append("- Nobody measured how good it is.")
     small = [score for score in facts.scores if score.count is not None and score.count < 1000]
     if small:
-        told.append(f"- Measured on few examples ({small[0].count:,}): {in_words(small[0], facts.seeds)}.")
+        told.append(
+            f"- Measured on few examples ({small[0].count:,}): {describe_score(small[0], facts.seeds)}."
+        )
     return told
 
 
-def asked(config: Mapping[str, Any], vectors: bool) -> list[str]:
+def usage_example(config: Mapping[str, Any], vectors: bool) -> list[str]:
     """Lines of Python that ask a model of a task, as its config.json tells it."""
     if vectors:
         return ["", 'vectors = albertine.Predictor("path/to/this/folder").embed(["a text", "another"])']

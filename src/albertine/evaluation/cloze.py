@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from albertine.core.randomness import generator, permutation
 from albertine.errors import DataError
-from albertine.inference.likelihood import MaskedInput, answers
+from albertine.inference.likelihood import MaskedInput, score_masked_tokens
 from albertine.model.model import Model
 from albertine.tokenizers.base import Spans, Tokenizer
 
@@ -106,7 +106,7 @@ def _spans(text: str, number: int) -> tuple[tuple[int, int], ...]:
     return tuple(words[i] for i in np.sort(chosen))
 
 
-def judge_cloze(
+def score_cloze(
     model: Model,
     tokenizer: Tokenizer,
     passages: Sequence[Cloze],
@@ -129,7 +129,7 @@ def judge_cloze(
             questions.append(question)
             owners.append(tuple(first + span for span in own))
         first += len(passage.spans)
-    found = answers(model, questions)
+    found = score_masked_tokens(model, questions)
     owner = np.array([span for own in owners for span in own], dtype=np.int64)
     labels = np.array([label for question in questions for label in question.labels], dtype=np.int64)
     logs = np.concatenate([a.log_probabilities for a in found])
@@ -154,7 +154,7 @@ def _questions(
     tokenizer: Tokenizer, passage: Cloze, max_length: int
 ) -> Iterator[tuple[MaskedInput, tuple[int, ...]]]:
     """The passage in as few parts as its tokens need, and to which word every masked place belongs."""
-    ids, owner = hidden_pieces(tokenizer, passage)
+    ids, owner = tokenize_cloze(tokenizer, passage)
     room = max_length - 2
     size = -(-len(ids) // -(-len(ids) // room)) if ids else room
     start = 0
@@ -174,7 +174,7 @@ def _questions(
         start = end
 
 
-def hidden_pieces(tokenizer: Tokenizer, passage: Cloze) -> tuple[list[int], list[int]]:
+def tokenize_cloze(tokenizer: Tokenizer, passage: Cloze) -> tuple[list[int], list[int]]:
     """The tokens of a passage, and for each the word to be guessed that it is a piece of, or -1.
 
     Where a piece of the vocabulary reaches over the border of such a word, the text is cut at these borders

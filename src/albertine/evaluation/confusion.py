@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Mixup(NamedTuple):
+class Confusion(NamedTuple):
     """How often one class was taken for another, and its share of all examples of the right class."""
 
     right: str
@@ -33,10 +33,12 @@ def confusion(gold: Sequence[str], predicted: Sequence[str], labels: Sequence[st
     return table
 
 
-def commonest_mixups(table: NDArray[np.int64], labels: Sequence[str], most: int = 10) -> list[Mixup]:
+def most_common_confusions(
+    table: NDArray[np.int64], labels: Sequence[str], most: int = 10
+) -> list[Confusion]:
     """The commonest mistakes, the most frequent first."""
     found = [
-        Mixup(labels[i], labels[j], int(table[i, j]), float(table[i, j] / table[i].sum()))
+        Confusion(labels[i], labels[j], int(table[i, j]), float(table[i, j] / table[i].sum()))
         for i, j in np.argwhere(table).tolist()
         if i != j
     ]

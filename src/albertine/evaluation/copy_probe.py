@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from albertine.core.randomness import generator
-from albertine.evaluation.cloze import NONE, SEED, WORD, Cloze, hidden_pieces
-from albertine.inference.likelihood import MaskedInput, answers
+from albertine.evaluation.cloze import NONE, SEED, WORD, Cloze, tokenize_cloze
+from albertine.inference.likelihood import MaskedInput, score_masked_tokens
 from albertine.model.model import Model
 from albertine.tokenizers.base import Tokenizer
 
@@ -30,7 +30,7 @@ class CopyScore:
     words: int
 
 
-def judge_copying(
+def score_copying(
     model: Model, tokenizer: Tokenizer, passages: Sequence[Cloze], *, max_length: int
 ) -> CopyScore | None:
     """Judge a model with a masked-LM head, one word a passage.
@@ -58,7 +58,8 @@ def judge_copying(
     if not twice:
         return None
     with_copy, alone = (
-        np.array([bool(a.right.all()) for a in answers(model, questions)]) for questions in (twice, once)
+        np.array([bool(a.right.all()) for a in score_masked_tokens(model, questions)])
+        for questions in (twice, once)
     )
     error = math.sqrt(float(with_copy.var()) / len(with_copy))
     return CopyScore(float(with_copy.mean()), float(alone.mean()), error, len(with_copy))
@@ -68,7 +69,7 @@ def _hidden(tokenizer: Tokenizer, passage: Cloze, number: int, room: int) -> tup
     """The beginning of a passage, and the places of the pieces of a word in it."""
     text = passage.text
     words = [word.span() for word in WORD.finditer(text)]
-    ids, owner = hidden_pieces(tokenizer, Cloze(text, tuple(words)))
+    ids, owner = tokenize_cloze(tokenizer, Cloze(text, tuple(words)))
     ids, owner = ids[:room], owner[:room]
     # The last word may have been cut off in its middle.
     whole = sorted(set(owner) - {NONE, owner[-1] if owner else NONE})

@@ -15,33 +15,33 @@ from numpy.typing import NDArray
 
 from albertine.inference.probabilities import sigmoid, softmax
 
-Said = NDArray[Any]
+Outputs = NDArray[Any]
 """What a member says: numbers, float32."""
 Rule = Literal["greedy", "best"]
 
 
-def mean_softmax(said: Sequence[Said]) -> Said:
+def mean_softmax(said: Sequence[Outputs]) -> Outputs:
     """Logits whose softmax over the last dimension is the mean of the members' softmax.
 
     Args:
         said: logits of the same shape, one a member; minus infinity stays.
     """
     with np.errstate(divide="ignore"):
-        found: Said = np.log(_mean(map(softmax, said))).astype(np.float32)
+        found: Outputs = np.log(_mean(map(softmax, said))).astype(np.float32)
     return found
 
 
-def mean_sigmoid(said: Sequence[Said]) -> Said:
+def mean_sigmoid(said: Sequence[Outputs]) -> Outputs:
     """Logits whose sigmoid is the mean of the members' sigmoids."""
     mean = _mean(map(sigmoid, said))
     with np.errstate(divide="ignore"):
-        found: Said = (np.log(mean) - np.log1p(-mean)).astype(np.float32)
+        found: Outputs = (np.log(mean) - np.log1p(-mean)).astype(np.float32)
     return found
 
 
-def mean_score(said: Sequence[Said]) -> Said:
+def mean_score(said: Sequence[Outputs]) -> Outputs:
     """The mean of the members' numbers."""
-    mean: Said = _mean(x.astype(np.float64) for x in said).astype(np.float32)
+    mean: Outputs = _mean(x.astype(np.float64) for x in said).astype(np.float32)
     return mean
 
 

@@ -38,7 +38,7 @@ class Mistake:
 
 
 @dataclass(frozen=True)
-class Findings:
+class ErrorAnalysis:
     """What the predictions show; what does not apply to a task is empty.
 
     Attributes:
@@ -58,7 +58,9 @@ class Findings:
     mistakes: list[Mistake]
 
 
-def findings(predictions: Sequence[Line], classes: Sequence[str] = (), worst: int = WORST) -> Findings:
+def analyze_errors(
+    predictions: Sequence[Line], classes: Sequence[str] = (), worst: int = WORST
+) -> ErrorAnalysis:
     """Look at the lines of a predictions file.
 
     Classes and options are understood (a line has `probabilities`, of all classes or of the likeliest), and
@@ -73,7 +75,7 @@ def findings(predictions: Sequence[Line], classes: Sequence[str] = (), worst: in
     seen = [*classes, *(name for line in sure for name in _classes(line))] if named else []
     labels = tuple(dict.fromkeys(seen))
     right = [line["label"] == line["prediction"] for line in sure]
-    return Findings(
+    return ErrorAnalysis(
         count=len(lines),
         labels=labels,
         confusion=confusion([s["label"] for s in sure], [s["prediction"] for s in sure], labels)

@@ -15,16 +15,16 @@ import yaml
 from albertine.evaluation.run_facts import Facts, Score
 
 
-class Place(NamedTuple):
+class HubDataset(NamedTuple):
     """Where a data set lies on the Hub: its id, and which of its parts."""
 
     dataset: str
     task: str
 
 
-HUB: Mapping[str, Place] = {
+HUB: Mapping[str, HubDataset] = {
     **{
-        name: Place("nyu-mll/glue", task)
+        name: HubDataset("nyu-mll/glue", task)
         for name, task in {
             "cola": "cola",
             "sst-2": "sst2",
@@ -39,14 +39,14 @@ HUB: Mapping[str, Place] = {
         }.items()
     },
     **{
-        name: Place("clue/clue", name)
+        name: HubDataset("clue/clue", name)
         for name in ("afqmc", "tnews", "iflytek", "cmnli", "csl", "cmrc2018", "drcd", "c3")
     },
-    "squad": Place("rajpurkar/squad", "plain_text"),
-    "squad2": Place("rajpurkar/squad_v2", "squad_v2"),
-    "race": Place("ehovy/race", "all"),
-    "race-middle": Place("ehovy/race", "middle"),
-    "race-high": Place("ehovy/race", "high"),
+    "squad": HubDataset("rajpurkar/squad", "plain_text"),
+    "squad2": HubDataset("rajpurkar/squad_v2", "squad_v2"),
+    "race": HubDataset("ehovy/race", "all"),
+    "race-middle": HubDataset("ehovy/race", "middle"),
+    "race-high": HubDataset("ehovy/race", "high"),
 }
 """Our names of data sets, and theirs. ChID is not among them: ours is FewCLUE's, a part of it."""
 FILES = frozenset(f"{name}.yaml" for name in HUB)
@@ -68,7 +68,7 @@ def result_files(facts: Facts) -> dict[str, bytes]:
     row = {
         "dataset": {"id": place.dataset, "task_id": place.task},
         "value": round(_value(first), 6),
-        "notes": in_words(first, facts.seeds),
+        "notes": describe_score(first, facts.seeds),
     }
     return {f"{facts.data}.yaml": yaml.safe_dump([row], sort_keys=False, allow_unicode=True).encode()}
 
@@ -96,19 +96,23 @@ def model_index(facts: Facts, name: str, pipeline: str | None) -> list[dict[str,
             },
         )
         row["metrics"].append(
-            {"type": score.metric, "value": round(_value(score), 6), "name": in_words(score, facts.seeds)}
+            {
+                "type": score.metric,
+                "value": round(_value(score), 6),
+                "name": describe_score(score, facts.seeds),
+            }
         )
     return [{"name": name, "results": list(rows.values())}] if rows else None
 
 
-def _place(facts: Facts, data: str) -> Place | None:
+def _place(facts: Facts, data: str) -> HubDataset | None:
     """Where scored data lies on the Hub; None where it does not, or where the run asked otherwise than the
     benchmark there asks: its answers written, or classes told by cosines."""
     otherwise = (facts.settings.get("task") or {}).get("kind") in ("similarity", "reading")
     return None if otherwise else HUB.get(data)
 
 
-def in_words(score: Score, seeds: int) -> str:
+def describe_score(score: Score, seeds: int) -> str:
     """What a number is: `accuracy on dev, median of 5 seeds (0.91 to 0.93)`."""
     said = f"{score.metric.replace('_', ' ')} on {score.split}"
     if score.spread is not None:

@@ -145,6 +145,6 @@ def _check(gold: Sequence[object], predicted: Sequence[object]) -> None:
         raise ValueError("nothing to score")
 
 
-def better(metric: str) -> int:
+def metric_sign(metric: str) -> int:
     """1 where a higher value is better, -1 where a lower one is."""
     return -1 if metric in LOWER_IS_BETTER else 1

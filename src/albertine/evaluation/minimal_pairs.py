@@ -21,7 +21,7 @@ Scorer = Callable[[Sequence[str]], tuple[NDArray[np.float64], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
-class Share:
+class PairAccuracy:
     """A share right.
 
     Attributes:
@@ -38,7 +38,7 @@ class Share:
     pairs: int
     published: Mapping[str, float]
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """As plain data."""
         return {
             "right": self.value,
@@ -59,26 +59,26 @@ class SuiteScores:
     """
 
     suite: PairSuite
-    overall: Share
-    phenomena: Mapping[str, Share]
-    paradigms: Mapping[str, Share]
+    overall: PairAccuracy
+    phenomena: Mapping[str, PairAccuracy]
+    paradigms: Mapping[str, PairAccuracy]
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """As plain data."""
         return {
             "suite": self.suite.name,
             "published_by": self.suite.published_by,
-            **self.overall.told(),
+            **self.overall.as_dict(),
             "not_in_the_mean": [self.suite.aside] if self.suite.aside else [],
-            "phenomena": {name: share.told() for name, share in self.phenomena.items()},
+            "phenomena": {name: share.as_dict() for name, share in self.phenomena.items()},
             "paradigms": {
-                p.name: {"phenomenon": p.phenomenon, **self.paradigms[p.name].told()}
+                p.name: {"phenomenon": p.phenomenon, **self.paradigms[p.name].as_dict()}
                 for p in self.suite.paradigms
             },
         }
 
 
-def judge_suite(suite: PairSuite, score: Scorer) -> SuiteScores:
+def score_suite(suite: PairSuite, score: Scorer) -> SuiteScores:
     """Judge a model: a pair is right where the acceptable sentence has the higher sum (T = 1, no division by
     length), and half right where they tie (2025.babylm-main.16: ties counted as right put random at 54)."""
     texts = [text for paradigm in suite.paradigms for pair in paradigm.pairs for text in pair]
@@ -89,7 +89,7 @@ def judge_suite(suite: PairSuite, score: Scorer) -> SuiteScores:
         at = own.stop
         sums, means = (x[own].reshape(-1, 2).T for x in (nats, nats / np.maximum(tokens, 1)))
         shares[paradigm.name] = _share(points(*sums), points(*means), paradigm)
-    by_phenomenon: dict[str, list[Share]] = {}
+    by_phenomenon: dict[str, list[PairAccuracy]] = {}
     for paradigm in suite.paradigms:
         by_phenomenon.setdefault(paradigm.phenomenon, []).append(shares[paradigm.name])
     counted = [share for name, own in by_phenomenon.items() if name != suite.aside for share in own]
@@ -107,16 +107,16 @@ def points(good: NDArray[np.float64], bad: NDArray[np.float64]) -> NDArray[np.fl
     return np.where(np.abs(good - bad) <= TIE, 0.5, np.where(good > bad, 1.0, 0.0))
 
 
-def _share(own: NDArray[np.float64], by_mean: NDArray[np.float64], paradigm: Paradigm) -> Share:
+def _share(own: NDArray[np.float64], by_mean: NDArray[np.float64], paradigm: Paradigm) -> PairAccuracy:
     error = math.sqrt(float(own.var(ddof=1)) / len(own)) if len(own) > 1 else None
-    return Share(float(own.mean()), error, float(by_mean.mean()), len(own), paradigm.published)
+    return PairAccuracy(float(own.mean()), error, float(by_mean.mean()), len(own), paradigm.published)
 
 
-def _mean(shares: Sequence[Share]) -> Share:
+def _mean(shares: Sequence[PairAccuracy]) -> PairAccuracy:
     """The mean of independent shares, each counted alike; published ones only where all have them."""
     names = [name for name in shares[0].published if all(name in s.published for s in shares)]
     errors = [s.error for s in shares if s.error is not None]
-    return Share(
+    return PairAccuracy(
         sum(s.value for s in shares) / len(shares),
         math.hypot(*errors) / len(shares) if len(errors) == len(shares) else None,
         sum(s.by_perplexity for s in shares) / len(shares),

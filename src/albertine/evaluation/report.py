@@ -19,9 +19,9 @@ from albertine.analysis.plots import legible, save_curves
 from albertine.core.files import os_errors_as_run_errors, replace_durably, write_json
 from albertine.errors import RunError
 from albertine.evaluation.calibration import expected_calibration_error
-from albertine.evaluation.confusion import commonest_mixups
-from albertine.evaluation.error_analysis import Findings, findings
-from albertine.evaluation.metrics import better
+from albertine.evaluation.confusion import most_common_confusions
+from albertine.evaluation.error_analysis import ErrorAnalysis, analyze_errors
+from albertine.evaluation.metrics import metric_sign
 from albertine.evaluation.runs import Run, read_run, without_seed
 from albertine.evaluation.seed_statistics import Spread
 
@@ -45,7 +45,9 @@ def write_report(folder: Path, title: str, groups: Groups, remarks: Sequence[str
         RunError: the folder cannot be written, or predictions of a run cannot be read.
     """
     best = {name: best_run(runs) for name, runs in groups.items()}
-    shown = {name: findings(run.predictions, run.record.get("labels", ())) for name, run in best.items()}
+    shown = {
+        name: analyze_errors(run.predictions, run.record.get("labels", ())) for name, run in best.items()
+    }
     with os_errors_as_run_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         pictures = _Pictures(folder)
@@ -93,7 +95,7 @@ def _by_task(runs: Sequence[Run]) -> dict[str, list[Run]]:
 def report_data(page: Path, tasks: Groups) -> dict[str, Any]:
     """A report as plain data: its page, and of every task the spread of each metric."""
     spread = {name: spreads(own).items() for name, own in tasks.items()}
-    told = {name: {metric: one.told() for metric, one in own} for name, own in spread.items()}
+    told = {name: {metric: one.as_dict() for metric, one in own} for name, own in spread.items()}
     return {"report": str(page), "tasks": told}
 
 
@@ -108,7 +110,7 @@ def best_run(runs: Sequence[Run]) -> Run:
     """The run with the best first metric on dev; the first where there is no dev set."""
     metric = runs[0].metrics[0]
     known = [run for run in runs if metric in run.scores]
-    return max(known, key=lambda run: better(metric) * run.scores[metric], default=runs[0])
+    return max(known, key=lambda run: metric_sign(metric) * run.scores[metric], default=runs[0])
 
 
 class _Pictures:
@@ -164,7 +166,7 @@ def _means(groups: Groups) -> list[str]:
     values = {
         name: found[runs[0].metrics[0]].median
         for name, runs in groups.items()
-        if better(runs[0].metrics[0]) > 0 and runs[0].metrics[0] in (found := spreads(runs))
+        if metric_sign(runs[0].metrics[0]) > 0 and runs[0].metrics[0] in (found := spreads(runs))
     }
     parts: dict[str, list[str]] = {}
     for name in values:
@@ -197,7 +199,9 @@ def _bars(pictures: _Pictures, groups: Groups) -> list[str]:
     return [*picture, *pictures.legend(list(values))] if picture else []
 
 
-def _section(pictures: _Pictures, prefix: str, name: str, runs: Sequence[Run], shown: Findings) -> list[str]:
+def _section(
+    pictures: _Pictures, prefix: str, name: str, runs: Sequence[Run], shown: ErrorAnalysis
+) -> list[str]:
     best = best_run(runs)
     lines = [f"## {_plain(name)}", "", *_facts(best)]
     if len(runs) > 1 or len(best.metrics) > 1:
@@ -272,7 +276,7 @@ def _curves(pictures: _Pictures, prefix: str, runs: Sequence[Run]) -> list[str]:
     return lines
 
 
-def _confusion(pictures: _Pictures, prefix: str, shown: Findings) -> list[str]:
+def _confusion(pictures: _Pictures, prefix: str, shown: ErrorAnalysis) -> list[str]:
     labels = shown.labels
     lines = ["### Which class is taken for which", ""]
 
@@ -284,13 +288,13 @@ def _confusion(pictures: _Pictures, prefix: str, shown: Findings) -> list[str]:
     if len(labels) <= TABLED:
         rows = [[name, *map(str, row)] for name, row in zip(labels, shown.confusion.tolist(), strict=True)]
         lines += [*_table(["right \\ predicted", *labels], rows), ""]
-    if mixups := commonest_mixups(shown.confusion, labels):
+    if mixups := most_common_confusions(shown.confusion, labels):
         told = [[m.right, m.taken_for, f"{m.times:,}", f"{m.share:.1%}"] for m in mixups]
         lines += [*_table(["right", "taken for", "times", "share of the right class"], told), ""]
     return lines
 
 
-def _calibration(pictures: _Pictures, prefix: str, shown: Findings) -> list[str]:
+def _calibration(pictures: _Pictures, prefix: str, shown: ErrorAnalysis) -> list[str]:
     error = expected_calibration_error(shown.bins)
 
     def draw(path: Path) -> None:
@@ -314,7 +318,7 @@ def _calibration(pictures: _Pictures, prefix: str, shown: Findings) -> list[str]
     ]
 
 
-def _mistakes(shown: Findings) -> list[str]:
+def _mistakes(shown: ErrorAnalysis) -> list[str]:
     sure = shown.mistakes[0].confidence is not None
     order = "The surest of the wrong answers" if sure else "The answers that are furthest off"
     lines = ["### Worst mistakes", "", f"{order}, each behind the id or number of its example.", ""]
@@ -331,14 +335,14 @@ def _summary(runs: Sequence[Run]) -> dict[str, Any]:
     return {
         "runs": [run.name for run in runs],
         "best": best.name,
-        "metrics": {name: spread.told() for name, spread in spreads(runs).items()},
+        "metrics": {name: spread.as_dict() for name, spread in spreads(runs).items()},
         "test": best.test,
         "seconds": [run.record.get("seconds") for run in runs],
         **{key: best.record.get(key) for key in ("data", "model", "encoder", "pretraining", "notes")},
     }
 
 
-def _findings_json(shown: Findings) -> dict[str, Any]:
+def _findings_json(shown: ErrorAnalysis) -> dict[str, Any]:
     return {
         "examples": shown.count,
         "labels": list(shown.labels),

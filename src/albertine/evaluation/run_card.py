@@ -11,10 +11,20 @@ from typing import Any
 from albertine.core.files import is_run_checkpoint, os_errors_as_run_errors, replace_durably
 from albertine.errors import ModelError
 from albertine.evaluation import card_sections as sections
-from albertine.evaluation.card_metadata import Stated, carbon, emissions, licence
+from albertine.evaluation.card_metadata import CardMetadata, carbon, emissions, licence
 from albertine.evaluation.hub_results import FILES, HUB, model_index, result_files
-from albertine.evaluation.run_facts import Facts, facts_of
-from albertine.interop.card import NAME, RESULTS, Card, head_of, shape_in_words, stated, text, title, usage
+from albertine.evaluation.run_facts import Facts, read_facts
+from albertine.interop.card import (
+    NAME,
+    RESULTS,
+    Card,
+    default_title,
+    describe_shape,
+    head_of,
+    render_card,
+    stored_metadata,
+    usage_section,
+)
 from albertine.interop.citations import citation
 from albertine.interop.heads import has_own_head, task_in
 from albertine.interop.hub import is_hub_name
@@ -37,7 +47,7 @@ UNKNOWN = "unknown"
 """The Hub's word for a licence that nobody stated."""
 
 
-def write_card(folder: Path, said: Stated) -> tuple[Path, list[Path]]:
+def write_card(folder: Path, said: CardMetadata) -> tuple[Path, list[Path]]:
     """Write README.md and `.eval_results` into a model folder; what a person wrote in the first stays. Scores
     that an earlier card of ours left in the second and that are none any more go.
 
@@ -55,11 +65,13 @@ def write_card(folder: Path, said: Stated) -> tuple[Path, list[Path]]:
         )
     card = folder / NAME
     before = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
-    said = said.over(stated(before) | _in_head(head_of(before)))  # the head is what a person sees and edits
-    found, facts = read_folder(folder), facts_of(folder)
+    said = said.over(
+        stored_metadata(before) | _in_head(head_of(before))
+    )  # the head is what a person sees and edits
+    found, facts = read_folder(folder), read_facts(folder)
     files = result_files(facts)
     with os_errors_as_run_errors(card):
-        replace_durably(card, text(run_card(folder, found, facts, said), before).encode())
+        replace_durably(card, render_card(run_card(folder, found, facts, said), before).encode())
         written = []
         for name, content in files.items():
             (folder / RESULTS).mkdir(exist_ok=True)
@@ -84,7 +96,7 @@ def _in_head(head: Mapping[str, Any]) -> dict[str, Any]:
     return known | ({"licence": None} if head.get("license") == UNKNOWN else {})
 
 
-def run_card(folder: Path, found: ModelFolder, facts: Facts, said: Stated) -> Card:
+def run_card(folder: Path, found: ModelFolder, facts: Facts, said: CardMetadata) -> Card:
     """What a card says of a model.
 
     Args:
@@ -96,7 +108,7 @@ def run_card(folder: Path, found: ModelFolder, facts: Facts, said: Stated) -> Ca
     pipeline = "sentence-similarity" if vectors else PIPELINES.get(task or "")
     if pipeline is None and task is None:
         pipeline = "fill-mask" if found.model.mlm is not None else "feature-extraction"
-    name = facts.name or title(config)
+    name = facts.name or default_title(config)
     of_corpus = (facts.corpus.language,) if facts.corpus else None
     of_run = facts.base.partition("@")[0] if is_hub_name(facts.base) else None  # no revision: not of the id
     spoken, base = said.languages or of_corpus, said.base or of_run
@@ -117,14 +129,14 @@ def run_card(folder: Path, found: ModelFolder, facts: Facts, said: Stated) -> Ca
     }
     count = parameters_of(found.model, found.extra)
     parts = {
-        "model": f"# {name}\n\n{shape_in_words(config, count, found.encoder)} {sections.made(facts)}",
+        "model": f"# {name}\n\n{describe_shape(config, count, found.encoder)} {sections.origin(facts)}",
         "data": ["## Data", "", *sections.data(facts)],
         "training": ["## How it was made", "", *sections.training(facts)],
         "scores": ["## Scores", "", *sections.scores(facts)],
         "limits": ["## What it is not for", "", *sections.limits(found, facts, spoken)],
         "licence": f"## Licence\n\n{licence(said)}",
         "carbon": f"## Carbon\n\n{carbon(facts, said)}",
-        "use": usage(config, more=sections.asked(config, vectors), names=found.names),
+        "use": usage_section(config, more=sections.usage_example(config, vectors), names=found.names),
         "cite": f"## Citation\n\n{citation(str(config['model_type']))}",
     }
     bodies = {key: part if isinstance(part, str) else "\n".join(part) for key, part in parts.items()}
@@ -133,4 +145,4 @@ def run_card(folder: Path, found: ModelFolder, facts: Facts, said: Stated) -> Ca
         languages=None if said.languages == of_corpus else said.languages,
         base=None if said.base == of_run else said.base,
     )
-    return Card(head, bodies, own.told())
+    return Card(head, bodies, own.as_dict())

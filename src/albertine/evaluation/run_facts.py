@@ -85,7 +85,7 @@ class Facts:
     branch: Mapping[str, Any] = field(default_factory=dict)
 
 
-def facts_of(model: Path) -> Facts:
+def read_facts(model: Path) -> Facts:
     """Of a model's folder, by the run it lies in or the settings beside it; nothing where there are none.
 
     Raises:
@@ -100,7 +100,7 @@ def facts_of(model: Path) -> Facts:
         if not isinstance(settings.get(part) or {}, dict):
             what, remedy = f"`{part}` holds no settings", "Put back the file that the run has written"
             raise RunError(what, where=run / "settings.yaml", remedy=remedy)
-    teacher = public(_found(settings, "teacher") or "")
+    teacher = public_name(_found(settings, "teacher") or "")
     environment = read_json(run / "environment.json")
     common: dict[str, Any] = {
         "name": str(settings.get("name", run.name)),
@@ -122,9 +122,9 @@ def _tuned(run: Path, last: bool, common: Mapping[str, Any]) -> Facts:
     return Facts(
         **common,
         made="distilled" if common["teacher"] else "tuned",
-        data=", ".join(map(public, str(record.get("data", "")).split(", "))),
+        data=", ".join(map(public_name, str(record.get("data", "")).split(", "))),
         # The record has the words of the command; the settings say of a folder where it lies.
-        base=public(
+        base=public_name(
             str((common["settings"].get("encoder") or {}).get("folder") or record.get("encoder", ""))
         ),
         pretraining=str(record.get("pretraining") or ""),
@@ -197,7 +197,7 @@ def _pretrained(run: Path, model: Path, last: bool, common: Mapping[str, Any]) -
     return Facts(
         **common,
         made="distilled" if common["teacher"] else "pretrained",
-        base=public(str(chosen.get("start_from") or "")),
+        base=public_name(str(chosen.get("start_from") or "")),
         corpus=_corpus(Path(str(settings.get("corpus", ""))), run),
         scores=tuple(scores),
         seconds=trained.get("elapsed"),
@@ -260,7 +260,7 @@ def _scored(row: Mapping[str, Any], what: str) -> Iterator[Score]:
             yield Score(metric, row[metric], "held out", what, interval, None, chance, count)
 
 
-def public(name: str) -> str:
+def public_name(name: str) -> str:
     """A name that says nothing of the machine: of a path that is none of the hub's the last part, of a model
     in a run the run's; a released model's, whose folder is in the package, is one too."""
     path = PurePath(name)

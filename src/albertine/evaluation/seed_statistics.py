@@ -25,6 +25,6 @@ class Spread:
         """Standard deviation of the sample; None for one run, which tells nothing of how far others are."""
         return statistics.stdev(self.values) if len(self.values) > 1 else None
 
-    def told(self) -> dict[str, object]:
+    def as_dict(self) -> dict[str, object]:
         """As JSON data."""
         return {"median": self.median, "deviation": self.deviation, "values": self.values}

@@ -9,27 +9,27 @@ from pathlib import Path
 
 from albertine.core.batch import Packed, pack
 from albertine.errors import DataError, ModelError, SettingsError, TokenizerError
-from albertine.inference.whitening import FILE, measure, sentences_of
+from albertine.inference.whitening import FILE, fit_whitening, sentences_of
 from albertine.interop.config_values import our_flags
 from albertine.interop.google import save_checkpoint
 from albertine.interop.google_names import Kind, placed
 from albertine.interop.heads import (
-    carried_config,
     has_own_head,
-    in_transformers,
+    head_config_for,
+    known_to_transformers,
     pooling_of,
     task_of,
 )
 from albertine.interop.heads import without_head as headless
 from albertine.interop.huggingface import STORED, Stored, read_folder, save_model, written_type
 from albertine.interop.lonepatient import save_lonepatient
-from albertine.interop.lossy_layouts import fitted, greatest_difference, random_rows
+from albertine.interop.lossy_layouts import fit_to_layout, greatest_difference, random_rows
 from albertine.interop.model_folder import ModelFolder
-from albertine.interop.model_location import check_apart, model_folder
-from albertine.interop.modernbert import kept_words
+from albertine.interop.model_location import check_separate, model_folder
+from albertine.interop.modernbert import preserved_keys
 from albertine.interop.sentence_transformers import MODULES, WHITENING, makes_vectors, vector_files
 from albertine.interop.tensorflow_layouts import written_kind
-from albertine.interop.tied_expansion import LAYOUTS, copied, in_numbers
+from albertine.interop.tied_expansion import LAYOUTS, expanded, size_change
 from albertine.interop.weights import read_json
 from albertine.interop.xlnet_names import MASK_EMBEDDING
 from albertine.model.model import Model
@@ -103,7 +103,7 @@ def convert(
     if stored not in STORED:
         raise SettingsError(f"there is no format `{stored}`", remedy=f"Known are {', '.join(STORED)}")
     source = model_folder(source)
-    check_apart(source, target)
+    check_separate(source, target)
     if sample is not None and not (share or (lossy and to != "lonepatient")):
         raise SettingsError(
             "--sample belongs to --share, or to --lossy with a TensorFlow layout",
@@ -192,21 +192,21 @@ def _folder(
 
     layout = None if to is None else LAYOUTS[to]
     kind = written_type(found.model.config, layout)
-    kept = kept_words(found.config, ids=tokenizer is None) if kind == "modernbert" else {}
+    kept = preserved_keys(found.config, ids=tokenizer is None) if kind == "modernbert" else {}
     save_model(
         found.model,
         tokenizer,
         target,
         extra_tensors=found.extra,
-        extra_config=kept | carried_config(found, kind),
+        extra_config=kept | head_config_for(found, kind),
         extra_files=files,
         layout=layout,
         stored=stored,
     )
     if has_own_head(written := read_json(target / "config.json")):
-        add_note(f"transformers: {in_transformers(written)}.")
+        add_note(f"transformers: {known_to_transformers(written)}.")
     if layout is not None and layout != "albertine" and found.model.config.mapped == "words":
-        numbers = in_numbers(found.model, copied(found.model, layout))
+        numbers = size_change(found.model, expanded(found.model, layout))
         add_note(f"Its word embeddings are written multiplied: {numbers}; both factors are kept beside.")
 
 
@@ -228,7 +228,7 @@ def _checkpoint(
     """
 
     alone = to == "lonepatient"
-    model, told = fitted(found.model, to) if lossy and not alone else (found.model, ())
+    model, told = fit_to_layout(found.model, to) if lossy and not alone else (found.model, ())
     kind: Kind = "albert" if alone else written_kind(model, to)
     if out := _out_of_place(source, found, to, kind):
         if not lossy:
@@ -238,7 +238,7 @@ def _checkpoint(
             )
         if task_of(found) == "embed" or not found.extra.keys().isdisjoint(out):
             found = headless(found)
-    said = carried_config(found, kind)
+    said = head_config_for(found, kind)
     if alone:
         save_lonepatient(model, tokenizer, target, extra_tensors=found.extra, extra_config=said)
     else:
@@ -289,7 +289,7 @@ def _whitening(
 
     if tokenizer is None:
         raise ModelError("has no tokenizer to read text with", where=source)
-    found = measure(model, tokenizer, sentences_of(list(texts), on_file=on_file), depth)
+    found = fit_whitening(model, tokenizer, sentences_of(list(texts), on_file=on_file), depth)
     return {FILE: found.to_bytes()}
 
 

@@ -22,7 +22,7 @@ from albertine.export.source_model import Opened, opened
 from albertine.export.verify import ALIKE, PLACES, Arrays, Verified, batches, framed, rounding_of, verify
 from albertine.interop.exported_folder import REPORT, TRANSITIONS
 from albertine.interop.folder_writer import carry_over, fit_tokenizer
-from albertine.interop.model_location import check_apart, model_folder
+from albertine.interop.model_location import check_separate, model_folder
 from albertine.interop.pickled import PICKLED, PICKLED_INDEX
 from albertine.interop.sentence_transformers import DENSE, LAYERS, MODULES, POOLING, PROMPTS, TRANSFORMER
 from albertine.interop.weights import INDEX, SINGLE
@@ -94,7 +94,7 @@ def _check_output(folder: Path, source: Path, overwrite: bool) -> None:
     """Refuse to write over anything but an earlier export."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
-    check_apart(source, folder)
+    check_separate(source, folder)
     if not (folder / REPORT).is_file():
         raise SettingsError("exists and is no export", where=folder, remedy="Name a new folder to write")
     if weights := [name for name in WEIGHTS if (folder / name).is_file()]:

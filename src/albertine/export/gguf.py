@@ -33,8 +33,14 @@ from albertine.interop.gguf_file import GgufFile, Value, read_gguf, write_gguf
 from albertine.interop.heads import labels_in
 from albertine.interop.huggingface_names import UNUSED_NORM
 from albertine.interop.keymap import to_ours, to_theirs
-from albertine.interop.llama_names import CLASSIFIER, LLAMA, LlamaArchitecture, in_llamas_way, nearest
-from albertine.interop.tied_expansion import copied
+from albertine.interop.llama_names import (
+    CLASSIFIER,
+    LLAMA,
+    LlamaArchitecture,
+    llama_layout,
+    unsupported_by_llama,
+)
+from albertine.interop.tied_expansion import expanded
 from albertine.model.config import EncoderConfig
 from albertine.model.layer_loop import EncoderOutput
 from albertine.model.model import Model
@@ -60,9 +66,9 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
     if source.tokenizer is None:
         raise ModelError("has no tokenizer, without which llama.cpp loads nothing", where=source.path)
     asked, base = _asked(source), source.head.base
-    if asked.pooling == "rank" and nearest(base.config) != "bert":
+    if asked.pooling == "rank" and llama_layout(base.config) != "bert":
         raise ModelError("has a classifier, which llama.cpp has for BERT's block alone", where=source.path)
-    if found := in_llamas_way(base.config):
+    if found := unsupported_by_llama(base.config):
         raise ModelError(
             f"is none of llama.cpp's encoders: it has {'; '.join(found)}",
             where=source.path,
@@ -70,7 +76,7 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
         )
     if base.config.num_hidden_layers > _MOST_LAYERS:
         raise ModelError(f"has more than {_MOST_LAYERS} depths, llama.cpp's most", where=source.path)
-    kind = nearest(base.config)
+    kind = llama_layout(base.config)
     values = _values(kind, source, asked)
     try:
         values |= vocabulary(source.tokenizer, base.config.vocab_size)
@@ -167,7 +173,7 @@ def _values(kind: LlamaArchitecture, source: Opened, head: LlamaHead) -> dict[st
 def _tensors(kind: LlamaArchitecture, base: Model, head: LlamaHead) -> dict[str, np.ndarray[Any, Any]]:
     """One block a depth, and what the head needs."""
     plain = replan(base, SharingPlan.unshared(base.config.num_hidden_layers))
-    model = copied(base, "modernbert") if kind == "modern-bert" else plain
+    model = expanded(base, "modernbert") if kind == "modern-bert" else plain
     state = {name: x for name, x in model.state_dict().items() if _has_place(name, head)}
     tensors = to_theirs(LLAMA[kind].entries(state), state, model.config.num_attention_heads)
     return {name: x.detach().float().numpy() for name, x in (tensors | head.classifier).items()}

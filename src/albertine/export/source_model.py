@@ -14,10 +14,10 @@ from albertine.errors import ModelError, SettingsError
 from albertine.export.answerability_graph import JointSpan
 from albertine.export.outputs import Classes, Head, Hidden, Pointers, Span, TextVector, Words
 from albertine.export.pair_graph import Comparison
-from albertine.inference.embedding import how_of
+from albertine.inference.embedding import vector_settings
 from albertine.inference.whitening import read_whitening
 from albertine.interop.exported_folder import TRANSITIONS
-from albertine.interop.heads import carried_config, task_of
+from albertine.interop.heads import head_config_for, task_of
 from albertine.interop.huggingface import read_folder, written_type
 from albertine.interop.huggingface_config import config_json, our_flags
 from albertine.interop.model_files import files_of_model
@@ -139,7 +139,7 @@ def _head(
     if answers == "fill-mask":
         return Words(base), {}
     if answers == "embed":
-        how = how_of(folder, path)
+        how = vector_settings(folder, path)
         whitening = read_whitening(path, base.config.hidden_size, base.config.plan.depth)
         return TextVector(base, how.pooling, how.normalize, whitening), {}
     if tokenizer is None:
@@ -175,7 +175,7 @@ def _config(folder: ModelFolder, tokenizer: Tokenizer | None, answers: str) -> d
     tree = config_json(folder.model, tokenizer)
     # Never of a head that the graph lacks: numbers of a vector would be taken for its logits.
     if answers not in HEADS or (answers == "embed" and task_of(folder) in (None, "embed")):
-        told = carried_config(folder, written_type(folder.model.config))
+        told = head_config_for(folder, written_type(folder.model.config))
         tree |= told | {"albertine": our_flags(tree) | our_flags(told)}
     return tree
 

@@ -15,7 +15,7 @@ from albertine.model.model import Model
 from albertine.tokenizers.base import Tokenizer
 
 
-class Speaker:
+class Decoder:
     """Some sources, read once, and any number of continuations of each.
 
     Attributes:

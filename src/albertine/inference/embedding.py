@@ -18,10 +18,10 @@ from albertine.inference.onnx_session import ExportedModel
 from albertine.inference.probabilities import check_finite
 from albertine.inference.whitening import Whitening
 from albertine.interop.exported_folder import RAW_VECTOR, VECTOR
-from albertine.interop.heads import length_of, pooling_of, task_of
+from albertine.interop.heads import max_length_of, pooling_of, task_of
 from albertine.interop.huggingface_config import our_flags
-from albertine.interop.model_folder import Described
-from albertine.interop.sentence_transformers import Vectors, read_vectors
+from albertine.interop.model_folder import ModelDescription
+from albertine.interop.sentence_transformers import VectorSettings, read_vectors
 from albertine.model.config import Pooling
 from albertine.tokenizers.base import Tokenizer
 
@@ -47,7 +47,7 @@ class TextEmbedder:
 
     model: Model | ExportedModel
     tokenizer: Tokenizer
-    how: Vectors
+    how: VectorSettings
     whitening: Whitening | None = None
 
     @property
@@ -103,7 +103,7 @@ class TextEmbedder:
         found = np.empty((len(rows), size), dtype=np.float32)
         for chosen in runs(lengths, self.model.tokens_per_pass):
             vectors = ask(*([rows[i][part] for i in chosen] for part in (0, 1)))
-            found[chosen] = unit(vectors) if normalize else vectors
+            found[chosen] = normalize_rows(vectors) if normalize else vectors
         if check:
             check_finite(found, "text")
         return Embedded(found, cut)
@@ -127,7 +127,7 @@ def _pooled(
     return numbers
 
 
-def unit(x: NDArray[np.float32]) -> NDArray[np.float32]:
+def normalize_rows(x: NDArray[np.float32]) -> NDArray[np.float32]:
     """Rows in their direction, of length 1; a row of zeros stays."""
     found: NDArray[np.float32] = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
     return found
@@ -139,7 +139,7 @@ def row_cosines(u: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.fl
     return found
 
 
-def how_of(folder: Described, path: Path) -> Vectors:
+def vector_settings(folder: ModelDescription, path: Path) -> VectorSettings:
     """What a folder says of its vectors: in its files for sentence-transformers, or in config.json where
     those cannot say it.
 
@@ -149,7 +149,7 @@ def how_of(folder: Described, path: Path) -> Vectors:
     found = read_vectors(path, last=folder.encoder.summary == "last")
     if task_of(folder) != "embed":
         return found
-    length = length_of(folder)
+    length = max_length_of(folder)
     found = replace(found, max_length=min(length, found.max_length or length))
     pooling, normalize = pooling_of(folder), our_flags(folder.config).get("normalize") is True
     if pooling == "cls" or pooling == "compared":  # the second is of classifiers alone
@@ -161,5 +161,5 @@ def how_of(folder: Described, path: Path) -> Vectors:
 
 def cosines(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
     """The cosine of every row of (n, H) with every row of (m, H), (n, m), in [-1, 1]."""
-    found: NDArray[np.float32] = np.clip(unit(a) @ unit(b).T, -1, 1)
+    found: NDArray[np.float32] = np.clip(normalize_rows(a) @ normalize_rows(b).T, -1, 1)
     return found

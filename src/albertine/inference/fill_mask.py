@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from albertine.model.model import Model
 
 MASK = "[MASK]"
-TOGETHER = 1024
+MAX_MASKS = 1024
 """Masks whose logits over the vocabulary are held at once."""
 _Rows = Sequence[Sequence[int]]
 
@@ -34,7 +34,7 @@ class Guess:
     probability: float
 
 
-def guesses(
+def fill_masks(
     model: Model | ExportedModel,
     tokenizer: Tokenizer,
     texts: Sequence[str],
@@ -61,13 +61,13 @@ def guesses(
     """
     say: Callable[[_Rows, _Rows, _Rows], list[NDArray[np.float32]]]
     if isinstance(model, ExportedModel):
-        model.check_words()
+        model.check_mlm_head()
         say = model.words
     else:
-        from albertine.inference.pretraining_heads import check_words, word_logits
+        from albertine.inference.pretraining_heads import check_mlm_head, masked_token_logits
 
-        check_words(model, where)
-        say = partial(word_logits, model)
+        check_mlm_head(model, where)
+        say = partial(masked_token_logits, model)
     length = model.config.max_position_embeddings
     encoded = [tokenizer.encode_marked(text) for text in texts]
     laid_out = [tokenizer.layout(ids, max_length=length) for ids in encoded]
@@ -81,7 +81,7 @@ def guesses(
     _check(counts, choices, len(texts))
     found: list[list[list[Guess]]] = []
     spoiled: list[int] = []
-    for chosen in batch_by_tokens(range(len(rows)), [len(masks) for masks in places], TOGETHER):
+    for chosen in batch_by_tokens(range(len(rows)), [len(masks) for masks in places], MAX_MASKS):
         logits = say(*([part[i] for i in chosen] for part in (rows, types, places)))
         for i, own in zip(chosen, logits, strict=True):
             if not np.isfinite(own).all():

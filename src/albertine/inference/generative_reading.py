@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING
 from albertine.core.token_batches import batch_longest_first
 from albertine.inference.inference_mode import without_gradients
 from albertine.inference.search import Hypothesis, Search, beam_search
-from albertine.inference.seq2seq_rows import TOGETHER, Written
-from albertine.inference.windows import Reading, Window, question_room, windows_of
+from albertine.inference.seq2seq_rows import MAX_CACHED_TOKENS, Written
+from albertine.inference.windows import Window, WindowSettings, question_room, windows_of
 from albertine.tokenizers.base import Spans, Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from albertine.inference.decoder import Speaker
+    from albertine.inference.decoder import Decoder
     from albertine.model.model import Model
 
-Place = tuple[int, int]
+TokenPosition = tuple[int, int]
 """A passage by its number, and a token of it."""
 
 
 @dataclass(frozen=True)
-class ReadPassage:
+class SourcePassage:
     """A text that is read for one question.
 
     Attributes:
@@ -48,7 +48,7 @@ class ReadPassage:
     @classmethod
     def of(
         cls, tokenizer: Tokenizer, question: Sequence[int], text: str, spans: Spans, max_length: int
-    ) -> ReadPassage:
+    ) -> SourcePassage:
         """
         Args:
             question: its token ids. spans: of `text`. max_length: of a source.
@@ -56,7 +56,7 @@ class ReadPassage:
         Raises:
             SettingsError: the question leaves no room for the passage.
         """
-        reading = Reading(max_length=max_length)
+        reading = WindowSettings(max_length=max_length)
         asked = question[: question_room(max_length, min(len(question), reading.question))]
         windows = windows_of(len(asked), len(spans.ids), reading, between=tokenizer.between)
         parts = (spans.ids[w.first : w.first + w.size] for w in windows)
@@ -64,16 +64,16 @@ class ReadPassage:
         return cls(text, spans, tuple(windows), sources, len(asked) < len(question))
 
 
-class Runs:
+class TokenRuns:
     """The runs of tokens in some passages: which tokens go on with one, and where it stands."""
 
     def __init__(self, passages: Sequence[Sequence[int]]) -> None:
         self._passages = passages
-        self._ends: dict[tuple[int, ...], list[Place]] = {
+        self._ends: dict[tuple[int, ...], list[TokenPosition]] = {
             (): [(p, i) for p, ids in enumerate(passages) for i in range(len(ids))]
         }
 
-    def ends(self, run: tuple[int, ...]) -> list[Place]:
+    def ends(self, run: tuple[int, ...]) -> list[TokenPosition]:
         """The places right after each occurrence."""
         if run not in self._ends:
             before = self.ends(run[:-1])
@@ -86,14 +86,14 @@ class Runs:
 
 
 @dataclass(frozen=True)
-class Inquiry:
+class PassageQuestion:
     """A question, as it is put to a model: the passages that may answer it, at least one."""
 
-    passages: tuple[ReadPassage, ...]
+    passages: tuple[SourcePassage, ...]
 
     @cached_property
-    def runs(self) -> Runs:
-        return Runs([passage.spans.ids for passage in self.passages])
+    def runs(self) -> TokenRuns:
+        return TokenRuns([passage.spans.ids for passage in self.passages])
 
     @property
     def cut(self) -> bool:
@@ -114,14 +114,14 @@ class Inquiry:
         return passage.text[first:last]
 
 
-class Panel:
+class PassageVote:
     """The passages of each question as one asker: their votes on the next token.
 
     Attributes:
         first: (questions, V) logarithms of the scores of the first token.
     """
 
-    def __init__(self, speaker: Speaker, sizes: Sequence[int], end: int, *, always: bool = False) -> None:
+    def __init__(self, speaker: Decoder, sizes: Sequence[int], end: int, *, always: bool = False) -> None:
         """
         Args:
             sizes: how many of the speaker's sources each question has.
@@ -169,10 +169,10 @@ def vote(said: Tensor) -> Tensor:
 
 
 @without_gradients
-def read(
+def generate_answers(
     model: Model,
     tokenizer: Tokenizer,
-    inquiries: Sequence[Inquiry],
+    inquiries: Sequence[PassageQuestion],
     search: Search,
     *,
     extract: bool = True,
@@ -187,19 +187,21 @@ def read(
         always: "" is no answer, unless the passages are empty.
         poll: called before each batch.
     """
-    from albertine.inference.decoder import Speaker
+    from albertine.inference.decoder import Decoder
 
     found: list[list[Written]] = [[] for _ in inquiries]
     lengths = [sum(map(len, inquiry.sources)) for inquiry in inquiries]
     end = tokenizer.sep_id
-    for chosen in batch_longest_first(lengths, max(1, (model.batch_tokens or TOGETHER) // search.beams)):
+    for chosen in batch_longest_first(
+        lengths, max(1, (model.batch_tokens or MAX_CACHED_TOKENS) // search.beams)
+    ):
         poll()
         asked = [inquiries[i] for i in chosen]
         sources = [source for inquiry in asked for source in inquiry.sources]
-        speaker = Speaker(model, tokenizer, sources, unknown=extract)
-        panel = Panel(speaker, [len(inquiry.sources) for inquiry in asked], end, always=always)
+        speaker = Decoder(model, tokenizer, sources, unknown=extract)
+        panel = PassageVote(speaker, [len(inquiry.sources) for inquiry in asked], end, always=always)
 
-        def follow(asker: int, ids: tuple[int, ...], asked: list[Inquiry] = asked) -> set[int]:
+        def follow(asker: int, ids: tuple[int, ...], asked: list[PassageQuestion] = asked) -> set[int]:
             return asked[asker].runs.after(ids) | {end}
 
         texts = beam_search(panel.first, panel.next, end, search, follow if extract else None)
@@ -208,5 +210,5 @@ def read(
     return found
 
 
-def _written(inquiry: Inquiry, tokenizer: Tokenizer, found: Hypothesis, extract: bool) -> Written:
+def _written(inquiry: PassageQuestion, tokenizer: Tokenizer, found: Hypothesis, extract: bool) -> Written:
     return Written(inquiry.words(found.ids) if extract else tokenizer.decode(found.ids), found.score)

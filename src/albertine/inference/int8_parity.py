@@ -14,7 +14,7 @@ from albertine.errors import ModelError
 from albertine.model.model import Model
 from albertine.model.pooling import text_vectors
 
-LEAST = 0.99
+MIN_COSINE = 0.99
 """Cosine below which texts are no longer what they were."""
 
 LENGTHS = (8, 16, 32, 64)
@@ -42,7 +42,7 @@ def check_int8(model: Model, where: object) -> None:
     Raises:
         ModelError: the least cosine is below 0.99. SettingsError: there is no int8 here.
     """
-    if (found := int8_cosine(model)) < LEAST:
+    if (found := int8_cosine(model)) < MIN_COSINE:
         raise ModelError(
             f"in int8 it is another model: least cosine of its vectors with those of float32 {found:.3f}",
             where=where,

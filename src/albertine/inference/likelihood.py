@@ -40,7 +40,7 @@ class MaskedInput(NamedTuple):
     labels: list[int]
 
 
-class Answers(NamedTuple):
+class TokenScores(NamedTuple):
     """For the places of a question the log-probability of the label in nats, and whether it is the model's
     first choice."""
 
@@ -48,17 +48,17 @@ class Answers(NamedTuple):
     right: NDArray[np.bool_]
 
 
-class Scored(NamedTuple):
+class TextScores(NamedTuple):
     """Of every text the pseudo-log-likelihood in nats, 0 at most, and of how many tokens it is the sum."""
 
     nats: NDArray[np.float64]
     tokens: Ints
 
 
-def answers(model: Model, questions: Sequence[MaskedInput]) -> list[Answers]:
+def score_masked_tokens(model: Model, questions: Sequence[MaskedInput]) -> list[TokenScores]:
     """What a model with a masked-LM head says to questions, in their order; segments that it has no vectors
     for are read as the first. Raises NotFinite: a log-probability is not."""
-    found: dict[int, Answers] = {}
+    found: dict[int, TokenScores] = {}
     most = model.config.type_vocab_size - 1
     with evaluating(model), torch.inference_mode():
         lengths = [len(question.ids) for question in questions]
@@ -76,7 +76,7 @@ def answers(model: Model, questions: Sequence[MaskedInput]) -> list[Answers]:
             if not bool(logs.isfinite().all()):
                 raise NotFinite
             parts = (np.split(x.cpu().numpy(), cuts) for x in (logs.double(), right))
-            found |= {i: Answers(*both) for i, both in zip(chosen, zip(*parts, strict=True), strict=True)}
+            found |= {i: TokenScores(*both) for i, both in zip(chosen, zip(*parts, strict=True), strict=True)}
     return [found[i] for i in range(len(questions))]
 
 
@@ -107,7 +107,7 @@ class PseudoLikelihood:
 
     def __call__(
         self, texts: Sequence[str], progress: Callable[[int, int | None], None] = lambda done, total: None
-    ) -> Scored:
+    ) -> TextScores:
         """Every text, summed over its tokens without [CLS] and [SEP]; (texts,) each.
 
         Args:
@@ -132,7 +132,7 @@ class PseudoLikelihood:
                 progress(done, total)
         order = [place[text] for text in texts]
         check_finite(sums[order], "text")
-        return Scored(sums[order], np.array([len(t) for t in targets], dtype=np.int64)[order])
+        return TextScores(sums[order], np.array([len(t) for t in targets], dtype=np.int64)[order])
 
     def _check(self, rows: Sequence[tuple[list[int], list[int]]], texts: Sequence[str]) -> None:
         limit = self.model.config.max_position_embeddings

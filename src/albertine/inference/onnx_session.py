@@ -32,9 +32,9 @@ from albertine.interop.exported_folder import (
 )
 from albertine.model.config import OBJECT_POWER, SUBJECT_POWER, EncoderConfig, Pooling
 
-TOKENS = 4096
+DEFAULT_BATCH_TOKENS = 4096
 """Most places of a table, as a model of torch has it on a processor (docs/decisions/015)."""
-NO_PLACE = -1e29
+MIN_LOG_PROBABILITY = -1e29
 """A span with less than this log-probability fills up a row that has fewer places than spans are wanted."""
 _GRAPH, _FUNCTIONS, _FUNCTION_NODES, _NODES, _OPERATOR, _ATTRIBUTES = 7, 25, 7, 1, 4, 5
 _INNER_GRAPHS = (6, 11)
@@ -75,7 +75,7 @@ class ExportedModel:
                 remedy="Leave the device out, or ask the model folder that it was exported from",
             )
         self.path, self.precision = path, precision
-        self.tokens_per_pass = batch_tokens or TOKENS
+        self.tokens_per_pass = batch_tokens or DEFAULT_BATCH_TOKENS
         self._session = _session(graph_in(path, precision))
         self.outputs = {
             told.name: tuple(size if isinstance(size, int) else 0 for size in told.shape)
@@ -155,7 +155,7 @@ class ExportedModel:
             )
         return Transitions(tags, *(found[name] for name in sizes))
 
-    def check_words(self) -> None:
+    def check_mlm_head(self) -> None:
         """That the graph has a masked-LM head.
 
         Raises:
@@ -220,7 +220,7 @@ class ExportedModel:
         )
 
 
-class PointingGraph:
+class OnnxPointers:
     """A graph that has read some texts, as `triples.relations` asks it: for the subjects in one pass, and
     then for the objects of those that were found in others.
 
@@ -261,7 +261,7 @@ def _span_table(said: Outputs) -> list[NDArray[np.float32]]:
     )
     places = np.broadcast_to(starts[..., None], ends.shape)
     sums = begins[..., None] + scores
-    sums[sums < NO_PLACE] = -np.inf
+    sums[sums < MIN_LOG_PROBABILITY] = -np.inf
     joined = (places, ends, sums)
     flat = [x.reshape(len(starts), -1).astype(np.float32) for x in joined]
     return [*flat, said["cls_logits"].reshape(-1, 1)]

@@ -18,7 +18,7 @@ from albertine.model.model import Model
 from albertine.tokenizers.base import Tokenizer
 
 
-def check_words(model: Model, where: object) -> None:
+def check_mlm_head(model: Model, where: object) -> None:
     """That a model guesses words under masks.
 
     Raises:
@@ -38,7 +38,7 @@ def check_words(model: Model, where: object) -> None:
 
 
 @torch.inference_mode()
-def word_logits(
+def masked_token_logits(
     model: Model,
     rows: Sequence[Sequence[int]],
     types: Sequence[Sequence[int]],
@@ -59,7 +59,7 @@ def word_logits(
 
 @torch.inference_mode()
 @without_autocast
-def order_chances(
+def sentence_order_probabilities(
     model: Model, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]
 ) -> tuple[list[float], int]:
     """The probability of the sentence head's first label for every pair, and how many pairs were cut.

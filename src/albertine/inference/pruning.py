@@ -15,7 +15,7 @@ from albertine.corpus.manifest import manifest_digest
 from albertine.corpus.reader import Corpus
 from albertine.corpus.vocabulary_usage import Coverage, coverage_of, piece_counts
 from albertine.errors import CorpusError
-from albertine.interop.heads import carried_config
+from albertine.interop.heads import head_config_for
 from albertine.interop.huggingface import STORED, Stored, read_folder, save_model, written_type
 from albertine.interop.sentence_transformers import vector_files
 from albertine.model.model import Model
@@ -42,7 +42,7 @@ class Pruned:
     corpus: str
     left_out: tuple[str, ...] = ()
 
-    def plain(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """As JSON has it."""
         pairs = {"pieces": self.pieces, "parameters": self.parameters}
         both = {name: {"before": before, "after": after} for name, (before, after) in pairs.items()}
@@ -93,13 +93,13 @@ def prune(
         tuple(found.left_aside),
     )
     files = vector_files(model, last=found.encoder.summary == "last")
-    files[RECORD] = (json.dumps(told.plain(), indent=2) + "\n").encode()
+    files[RECORD] = (json.dumps(told.as_dict(), indent=2) + "\n").encode()
     save_model(
         small,
         after,
         output,
         extra_tensors=found.extra,
-        extra_config=carried_config(found, written_type(small.config)),
+        extra_config=head_config_for(found, written_type(small.config)),
         extra_files=files,
         stored=_stored([*small.state_dict().values(), *found.extra.values()]),
     )

@@ -15,7 +15,7 @@ from albertine.inference.triples import Subject
 from albertine.model.relation_head import OBJECT_POWER, SUBJECT_POWER, Relations, probability
 
 
-class Pointing:
+class TorchPointers:
     """What `triples.relations` asks: the states of the texts are computed once.
 
     Attributes:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from albertine.inference.continuation import Going
     from albertine.model.model import Model
 
-TOGETHER = 8192
+MAX_CACHED_TOKENS = 8192
 """Most tokens of which keys and values are kept at once, counted for every beam: 600 MB for a base model."""
 
 
@@ -35,7 +35,7 @@ def source_row(
 
 
 @without_gradients
-def write(
+def generate_texts(
     model: Model,
     tokenizer: Tokenizer,
     sources: Sequence[Sequence[int]],
@@ -51,16 +51,16 @@ def write(
         going: the sources are texts that a language model goes on with.
     """
     from albertine.inference.continuation import Continuation
-    from albertine.inference.decoder import Speaker
+    from albertine.inference.decoder import Decoder
 
     found: list[list[Written]] = [[] for _ in sources]
     lengths = [len(ids) for ids in sources]
     copies = how.beams if isinstance(how, Search) else how.count
-    for chosen in batch_longest_first(lengths, max(1, (model.batch_tokens or TOGETHER) // copies)):
+    for chosen in batch_longest_first(lengths, max(1, (model.batch_tokens or MAX_CACHED_TOKENS) // copies)):
         poll()
         own = [sources[i] for i in chosen]
         speaker = (
-            Speaker(model, tokenizer, own) if going is None else Continuation(model, tokenizer, own, going)
+            Decoder(model, tokenizer, own) if going is None else Continuation(model, tokenizer, own, going)
         )
         ask, end = (speaker.first, speaker.next), tokenizer.sep_id
         texts = beam_search(*ask, end, how) if isinstance(how, Search) else sample(*ask, end, how, chosen)

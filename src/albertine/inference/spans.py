@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from albertine.inference.probabilities import sigmoid, softmax
-from albertine.inference.windows import PassageTokens, Reading, Window, owners
+from albertine.inference.windows import PassageTokens, Window, WindowSettings, owners
 
 Span = tuple[int, int]
 """Characters of the passage: the first, and the one after the last."""
@@ -69,11 +69,11 @@ class SpanTable(NamedTuple):
         return cls(starts.astype(np.int64), ends.astype(np.int64), scores, table[:, -1])
 
 
-def by_two_logits(
+def spans_from_logits(
     windows: Sequence[Window],
     logits: Sequence[NDArray[np.float32]],
     passage: PassageTokens,
-    reading: Reading,
+    reading: WindowSettings,
 ) -> LikelySpans:
     """What start and end logits, (tokens of the row, 2) of every window, say: the spans with the largest sums
     (SQuAD v1.1 of BERT and ALBERT)."""
@@ -91,8 +91,8 @@ def by_two_logits(
     return LikelySpans(_best(windows, owner, list(candidates()), passage, reading))
 
 
-def by_beam(
-    windows: Sequence[Window], beam: SpanTable, passage: PassageTokens, reading: Reading
+def spans_from_table(
+    windows: Sequence[Window], beam: SpanTable, passage: PassageTokens, reading: WindowSettings
 ) -> LikelySpans:
     """What the joint head says: its spans by their log-probability, and that there is no answer if every
     window says so: the least of their probabilities, as the reference takes it."""
@@ -102,7 +102,7 @@ def by_beam(
     return LikelySpans(_best(windows, owner, list(table), passage, reading), no_answer)
 
 
-def mean(found: Sequence[LikelySpans], best: int) -> LikelySpans:
+def mean_spans(found: Sequence[LikelySpans], best: int) -> LikelySpans:
     """What several models say together: the mean of their probabilities, 0 where one does not name a span
     (Lan et al. 2019, section 4.9)."""
     total: dict[Span, float] = {}
@@ -128,7 +128,7 @@ def _best(
     owner: NDArray[np.int32],
     candidates: Sequence[Candidates],
     passage: PassageTokens,
-    reading: Reading,
+    reading: WindowSettings,
 ) -> dict[Span, float]:
     begins, ends, scores = [], [], []
     for number, (window, (first, last, score)) in enumerate(zip(windows, candidates, strict=True)):

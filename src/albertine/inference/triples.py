@@ -16,11 +16,11 @@ from albertine.core.token_batches import batch_by_tokens
 from albertine.errors import NotFinite
 from albertine.tokenizers.base import Spans
 
-TOGETHER = 16384
+MAX_ROWS = 16384
 """Most rows of which the objects are looked for at once."""
 
 THRESHOLDS = (0.6, 0.5)
-Place = tuple[int, int, int]
+PointerSpan = tuple[int, int, int]
 """Kind, first and last token."""
 
 
@@ -36,9 +36,9 @@ class Relation(NamedTuple):
         return text[slice(*self.subject)], self.predicate, text[slice(*self.object)]
 
 
-def pointed(
+def pointer_spans(
     chances_RK2: NDArray[Any], lengths: Sequence[int], thresholds: tuple[float, float], lead: int = 1
-) -> list[list[Place]]:
+) -> list[list[PointerSpan]]:
     """Where pointers point: every first token above its threshold with the nearest last token at or after it
     that is of the same kind and above its own.
 
@@ -57,7 +57,7 @@ def pointed(
     if not np.isfinite(chances_RK2).all():  # NaN is above no threshold
         raise NotFinite
     offsets = [0, *accumulate(lengths)]
-    found: list[list[Place]] = [[] for _ in lengths]
+    found: list[list[PointerSpan]] = [[] for _ in lengths]
     firsts, lasts = (
         np.argwhere(chances_RK2[..., side] > threshold) for side, threshold in enumerate(thresholds)
     )
@@ -84,7 +84,7 @@ Subject = tuple[int, int, int]
 """Number of a text, and in its row the first and the last token of the subject."""
 
 
-class AskedForPointers(Protocol):
+class PointerModel(Protocol):
     """A model that points, once it has read some texts."""
 
     @property
@@ -102,7 +102,7 @@ class AskedForPointers(Protocol):
 
 
 def relations(
-    asked: AskedForPointers,
+    asked: PointerModel,
     spans: Sequence[Spans],
     predicates: Sequence[str],
     thresholds: tuple[float, float] = THRESHOLDS,
@@ -113,20 +113,21 @@ def relations(
     Args:
         asked: what has read them. spans: where the tokens of each text stand in it.
         predicates: in the order of their numbers.
-        thresholds: a token is first or last where its probability is more than this. lead: as in `pointed`.
+        thresholds: a token is first or last where its probability is more than this.
+        lead: as in `pointer_spans`.
     """
     lengths = asked.lengths
     subjects = [
         (text, first, last)
-        for text, places in enumerate(pointed(asked.subjects()[:, None], lengths, thresholds, lead))
+        for text, places in enumerate(pointer_spans(asked.subjects()[:, None], lengths, thresholds, lead))
         for _, first, last in places
     ]
     found: list[list[Relation]] = [[] for _ in lengths]
     sizes = [lengths[text] for text, _, _ in subjects]
-    for chosen in batch_by_tokens(range(len(subjects)), sizes, TOGETHER):
+    for chosen in batch_by_tokens(range(len(subjects)), sizes, MAX_ROWS):
         about = [subjects[i] for i in chosen]
         own = [lengths[text] for text, _, _ in about]
-        objects = pointed(asked.objects(about), own, thresholds, lead)
+        objects = pointer_spans(asked.objects(about), own, thresholds, lead)
         for (text, *subject), places in zip(about, objects, strict=True):
             for kind, *thing in places:
                 ends = [_characters(spans[text], tokens, lead) for tokens in (subject, thing)]

@@ -78,7 +78,7 @@ def _raw(model: Model, packed: Packed, depth: int) -> Tensor:
 
 
 @without_gradients
-def measure(
+def fit_whitening(
     model: Model, tokenizer: Tokenizer, sentences: Sequence[str], depth: int | None = None
 ) -> Whitening:
     """The whitening of an encoder by sentences like those that it will be asked about.

@@ -28,7 +28,7 @@ LEAST_PASSAGE = 4
 
 
 @dataclass(frozen=True)
-class Reading:
+class WindowSettings:
     """How a passage is read, all in tokens; the defaults are those of BERT's and ALBERT's code.
 
     Attributes:
@@ -73,7 +73,7 @@ class Window(NamedTuple):
 
 
 def windows_of(
-    asked: int, total: int, reading: Reading, *, cls_last: bool = False, between: int = 1
+    asked: int, total: int, reading: WindowSettings, *, cls_last: bool = False, between: int = 1
 ) -> list[Window]:
     """The windows of a passage of `total` tokens under a question of `asked`, each a stride after the last,
     or half a window where that is less.
@@ -111,7 +111,7 @@ def _overlapping(total: int, room: int, stride: int, offset: int) -> list[Window
 
 
 def rows_of(
-    tokenizer: Tokenizer, question: Sequence[int], passage: PassageTokens, reading: Reading
+    tokenizer: Tokenizer, question: Sequence[int], passage: PassageTokens, reading: WindowSettings
 ) -> tuple[list[Window], list[Row]]:
     """The windows and their rows. Raises as `windows_of`."""
     asked, cls, sep = question[: reading.question], tokenizer.cls_id, tokenizer.sep_id

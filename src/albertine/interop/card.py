@@ -43,38 +43,38 @@ class Card:
     Attributes:
         head: of the YAML, as the Hub has it; what is None is left out.
         sections: by key, in their order: Markdown that begins with its heading.
-        stated: what a person said and no file tells (licence, watts), kept in the card for the next time.
+        metadata: stated by a person (licence, watts); kept in the card, and read when it is written again.
     """
 
     head: Mapping[str, Any]
     sections: Mapping[str, str]
-    stated: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 def model_card(config: Mapping[str, Any], count: int, before: str = "", *, names: str = "") -> str:
     """The card of a model of which no more is known than its config.json.
 
     Args:
-        count: of parameters. names: as in `usage`.
+        count: of parameters. names: as in `usage_section`.
         before: the card that stands there; a person's own parts of it are kept.
     """
     card = Card(
         {"library_name": "albertine", "tags": ["albertine", str(config["model_type"])]},
         {
-            "model": f"# {title(config)}\n\n{shape_in_words(config, count)}",
-            "use": usage(config, names=names),
+            "model": f"# {default_title(config)}\n\n{describe_shape(config, count)}",
+            "use": usage_section(config, names=names),
         },
-        stated(before),
+        stored_metadata(before),
     )
-    return text(card, before)
+    return render_card(card, before)
 
 
-def title(config: Mapping[str, Any]) -> str:
+def default_title(config: Mapping[str, Any]) -> str:
     """What a model is called where nobody named it."""
     return str((config.get("architectures") or ["albertine.Model"])[0])
 
 
-def shape_in_words(config: Mapping[str, Any], count: int, shape: EncoderConfig | None = None) -> str:
+def describe_shape(config: Mapping[str, Any], count: int, shape: EncoderConfig | None = None) -> str:
     """A sentence on the size of an encoder, and on what its depths share.
 
     Args:
@@ -96,7 +96,7 @@ _LOADED_BY = {
 """Who loads a model by whose names transformers knows no parameters: it passes them over without an error."""
 
 
-def usage(config: Mapping[str, Any], more: Sequence[str] = (), *, names: str = "") -> str:
+def usage_section(config: Mapping[str, Any], more: Sequence[str] = (), *, names: str = "") -> str:
     """How to load a model.
 
     Args:
@@ -151,7 +151,7 @@ _JOINT = "XLNetForQuestionAnswering"
 
 
 def _auto(config: Mapping[str, Any]) -> str:
-    name = title(config)
+    name = default_title(config)
     if has_own_head(config):
         return "AutoModel"
     if name == _JOINT:
@@ -159,7 +159,7 @@ def _auto(config: Mapping[str, Any]) -> str:
     return next((auto for end, auto in _AUTO.items() if name.endswith(end)), "AutoModel")
 
 
-def text(card: Card, before: str = "") -> str:
+def render_card(card: Card, before: str = "") -> str:
     """README.md of a card.
 
     Args:
@@ -181,8 +181,8 @@ def text(card: Card, before: str = "") -> str:
         for key, body in card.sections.items()
     ]
     parts += [own + "\n"] if own else []
-    if card.stated:
-        parts.append(f"<!-- albertine stated {json.dumps(dict(card.stated), ensure_ascii=False)} -->\n")
+    if card.metadata:
+        parts.append(f"<!-- albertine stated {json.dumps(dict(card.metadata), ensure_ascii=False)} -->\n")
     return "\n".join(parts)
 
 
@@ -196,7 +196,7 @@ def head_of(card: str) -> dict[str, Any]:
     return tree if isinstance(tree, dict) else {}
 
 
-def stated(card: str) -> dict[str, Any]:
+def stored_metadata(card: str) -> dict[str, Any]:
     """What a person said when a card was written before."""
     found = _STATED.search(card)
     try:

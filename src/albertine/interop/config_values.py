@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def usable(file: Path) -> Iterator[None]:
+def config_errors(file: Path) -> Iterator[None]:
     """While the words of a configuration are read and a model is made by them.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Any
 from albertine.errors import ModelError
 
 
-def facts(report: Mapping[str, Any], where: object) -> dict[str, Any]:
+def describe_export(report: Mapping[str, Any], where: object) -> dict[str, Any]:
     """The content of an export.json as facts for a person.
 
     Raises:

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from albertine.errors import ModelError
-from albertine.interop.heads import looked_at, task_in
+from albertine.interop.heads import head_input_size, task_in
 from albertine.interop.huggingface_config import encoder_in
 from albertine.interop.model_files import checkpoint_in
 from albertine.interop.model_folder import Shapes
@@ -96,7 +96,7 @@ def read_exported(folder: Path, outputs: Shapes) -> ExportedFolder:
     """
     tree = read_json(folder / "config.json")
     _, encoder = encoder_in(tree, folder / "config.json")
-    shapes = _head(outputs, looked_at(tree, encoder.hidden_size), task_in(tree))
+    shapes = _head(outputs, head_input_size(tree, encoder.hidden_size), task_in(tree))
     shapes |= {name: x.shape for name, x in read_transitions(folder).items()}
     return ExportedFolder(encoder, tree, shapes)
 

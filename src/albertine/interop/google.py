@@ -15,7 +15,7 @@ from torch import Tensor
 
 from albertine.core.files import replaced_folder
 from albertine.errors import ModelError
-from albertine.interop.config_values import usable
+from albertine.interop.config_values import config_errors
 from albertine.interop.folder_writer import OURS, carry_over
 from albertine.interop.google_config import google_json, read_google
 from albertine.interop.google_names import (
@@ -28,7 +28,7 @@ from albertine.interop.google_names import (
     placed,
     without_slots,
 )
-from albertine.interop.heads import HEAD_WORDS, joint_architecture
+from albertine.interop.heads import HEAD_KEYS, joint_architecture
 from albertine.interop.huggingface_config import config_json, inner_blocks, our_flags
 from albertine.interop.keymap import Rule, check, refuse_too_deep, refuse_unexpected, to_ours, to_theirs
 from albertine.interop.model_files import INDEX
@@ -66,7 +66,7 @@ def google_config(folder: Path, prefix: Path) -> EncoderConfig:
         return _configured(folder, prefix, weights)[2]
 
 
-def told_config(folder: Path, prefix: Path) -> dict[str, Any]:
+def tensorflow_config(folder: Path, prefix: Path) -> dict[str, Any]:
     """The config.json that the encoder of a checkpoint would be written with, and what `save_checkpoint` was
     told of it. Raises as `google_config`."""
     with open_bundle(prefix) as weights, torch.device("meta"):
@@ -96,7 +96,7 @@ def _configured(
             remedy="Read are checkpoints by Google's names, such as bert/embeddings/word_embeddings",
         )
     file = _config_file(folder, kind)
-    with usable(file):
+    with config_errors(file):
         tree = read_json(file)
         config = read_google(kind, tree)
         if kind == "xlnet" and SEGMENTS not in weights.shapes:  # its graph had no segments to tell apart
@@ -175,7 +175,7 @@ def _with_said(told: dict[str, Any], tree: Mapping[str, Any]) -> dict[str, Any]:
     said = our_flags(tree).get("head")
     if not isinstance(said, dict):
         return told
-    words = {name: said[name] for name in HEAD_WORDS if name in said}
+    words = {name: said[name] for name in HEAD_KEYS if name in said}
     flags = our_flags(told) | our_flags(said)
     if "attn_type" in told:
         words["attn_type"] = attention_type(flags)

@@ -26,7 +26,7 @@ from albertine.core.devices import on_cpu
 from albertine.core.randomness import generator
 from albertine.errors import AlbertineError, SettingsError
 from albertine.interop.heads import (
-    HEAD_WORDS,
+    HEAD_KEYS,
     OWN_HEAD,
     OWN_TENSORS,
     SUMMARY,
@@ -103,8 +103,8 @@ def with_head(
             remedy="Leave the layout out: Albertine loads the folder, and AutoModel its encoder; or write "
             "the encoder alone (`albertine convert` with --without-head)",
         )
-    words = {name: value for name, value in tree.items() if name not in HEAD_WORDS}
-    said = {name: tree[name] for name in HEAD_WORDS if name in tree}
+    words = {name: value for name, value in tree.items() if name not in HEAD_KEYS}
+    said = {name: tree[name] for name in HEAD_KEYS if name in tree}
     flags = our_flags(tree) | {"task": task, OWN_HEAD: {"why": why, "words": said}}
     words |= {"architectures": [class_name(task)], "albertine": flags}
     tensors = {**encoder, **rest, **{f"{OWN_TENSORS}{name}": x for name, x in own.items()}}

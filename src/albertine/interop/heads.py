@@ -12,7 +12,7 @@ from albertine.interop.keymap import OURS
 from albertine.model.config import COMPARED, EncoderConfig, Looked
 
 if TYPE_CHECKING:
-    from albertine.interop.model_folder import Described, ModelFolder
+    from albertine.interop.model_folder import ModelDescription, ModelFolder
 
 Kind = Literal["single", "multi", "score"]
 _PROBLEMS: dict[Kind, str] = {
@@ -23,7 +23,7 @@ _PROBLEMS: dict[Kind, str] = {
 CROSS_ENCODER = ("sentence_transformers", "sbert_ce_default_activation_function")
 """Where the config.json of a cross-encoder names the function that sentence-transformers applies to its
 scores, since version 4 and before."""
-HEAD_WORDS = ("id2label", "label2id", "problem_type", *CROSS_ENCODER)
+HEAD_KEYS = ("id2label", "label2id", "problem_type", *CROSS_ENCODER)
 """What a config.json says of a head in words of others."""
 Task = str
 """What a head does: the name of its family in `tasks`, such as "classify"."""
@@ -59,7 +59,7 @@ SUMMARY: Mapping[str, Any] = {
 SUMMARY_LAYER = "sequence_summary.summary."
 OWN_HEAD = "own_head"
 """What `albertine` in a config.json says of a head that no class of transformers computes: `why`, and under
-`words` what would stand at the top level (`HEAD_WORDS`), where transformers would believe it."""
+`words` what would stand at the top level (`HEAD_KEYS`), where transformers would believe it."""
 OWN_NAME = "Albertine"
 """What `architectures` begins with in such a folder."""
 OWN_TENSORS = f"{OURS}head."
@@ -146,7 +146,7 @@ def head_config(
     return tree | {"albertine": told}
 
 
-def length_of(folder: Described) -> int:
+def max_length_of(folder: ModelDescription) -> int:
     """Tokens of a row that the head of a folder was tuned with; those that the model reads where the folder
     does not tell."""
     positions = folder.encoder.max_position_embeddings
@@ -229,7 +229,7 @@ def why_own_head(config: Mapping[str, Any]) -> str:
     return str(found.get("why", "")) if isinstance(found, dict) else ""
 
 
-def in_transformers(config: Mapping[str, Any]) -> str:
+def known_to_transformers(config: Mapping[str, Any]) -> str:
     """How transformers and Albertine load the folder of a tuned model, for people."""
     if config.get("model_type") == "albertine":
         return "does not load it; albertine.Predictor does"
@@ -242,13 +242,13 @@ def in_transformers(config: Mapping[str, Any]) -> str:
     return f"{name} computes the same"
 
 
-def with_own_words(config: dict[str, Any]) -> dict[str, Any]:
+def with_head_keys(config: dict[str, Any]) -> dict[str, Any]:
     """A config.json as it is read: with the labels and the problem type of its own head at the top level."""
     found = our_flags(config).get(OWN_HEAD)
     words = found.get("words") if isinstance(found, dict) else None
     if not isinstance(words, dict):
         return config
-    return config | {name: words[name] for name in HEAD_WORDS if name in words}
+    return config | {name: words[name] for name in HEAD_KEYS if name in words}
 
 
 def reads_pooler_as_summary(model_type: str, config: Mapping[str, Any]) -> bool:
@@ -257,7 +257,7 @@ def reads_pooler_as_summary(model_type: str, config: Mapping[str, Any]) -> bool:
     return model_type in ("electra", "roformer") and same
 
 
-def pooling_of(folder: Described) -> Looked:
+def pooling_of(folder: ModelDescription) -> Looked:
     """What the classifier of a folder looks at."""
     return pooling_in(folder.config)
 
@@ -275,7 +275,7 @@ def pooling_in(config: Mapping[str, Any]) -> Looked:
     raise ModelError(f"pools by `{told}`; known are {', '.join(get_args(Looked))}", remedy="Update albertine")
 
 
-def carried_config(folder: ModelFolder, model_type: str) -> dict[str, Any]:
+def head_config_for(folder: ModelFolder, model_type: str) -> dict[str, Any]:
     """What the config.json of a folder says of its head, for the same head on an encoder of another type."""
     # All but what is said of the encoder: the task, and what that needs to be asked, such as a threshold.
     encoder = written_flags(folder.model)
@@ -288,7 +288,7 @@ def carried_config(folder: ModelFolder, model_type: str) -> dict[str, Any]:
     outputs = folder.shapes.get("classifier.bias", ())
     if task_of(folder) in ("classify", None) and outputs == (1,) and _squashed(folder.config):
         own["sigmoid"] = True
-    tree: dict[str, Any] = {key: folder.config[key] for key in HEAD_WORDS if key in folder.config}
+    tree: dict[str, Any] = {key: folder.config[key] for key in HEAD_KEYS if key in folder.config}
     if own:
         tree["albertine"] = own
     if is_joint(folder.extra):
@@ -305,26 +305,26 @@ def carried_config(folder: ModelFolder, model_type: str) -> dict[str, Any]:
 
 def without_head(folder: ModelFolder) -> ModelFolder:
     """What is left of a tuned folder without the head of its task, of which nothing is said any more."""
-    return replace(folder, config=without_words(folder.config), extra={})
+    return replace(folder, config=without_head_keys(folder.config), extra={})
 
 
-def without_words(config: Mapping[str, Any]) -> dict[str, Any]:
+def without_head_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     """A config.json that says nothing of a head."""
-    words = (*HEAD_WORDS, "architectures", "albertine")
+    words = (*HEAD_KEYS, "architectures", "albertine")
     return {name: value for name, value in config.items() if name not in words}
 
 
-def learned_config(objective: str) -> dict[str, Any]:
+def objective_config(objective: str) -> dict[str, Any]:
     """What config.json says of a pretrained model that did not learn masked tokens, which its head shows."""
     return {} if objective == "masked" else {"albertine": {"objective": objective}}
 
 
-def left_to_right(folder: Described) -> bool:
+def left_to_right(folder: ModelDescription) -> bool:
     """Whether a folder says that its model learned to predict tokens from those before them alone."""
     return our_flags(folder.config).get("objective") == "causal"
 
 
-def task_of(folder: Described) -> Task | None:
+def task_of(folder: ModelDescription) -> Task | None:
     """The task that a folder was tuned for, as far as it says."""
     return task_in(folder.config)
 
@@ -340,7 +340,7 @@ def task_in(config: Mapping[str, Any]) -> Task | None:
     return next((task for task, head in heads.items() if any(name.endswith(head) for name in names)), None)
 
 
-def read_classifier(folder: Described, where: object) -> ClassifierHead:
+def read_classifier(folder: ModelDescription, where: object) -> ClassifierHead:
     """The sequence classifier of a folder that was read.
 
     Raises:
@@ -362,7 +362,7 @@ def read_classifier(folder: Described, where: object) -> ClassifierHead:
         )
     weight, bias = (shapes[f"{name}.{part}"] for part in ("weight", "bias"))
     hidden = folder.encoder.hidden_size
-    width = looked_at(folder.config, hidden)
+    width = head_input_size(folder.config, hidden)
     if len(weight) != 2 or weight[1] != width or bias != weight[:1]:
         raise ModelError(
             f"has a classifier of shape {list(weight)} on an encoder of width {hidden}", where=where
@@ -390,7 +390,7 @@ def read_classifier(folder: Described, where: object) -> ClassifierHead:
     )
 
 
-def looked_at(config: Mapping[str, Any], hidden_size: int) -> int:
+def head_input_size(config: Mapping[str, Any], hidden_size: int) -> int:
     """How many numbers the classifier that a config.json describes looks at."""
     return COMPARED * hidden_size if our_flags(config).get("pooling") == "compared" else hidden_size
 

@@ -75,7 +75,7 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 @dataclass(frozen=True)
-class Shipment:
+class UploadPlan:
     """What of a folder would be sent.
 
     Attributes:
@@ -91,11 +91,11 @@ class Shipment:
         return sum(size for _, size in self.files)
 
 
-class NotSent(ModelError):
+class UploadFailed(ModelError):
     """Nothing went up, for want of a network, a token or a permission."""
 
 
-def shipment(folder: Path) -> Shipment:
+def plan_upload(folder: Path) -> UploadPlan:
     """What of a model folder goes to the hub, once all of it is in order.
 
     Raises:
@@ -116,7 +116,7 @@ def shipment(folder: Path) -> Shipment:
             sent.append((name, path.stat().st_size))
         else:
             left.append(name)
-    return Shipment(folder, tuple(sent), tuple(left))
+    return UploadPlan(folder, tuple(sent), tuple(left))
 
 
 def _in_order(folder: Path) -> None:
@@ -176,7 +176,7 @@ def _check_file(path: Path, folder: Path) -> None:
         raise ModelError("holds what looks like a token or a key", where=path, remedy="Take it out")
 
 
-def send(what: Shipment, name: str, *, private: bool = False, revision: str | None = None) -> str:
+def upload(what: UploadPlan, name: str, *, private: bool = False, revision: str | None = None) -> str:
     """Send a shipment to the hub in one commit; makes the model's place there if there is none.
 
     Args:
@@ -224,8 +224,8 @@ def _first(error: Exception) -> str:
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
 
 
-def _not_sent(name: str, why: str) -> NotSent:
-    return NotSent(
+def _not_sent(name: str, why: str) -> UploadFailed:
+    return UploadFailed(
         f"nothing was sent: {why}",
         where=name,
         remedy="What would be sent is listed above. Give the command again where there are network and token",

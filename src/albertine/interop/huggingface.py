@@ -17,11 +17,11 @@ from torch import Tensor
 from albertine.core.devices import on_cpu
 from albertine.core.files import is_run_checkpoint, resolve_folder
 from albertine.errors import ModelError, SettingsError
-from albertine.interop.config_values import number, usable
+from albertine.interop.config_values import config_errors, number
 from albertine.interop.folder_writer import write_folder
-from albertine.interop.google import read_checkpoint, told_config
+from albertine.interop.google import read_checkpoint, tensorflow_config
 from albertine.interop.head_checks import with_head
-from albertine.interop.heads import OWN_TENSORS, SUMMARY_LAYER, reads_pooler_as_summary, with_own_words
+from albertine.interop.heads import OWN_TENSORS, SUMMARY_LAYER, reads_pooler_as_summary, with_head_keys
 from albertine.interop.huggingface_config import (
     ModelType,
     config_json,
@@ -59,8 +59,8 @@ from albertine.interop.save_checks import (
 )
 from albertine.interop.sentence_transformers import with_cross_encoder
 from albertine.interop.sinusoidal_table import sinusoids
-from albertine.interop.tied_detection import folded, kept_beside
-from albertine.interop.tied_expansion import KEPT, Layout, copied, copied_config
+from albertine.interop.tied_detection import detect_tied, unrecoverable_parameters
+from albertine.interop.tied_expansion import KEPT, Layout, expanded, expanded_config
 from albertine.interop.weights import (
     WEIGHTS,
     OpenWeights,
@@ -140,10 +140,10 @@ def folder_config(folder: Path) -> dict[str, Any]:
     if is_run_checkpoint(folder):
         return checkpoint_config(folder)
     if (prefix := checkpoint_in(folder)) is not None:
-        return told_config(folder, prefix)
+        return tensorflow_config(folder, prefix)
     refuse_adapter(folder)
-    tree = with_own_words(read_json(folder / "config.json"))
-    with usable(folder / "config.json"):
+    tree = with_head_keys(read_json(folder / "config.json"))
+    with config_errors(folder / "config.json"):
         return as_bert(with_cross_encoder(tree, folder))
 
 
@@ -185,7 +185,7 @@ def _assemble(
         model = _without_identity(model)
     if isinstance(written := our_flags(tree).get("encoder"), dict) and kind != "albertine":
         tensors = {name: weights.read(file) for name, file in kept.items()}
-        whole = folded(
+        whole = detect_tied(
             model,
             EncoderConfig.from_dict(written),
             tensors,
@@ -197,7 +197,7 @@ def _assemble(
     return ModelFolder(model.requires_grad_(True).eval(), tree, extra, aside, names)
 
 
-def told_encoder(kind: ModelType, tree: dict[str, Any], file: Path) -> EncoderConfig:
+def encoder_in_folder(kind: ModelType, tree: dict[str, Any], file: Path) -> EncoderConfig:
     """The encoder of a config.json; where brightmart's `ln_type`, which goes on in the files of others, is
     all that speaks for its architecture, by the names of the weights beside it.
 
@@ -311,7 +311,7 @@ def _written(config: EncoderConfig, layout: Layout | None) -> EncoderConfig:
     if layout is None or layout == "albertine":
         return config
     known = layout == "transformers" and model_type(config) != "albertine"
-    return config if known else copied_config(config, layout)
+    return config if known else expanded_config(config, layout)
 
 
 def save_model(
@@ -354,7 +354,7 @@ def save_model(
         )
     shared = model
     if layout is not None and _written(model.config, layout) != model.config:
-        model = copied(shared, layout)
+        model = expanded(shared, layout)
     kind, count = written_type(model.config, layout), parameters_of(model, extra_tensors or {})
     if model.lm is not None and kind not in ("xlnet", "albertine"):
         if layout is not None:
@@ -367,7 +367,7 @@ def save_model(
     told = dict(extra_config or {})
     tree = config_json(model, tokenizer, kind)
     if model.config != shared.config:
-        extra |= kept_beside(shared, model)
+        extra |= unrecoverable_parameters(shared, model)
         tree["albertine"] |= {"encoder": shared.config.to_dict()}
     flags = our_flags(tree) | our_flags(told)
     if kind == "xlnet":
@@ -385,7 +385,7 @@ def _read_as_others(kind: ModelType, tree: dict[str, Any], tensors: Mapping[str,
     alone."""
     plain = {name: value for name, value in tree.items() if name != "albertine"}
     weights = OpenWeights({name: tuple(x.shape) for name, x in tensors.items()}, tensors.__getitem__)
-    with usable(Path("config.json")):
+    with config_errors(Path("config.json")):
         return _assemble(kind, read_config(kind, plain), plain, weights, Path("config.json"))
 
 

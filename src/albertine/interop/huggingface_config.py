@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from albertine.errors import SettingsError
-from albertine.interop.config_values import activation, number, refuse_other, tokenizer_class, usable
+from albertine.interop.config_values import activation, config_errors, number, refuse_other, tokenizer_class
 from albertine.interop.config_values import our_flags as our_flags
 from albertine.interop.huggingface_names import huggingface_plan
 from albertine.interop.modernbert import modernbert_json, read_modernbert
@@ -94,7 +94,7 @@ def encoder_in(tree: Mapping[str, Any], where: Path) -> tuple[ModelType, Encoder
     Raises:
         ModelError: of a kind we cannot compute, or contradictory.
     """
-    with usable(where):
+    with config_errors(where):
         kind = read_model_type(tree)
         return kind, read_config(kind, tree)
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from albertine.interop.keymap import ATTENTION, FEED_FORWARD, KeyMap, Rule, dense, norm
-from albertine.interop.tied_expansion import Layout, in_the_way
+from albertine.interop.tied_expansion import Layout, unsupported_features
 from albertine.model.config import EncoderConfig
 
 LlamaArchitecture = Literal["bert", "jina-bert-v3", "modern-bert"]
@@ -69,19 +69,19 @@ _LAYOUTS: Mapping[LlamaArchitecture, Layout] = {
 }
 
 
-def nearest(config: EncoderConfig) -> LlamaArchitecture:
+def llama_layout(config: EncoderConfig) -> LlamaArchitecture:
     """The architecture that is most like an encoder."""
     if config.norm == "pre":
         return "modern-bert"
     return "jina-bert-v3" if config.positions == "rotary" else "bert"
 
 
-def in_llamas_way(config: EncoderConfig) -> list[str]:
+def unsupported_by_llama(config: EncoderConfig) -> list[str]:
     """What of an encoder its nearest architecture has no place for."""
-    kind = nearest(config)
+    kind = llama_layout(config)
     # Any base of rotation has a place in the file; why a mapping has none is said here.
     elsewhere = ("rotary_base", "embeddings of", "a mapping of embeddings")
-    found = [what for what in in_the_way(config, _LAYOUTS[kind]) if not what.startswith(elsewhere)]
+    found = [what for what in unsupported_features(config, _LAYOUTS[kind]) if not what.startswith(elsewhere)]
     if config.has_mapping and kind != "modern-bert":
         found.append(
             f"embeddings of {config.embedding_size} that are normalised and then mapped to "

@@ -42,7 +42,7 @@ def save_lonepatient(
     Raises:
         SettingsError: its code does not compute this model. ModelError: the folder holds something else.
     """
-    if found := in_the_way(model):
+    if found := unsupported_features(model):
         raise SettingsError(
             f"the layout lonepatient has no place for {', '.join(found)}",
             remedy="Leave --to out, and the model is written as it stands",
@@ -78,7 +78,7 @@ def _spare(model: Model, bright: bool) -> dict[str, Tensor]:
     return {f"{MAPPING}weight": torch.eye(size), f"{MAPPING}bias": torch.zeros(size)}
 
 
-def in_the_way(model: Model) -> list[str]:
+def unsupported_features(model: Model) -> list[str]:
     """What of a model its code does not compute."""
     config = model.config
     if config.architecture not in ("albert", "bert", "brightmart"):

@@ -11,7 +11,7 @@ from albertine.core.batch import Packed, pack
 from albertine.core.randomness import generator
 from albertine.interop.google_config import EPSILON
 from albertine.interop.tensorflow_layouts import holds_plan
-from albertine.interop.tied_expansion import in_numbers, one_table, with_state
+from albertine.interop.tied_expansion import model_with_state, multiplied_embeddings, size_change
 from albertine.model.eval_mode import evaluating
 from albertine.model.model import Model
 from albertine.model.resharing import replan
@@ -20,7 +20,7 @@ from albertine.model.sharing import SharingPlan
 ROWS, LENGTH = 16, 64
 
 
-def fitted(model: Model, wanted: str) -> tuple[Model, tuple[str, ...]]:
+def fit_to_layout(model: Model, wanted: str) -> tuple[Model, tuple[str, ...]]:
     """The nearest model that a layout has a place for, as far as there is one, and a sentence for everything
     given up. What stands in the way for other reasons stays; writing refuses it.
 
@@ -30,20 +30,20 @@ def fitted(model: Model, wanted: str) -> tuple[Model, tuple[str, ...]]:
     told: list[str] = []
     if model.config.architecture is None:
         return model, ()
-    if wanted != "brightmart" and (other := one_table(model)) is not model:
-        told.append(f"Its word embeddings are written multiplied: {in_numbers(model, other)}.")
+    if wanted != "brightmart" and (other := multiplied_embeddings(model)) is not model:
+        told.append(f"Its word embeddings are written multiplied: {size_change(model, other)}.")
         model = other
     plan = model.config.plan
     if not holds_plan(plan, wanted) and wanted != "brightmart":
         other = replan(model, SharingPlan.unshared(plan.depth))
-        told.append(f"Every depth is written as a block of its own: {in_numbers(model, other)}.")
+        told.append(f"Every depth is written as a block of its own: {size_change(model, other)}.")
         model = other
     if model.config.hidden_act == "gelu" and wanted != "bert4keras":
         told.append("Its activation is written as the tanh form of GELU; it was made with the erf form.")
-        model = with_state(replace(model.config, hidden_act="gelu_new"), model, model.state_dict())
+        model = model_with_state(replace(model.config, hidden_act="gelu_new"), model, model.state_dict())
     if (epsilon := model.config.layer_norm_eps) != EPSILON:
         told.append(f"The epsilon of its LayerNorms becomes {EPSILON:g}; it was made with {epsilon:g}.")
-        model = with_state(replace(model.config, layer_norm_eps=EPSILON), model, model.state_dict())
+        model = model_with_state(replace(model.config, layer_norm_eps=EPSILON), model, model.state_dict())
     return model, tuple(told)
 
 

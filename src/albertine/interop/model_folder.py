@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-class Described(Protocol):
+class ModelDescription(Protocol):
     """What a folder says of its model, whether its weights are tensors or in a graph.
 
     Attributes:

@@ -19,7 +19,7 @@ def model_folder(what: str | Path) -> Path:
     Raises:
         ModelError: there is none of these, or no weights, or a corpus; the message says what there is.
     """
-    folder = place(what)
+    folder = resolve_model(what)
     if (folder / "config.json").is_file() or is_run_checkpoint(folder):
         return folder
     if (folder / "settings.yaml").is_file():
@@ -40,7 +40,7 @@ def checkpoints_in(folder: Path) -> list[Path]:
     return sorted((path for path, step in steps.items() if step.isdecimal()), key=lambda p: int(steps[p]))
 
 
-def place(what: str | Path) -> Path:
+def resolve_model(what: str | Path) -> Path:
     """As `model_folder`, for what may also be a file, a corpus or a run: those are left as they are."""
     wanted = "Name a model folder, a released model, or OWNER/NAME of the Hugging Face hub"
     path = resolve_folder(user_path(what, instead=wanted))
@@ -65,7 +65,7 @@ def place(what: str | Path) -> Path:
     raise ModelError("is neither a folder nor a released model", where=name, remedy=model_name_help(name))
 
 
-def check_apart(source: Path, output: Path) -> None:
+def check_separate(source: Path, output: Path) -> None:
     """
     Raises:
         SettingsError: what is written would take the place of what is read.

@@ -84,7 +84,7 @@ def _tell_dropouts(embedding: object, mlp: object) -> None:
     )
 
 
-def kept_words(tree: Mapping[str, Any], *, ids: bool) -> dict[str, Any]:
+def preserved_keys(tree: Mapping[str, Any], *, ids: bool) -> dict[str, Any]:
     """What a config.json of ModernBERT says that is no part of an encoder, for the folder of the same model.
 
     Args:

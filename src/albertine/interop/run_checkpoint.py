@@ -12,7 +12,7 @@ from torch import Tensor
 
 from albertine.core.files import run_of_checkpoint
 from albertine.errors import CheckpointError, ModelError, SettingsError
-from albertine.interop.heads import learned_config, task_in, with_own_words, without_words
+from albertine.interop.heads import objective_config, task_in, with_head_keys, without_head_keys
 from albertine.interop.huggingface_config import config_json, model_type, our_flags
 from albertine.interop.model_folder import ModelFolder
 from albertine.interop.save_checks import check_finite
@@ -125,7 +125,7 @@ def _pretrained_config(model: Model, told: Mapping[str, Any]) -> dict[str, Any]:
     kind = model_type(model.config)
     kind = "albertine" if model.lm is not None and kind != "xlnet" else kind
     tree = config_json(model, None, kind)
-    flags = our_flags(tree) | our_flags(learned_config(told.get("objective", {}).get("kind", "masked")))
+    flags = our_flags(tree) | our_flags(objective_config(told.get("objective", {}).get("kind", "masked")))
     if kind == "xlnet":
         tree["attn_type"] = attention_type(flags)
     return tree | ({"albertine": flags} if flags else {})
@@ -136,10 +136,10 @@ def _tuned_config(folder: Path) -> dict[str, Any]:
     run = run_of_checkpoint(folder)
     for name in ("best", "final"):
         if run is not None and (run / name / "config.json").is_file():
-            tree = with_own_words(read_json(run / name / "config.json"))
+            tree = with_head_keys(read_json(run / name / "config.json"))
             # How vectors are made, and the threshold for no answer, belong to the weights of that model.
             chosen = task_in(tree) == "embed" or "threshold" in our_flags(tree)
-            return without_words(tree) if chosen else tree
+            return without_head_keys(tree) if chosen else tree
     raise ModelError(
         "is a checkpoint of a tuned model, whose head its run describes in best/ or final/; neither is there",
         where=folder,

@@ -51,7 +51,7 @@ _OTHER_MODES = (
 
 
 @dataclass(frozen=True)
-class Vectors:
+class VectorSettings:
     """How a folder turns texts into vectors.
 
     Attributes:
@@ -142,7 +142,7 @@ def _dense_files(mean_H: Tensor, matrix_HK: Tensor) -> dict[str, bytes]:
     }
 
 
-def read_vectors(folder: Path, *, last: bool = False) -> Vectors:
+def read_vectors(folder: Path, *, last: bool = False) -> VectorSettings:
     """What a folder says of its vectors; the mean over all tokens where it says nothing.
 
     Args:
@@ -152,7 +152,7 @@ def read_vectors(folder: Path, *, last: bool = False) -> Vectors:
         ModelError: the files are damaged, or ask for what cannot be computed here.
     """
     if not (folder / MODULES).is_file():
-        return Vectors()
+        return VectorSettings()
     kinds, path = _modules(folder / MODULES)
     pooling = _pooling(folder, path, last)
     told = _told(folder)
@@ -175,7 +175,9 @@ def read_vectors(folder: Path, *, last: bool = False) -> Vectors:
             where=folder / PROMPTS,
             remedy="Set truncate_dim to null there, and cut the vectors; of a server ask for `dimensions`",
         )
-    return Vectors(pooling, "Normalize" in kinds, _length(folder, told), told.get("do_lower_case") is True)
+    return VectorSettings(
+        pooling, "Normalize" in kinds, _length(folder, told), told.get("do_lower_case") is True
+    )
 
 
 def makes_vectors(folder: Path) -> bool:

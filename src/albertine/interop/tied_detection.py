@@ -15,11 +15,11 @@ from albertine.interop.tied_expansion import (
     KEPT,
     MAPPING,
     WORD,
-    copied_config,
-    in_the_way,
-    one_table_config,
-    product,
-    written_out,
+    embedding_product,
+    expanded_config,
+    multiplied_embeddings_config,
+    unshared_config,
+    unsupported_features,
 )
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
@@ -39,13 +39,13 @@ _RTOL, _ATOL = 1e-5, 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Fold:
+class TiedWeights:
     """A model and its copies, a parameter at a time.
 
     Attributes:
         config: of the model. written: of its copies.
         shapes: of the model's parameters. copies: those of the copies, float32, by our names.
-        kept: what stands beside the copies in the file (`kept_beside`).
+        kept: what stands beside the copies in the file (`unrecoverable_parameters`).
         stored: the number format that a copy has in the file.
     """
 
@@ -85,7 +85,7 @@ class Fold:
             return True
         first, *more = (x for x in values if x is not None)
         if more:
-            first = product(first, more[0]) if copy == WORD else first * more[0]
+            first = embedding_product(first, more[0]) if copy == WORD else first * more[0]
         found = self.copies[copy]
         stored = first.to(self.stored(copy)).float()
         same = stored.shape == found.shape
@@ -145,12 +145,14 @@ class Fold:
         return (self._sources(copy) or [""])[0], copy
 
 
-def kept_beside(model: Model, copies: Model) -> dict[str, Tensor]:
-    """Our parameters that `folded` could not tell from the copies alone, by their names in the file: factors
-    of products, and what nothing is computed with."""
+def unrecoverable_parameters(model: Model, copies: Model) -> dict[str, Tensor]:
+    """Our parameters that `detect_tied` cannot recover from the copies, by their names in the file: factors
+    of products, and parameters that no output depends on."""
     state = model.state_dict()
     shapes = {name: x.shape for name, x in state.items()}
-    fold = Fold(model.config, copies.config, shapes, copies.state_dict(), {}, lambda name: torch.float32)
+    fold = TiedWeights(
+        model.config, copies.config, shapes, copies.state_dict(), {}, lambda name: torch.float32
+    )
     told = {name: fold.parameter(name) for name in state}
     return {
         KEPT + name: x.detach().cpu().contiguous()
@@ -159,22 +161,22 @@ def kept_beside(model: Model, copies: Model) -> dict[str, Tensor]:
     }
 
 
-def folded(
+def detect_tied(
     copies: Model, config: EncoderConfig, kept: Mapping[str, Tensor], stored: Callable[[str], torch.dtype]
 ) -> Model | None:
     """The model that was written as these copies; None where they are no longer copies of one model, as after
     training by a library that knows of no sharing.
 
     Args:
-        config: of the model. kept: what `kept_beside` gave. stored: as in `Fold`.
+        config: of the model. kept: what `unrecoverable_parameters` gave. stored: as in `TiedWeights`.
     """
-    if (both := as_written(config, copies.config)) is None:
+    if (both := match_expansion(config, copies.config)) is None:
         return None
     config, written = both
     with torch.device("meta"):
         model = Model(config, copies.heads)
     shapes = {name: x.shape for name, x in model.state_dict().items()}
-    fold = Fold(config, written, shapes, copies.state_dict(), kept, stored)
+    fold = TiedWeights(config, written, shapes, copies.state_dict(), kept, stored)
     if not fold.whole():
         return None
     state = {name: x for name in shapes if (x := fold.parameter(name)) is not None}
@@ -184,14 +186,16 @@ def folded(
     return model
 
 
-def as_written(config: EncoderConfig, found: EncoderConfig) -> tuple[EncoderConfig, EncoderConfig] | None:
+def match_expansion(
+    config: EncoderConfig, found: EncoderConfig
+) -> tuple[EncoderConfig, EncoderConfig] | None:
     """A model's configuration, with what may have been changed since, and that of its copies, which is
     `found`; None where no way of writing the model out gives `found`."""
     config = replace(config, **{name: getattr(found, name) for name in _FREE})
-    if in_the_way(config, "transformers"):
+    if unsupported_features(config, "transformers"):
         return None
     # What transformers could share may have been written out all the same, for who knows only stacks.
-    ways = copied_config(config), written_out(one_table_config(config))
+    ways = expanded_config(config), unshared_config(multiplied_embeddings_config(config))
     written = next((way for way in ways if _computes(way, found)), None)
     return None if written is None else (config, written)
 

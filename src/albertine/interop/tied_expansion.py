@@ -48,7 +48,7 @@ _BLOCKS: Mapping[str, Mapping[str, object]] = {
 }
 
 
-def in_the_way(config: EncoderConfig, layout: Layout) -> list[str]:
+def unsupported_features(config: EncoderConfig, layout: Layout) -> list[str]:
     """What of an encoder a layout has no place for; "transformers" is the nearest of its layouts."""
     nearest = {"rotary": "roformer", "relative": "xlnet"}.get(config.positions, "albert")
     nearest = "modernbert" if config.norm == "pre" else nearest
@@ -73,28 +73,28 @@ def in_the_way(config: EncoderConfig, layout: Layout) -> list[str]:
     return found + obstacles(config, kind)
 
 
-def copied_config(config: EncoderConfig, layout: Layout = "transformers") -> EncoderConfig:
-    """The configuration of `copied`.
+def expanded_config(config: EncoderConfig, layout: Layout = "transformers") -> EncoderConfig:
+    """The configuration of `expanded`.
 
     Raises:
         SettingsError: the layout cannot hold the model, with everything that is in the way.
     """
-    if found := in_the_way(config, layout):
+    if found := unsupported_features(config, layout):
         raise SettingsError(
             f"the layout of {layout} has no place for {', '.join(found)}",
             remedy="Leave the layout out, and the model is written in Albertine's own",
         )
-    config = one_table_config(config)
-    return config if layout == "transformers" and model_type(config) == "albert" else written_out(config)
+    config = multiplied_embeddings_config(config)
+    return config if layout == "transformers" and model_type(config) == "albert" else unshared_config(config)
 
 
-def written_out(config: EncoderConfig) -> EncoderConfig:
+def unshared_config(config: EncoderConfig) -> EncoderConfig:
     """With a block of its own for every depth."""
     return replace(config, plan=SharingPlan.unshared(config.plan.depth), relative_biases="block")
 
 
-def one_table_config(config: EncoderConfig) -> EncoderConfig:
-    """The configuration of `one_table`.
+def multiplied_embeddings_config(config: EncoderConfig) -> EncoderConfig:
+    """The configuration of `multiplied_embeddings`.
 
     Raises:
         SettingsError: the table would be larger than that of any model.
@@ -106,29 +106,29 @@ def one_table_config(config: EncoderConfig) -> EncoderConfig:
     return replace(config, embedding_size=config.hidden_size, embedding_mapping="if_needed")
 
 
-def one_table(model: Model) -> Model:
+def multiplied_embeddings(model: Model) -> Model:
     """The same model with the product of both factors as its word embeddings, (V, H), where they are mapped
     before the LayerNorm; else the model itself. Its outputs are the same up to rounding.
 
     Raises:
-        SettingsError: as `one_table_config`.
+        SettingsError: as `multiplied_embeddings_config`.
     """
-    if (config := one_table_config(model.config)) == model.config:
+    if (config := multiplied_embeddings_config(model.config)) == model.config:
         return model
-    return with_state(config, model, _multiplied(model.state_dict()))
+    return model_with_state(config, model, _multiplied(model.state_dict()))
 
 
 def _multiplied(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    table = product(state[WORD], state[MAPPING])
+    table = embedding_product(state[WORD], state[MAPPING])
     return {name: x for name, x in state.items() if name != MAPPING} | {WORD: table}
 
 
-def product(word: Tensor, mapping: Tensor) -> Tensor:
+def embedding_product(word: Tensor, mapping: Tensor) -> Tensor:
     """The table (V, H) of two factors, in float64 so that every machine finds the same."""
     return (word.cpu().double() @ mapping.cpu().double().T).float().to(word.device)
 
 
-def with_state(config: EncoderConfig, like: Model, state: Mapping[str, Tensor]) -> Model:
+def model_with_state(config: EncoderConfig, like: Model, state: Mapping[str, Tensor]) -> Model:
     """A model of these weights, in the precision and the mode of another."""
     with torch.device("meta"):
         result = Model(config, like.heads, precision=like.precision)
@@ -136,21 +136,21 @@ def with_state(config: EncoderConfig, like: Model, state: Mapping[str, Tensor]) 
     return result.requires_grad_(True).train(like.training)
 
 
-def in_numbers(model: Model, copies: Model) -> str:
+def size_change(model: Model, copies: Model) -> str:
     """What a model costs as `copies` of it."""
     before, after = (sum(x.numel() for x in m.state_dict().values()) for m in (model, copies))
     return f"{after:,} numbers instead of {before:,}, for the same outputs"
 
 
-def copied(model: Model, layout: Layout = "transformers") -> Model:
+def expanded(model: Model, layout: Layout = "transformers") -> Model:
     """The same model with a block of its own for every depth, and for ModernBERT and brightmart's with
     embeddings as wide as the hidden states, the product of the two factors (which is all of it where the
     layout knows the sharing). Its outputs are the same up to rounding.
 
     Raises:
-        SettingsError: as `copied_config`.
+        SettingsError: as `expanded_config`.
     """
-    config = copied_config(model.config, layout)
+    config = expanded_config(model.config, layout)
     state = replan(model, config.plan).state_dict()
     if model.config.relative_biases == "tied":
         tied = [name for name in state if name.startswith(f"{_FIRST}biases.")]
@@ -162,4 +162,4 @@ def copied(model: Model, layout: Layout = "transformers") -> Model:
         for name in state:
             if name.startswith("encoder.attention.0.layer_norm."):
                 state[name] = torch.full_like(state[name], float(name.endswith("weight")))
-    return with_state(config, model, state)
+    return model_with_state(config, model, state)

@@ -9,11 +9,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from albertine.interop.config_values import our_flags, usable
+from albertine.interop.config_values import config_errors, our_flags
 from albertine.interop.huggingface_config import ModelType, encoder_in, inner_blocks
 from albertine.interop.huggingface_names import canonical, entries
 from albertine.interop.keymap import Rule, check, refuse_too_deep, to_ours
-from albertine.interop.tied_detection import Fold, as_written
+from albertine.interop.tied_detection import TiedWeights, match_expansion
 from albertine.interop.tied_expansion import KEPT
 from albertine.interop.weights import INDEX, SINGLE, OpenWeights, open_weights, read_json
 from albertine.model.config import EncoderConfig
@@ -21,7 +21,7 @@ from albertine.model.model import Model
 
 
 @dataclass(frozen=True)
-class Copies:
+class ExpandedModel:
     """A model that is written out in a folder, a copy of its shared weights for every depth.
 
     Attributes:
@@ -34,7 +34,7 @@ class Copies:
     equal: bool | None
 
 
-def copies_in(file: Path) -> Copies | None:
+def detect_expanded(file: Path) -> ExpandedModel | None:
     """What the depths of the model beside a config.json are copies of; None where it is no folder of copies.
 
     The depths are compared tensor by tensor in the file, so that no more than those of one name are in
@@ -48,12 +48,12 @@ def copies_in(file: Path) -> Copies | None:
     kind, found = encoder_in(tree, file)
     if not isinstance(written, dict) or kind == "albertine":
         return None
-    with usable(file):
-        if (both := as_written(EncoderConfig.from_dict(written), found)) is None:
+    with config_errors(file):
+        if (both := match_expansion(EncoderConfig.from_dict(written), found)) is None:
             return None
     config, copied = both
     if not any((file.parent / name).is_file() for name in (SINGLE, INDEX)):
-        return Copies(config, None)
+        return ExpandedModel(config, None)
     with open_weights(file.parent) as weights:
         files = canonical(kind, weights.shapes)
         kept = {name: files.pop(name) for name in list(files) if name.startswith(KEPT)}
@@ -64,8 +64,8 @@ def copies_in(file: Path) -> Copies | None:
         check(rules, state, {n: weights.shapes[x] for n, x in files.items()}, file.parent, heads)
         copies = _OnDemand(rules, lambda name: weights.read(files[name]), file.parent, heads)
         beside = {name: weights.read(stored) for name, stored in kept.items()}
-        fold = Fold(config, copied, shapes, copies, beside, lambda name: copies.stored(name).dtype)
-        return Copies(config, _maps_nothing(kind, copied, weights) and fold.whole())
+        fold = TiedWeights(config, copied, shapes, copies, beside, lambda name: copies.stored(name).dtype)
+        return ExpandedModel(config, _maps_nothing(kind, copied, weights) and fold.whole())
 
 
 def _maps_nothing(kind: ModelType, copied: EncoderConfig, weights: OpenWeights) -> bool:

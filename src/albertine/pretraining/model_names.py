@@ -13,11 +13,11 @@ from albertine.core.files import is_run_checkpoint, resolve_folder
 from albertine.core.released import model_name_help
 from albertine.corpus.manifest import NAME, Manifest, load_manifest
 from albertine.errors import ModelError, SettingsError, check_integer
-from albertine.interop.config_values import usable
+from albertine.interop.config_values import config_errors
 from albertine.interop.exported_folder import REPORT, is_export
 from albertine.interop.huggingface_config import read_config, read_model_type
 from albertine.interop.model_files import checkpoint_in
-from albertine.interop.model_location import model_of_run, place
+from albertine.interop.model_location import model_of_run, resolve_model
 from albertine.interop.weights import read_json, refuse_adapter
 from albertine.model.config import EncoderConfig
 from albertine.model.presets import is_preset, preset
@@ -25,7 +25,7 @@ from albertine.model.presets import is_preset, preset
 if TYPE_CHECKING:
     from albertine.analysis.parameters import Report
     from albertine.interop.google_names import Kind
-    from albertine.interop.tied_sources import Copies
+    from albertine.interop.tied_sources import ExpandedModel
 
 
 DEFAULT_LENGTHS = (128, 512)
@@ -65,7 +65,7 @@ def look_up(what: str) -> EncoderConfig | NoModel:
         if path.suffix in (".yaml", ".yml", ".json"):
             raise ModelError("there is no such file", where=what, remedy="Check the path") from error
         if "/" in what or path.suffix:
-            return _folder(place(what))
+            return _folder(resolve_model(what))
         raise SettingsError(error.what, remedy=f"{model_name_help(what)}. {error.remedy}") from error
 
 
@@ -79,9 +79,9 @@ def look_up_model(what: str) -> EncoderConfig:
 
 def _folder(folder: Path) -> EncoderConfig | NoModel:
     if is_export(folder):
-        from albertine.interop.export_report import facts
+        from albertine.interop.export_report import describe_export
 
-        return NoModel("exported model", facts(read_json(folder / REPORT), folder / REPORT))
+        return NoModel("exported model", describe_export(read_json(folder / REPORT), folder / REPORT))
     from albertine.interop.google import google_config
 
     if is_run_checkpoint(folder):
@@ -111,18 +111,18 @@ def _configs(folder: Path) -> list[Path]:
     return files
 
 
-def copies_behind(what: str) -> Copies | None:
+def copies_behind(what: str) -> ExpandedModel | None:
     """For a word that `look_up` took for a model: what its depths are copies of, if they are."""
     path = resolve_folder(Path(what))
-    path = path if path.exists() or "/" not in what else place(what)
+    path = path if path.exists() or "/" not in what else resolve_model(what)
     files = _configs(path) if path.is_dir() else [path]
     file = next((file for file in files if file.is_file() and file.suffix == ".json"), None)
     if file is None:
         return None
     from albertine.interop.google import CONFIGS
-    from albertine.interop.tied_sources import copies_in
+    from albertine.interop.tied_sources import detect_expanded
 
-    return None if file.name in CONFIGS.values() else copies_in(file)
+    return None if file.name in CONFIGS.values() else detect_expanded(file)
 
 
 def corpus_facts(manifest: Manifest) -> dict[str, Any]:
@@ -148,15 +148,15 @@ def _file(path: Path) -> EncoderConfig | NoModel:
     if path.suffix in (".yaml", ".yml"):
         return _recipe(path)
     tree = read_json(path)
-    with usable(path):
+    with config_errors(path):
         if "model_type" not in tree and (kind := _google_kind(path, tree)) is not None:
             from albertine.interop.google_config import read_google
 
             return read_google(kind, tree)
         if "ln_type" in tree:  # the names of weights tell more
-            from albertine.interop.huggingface import told_encoder
+            from albertine.interop.huggingface import encoder_in_folder
 
-            return told_encoder(read_model_type(tree), tree, path)
+            return encoder_in_folder(read_model_type(tree), tree, path)
         return read_config(read_model_type(tree), tree)
 
 

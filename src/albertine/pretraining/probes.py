@@ -16,8 +16,8 @@ from albertine.core.number_formats import InferencePrecision
 from albertine.core.randomness import permutation
 from albertine.corpus.reader import Corpus
 from albertine.errors import ModelError, NotFinite, SettingsError
-from albertine.evaluation.cloze import PASSAGES, SEED, choose_passages, judge_cloze
-from albertine.evaluation.copy_probe import judge_copying
+from albertine.evaluation.cloze import PASSAGES, SEED, choose_passages, score_cloze
+from albertine.evaluation.copy_probe import score_copying
 from albertine.objectives.unigram_baseline import Unigram
 from albertine.pretraining.scores import (
     Pretrained,
@@ -131,9 +131,9 @@ def probe_scores(
     else:
         counts = np.bincount(tokenizer.encode_flat(texts)[0].astype(np.int64), minlength=size)
     unigram = Unigram(counts).log_probabilities
-    copying = judge_copying(model, tokenizer, chosen, max_length=length)
+    copying = score_copying(model, tokenizer, chosen, max_length=length)
     return {
-        "spans": asdict(judge_cloze(model, tokenizer, chosen, unigram, max_length=length)),
+        "spans": asdict(score_cloze(model, tokenizer, chosen, unigram, max_length=length)),
         "copying": None if copying is None else asdict(copying),
         "onset_minutes": onset_of_run(folder.resolve().parent),
     }

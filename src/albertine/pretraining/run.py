@@ -18,7 +18,7 @@ from albertine.analysis.plots import save_curves
 from albertine.corpus.manifest import manifest_digest
 from albertine.corpus.reader import Corpus
 from albertine.errors import RunError
-from albertine.interop.heads import learned_config
+from albertine.interop.heads import objective_config
 from albertine.interop.hub import commit_of
 from albertine.interop.huggingface import load_model, save_model
 from albertine.interop.model_location import model_folder
@@ -171,7 +171,7 @@ def _run(
     def evaluate(poll: Callable[[], None]) -> Mapping[str, float]:
         return {**judged(poll), **means(told(), world)}
 
-    save = partial(save_model, model, tokenizer, extra_config=learned_config(settings.objective.kind))
+    save = partial(save_model, model, tokenizer, extra_config=objective_config(settings.objective.kind))
 
     def keep_best(step: int, scores: Mapping[str, float]) -> None:
         save(folder.best)

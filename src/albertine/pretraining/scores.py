@@ -20,7 +20,7 @@ from albertine.core.number_formats import InferencePrecision
 from albertine.core.settings import read_yaml, resolve
 from albertine.corpus.reader import Corpus
 from albertine.errors import ModelError, SettingsError, TokenizerError
-from albertine.evaluation.minimal_pairs import SuiteScores, judge_suite
+from albertine.evaluation.minimal_pairs import SuiteScores, score_suite
 from albertine.evaluation.suites import read_suite
 from albertine.inference.likelihood import PseudoLikelihood
 from albertine.interop.config_values import our_flags
@@ -101,7 +101,7 @@ def suite_scores(
     """
     folder, model, tokenizer = open_pretrained(what, device=device, precision=precision)
     pairs, score = read_suite(name, data, limit=limit), PseudoLikelihood(model, tokenizer, folder)
-    return judge_suite(pairs, lambda texts: score(texts, update))
+    return score_suite(pairs, lambda texts: score(texts, update))
 
 
 def token_counts(judged: Pretrained, corpus_folder: Path) -> NDArray[np.int64]:

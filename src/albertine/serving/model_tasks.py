@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 from albertine.errors import ModelError
-from albertine.inference.fill_mask import guesses, no_mask
+from albertine.inference.fill_mask import fill_masks, no_mask
 from albertine.inference.onnx_session import ExportedModel
 from albertine.inference.option_rows import characters_of, question_length, question_limit
 from albertine.interop.exported_folder import GRAPHS
@@ -278,7 +278,9 @@ class Answerer:
         """Each question is (text, candidates, ids to choose from or None)."""
         texts, counts, among = zip(*questions, strict=True)
         predictor = self.predictor
-        return guesses(predictor.model, predictor.tokenizer, texts, counts, self.name, among, check=False)[0]
+        return fill_masks(predictor.model, predictor.tokenizer, texts, counts, self.name, among, check=False)[
+            0
+        ]
 
     def _logits(self, questions: Sequence[Any]) -> Sequence[Any]:
         self.predictor.made_to("classify")

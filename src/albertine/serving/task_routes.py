@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from albertine import __version__
-from albertine.inference.embedding import cosines, unit
+from albertine.inference.embedding import cosines, normalize_rows
 from albertine.inference.probabilities import sigmoid, softmax
 from albertine.serving import schemas
 from albertine.serving.error_responses import Refusal, invalid
@@ -44,7 +44,7 @@ async def vectors(
         )
     if dimensions < found.shape[1]:
         visit.headers["x-warning"] = "this model was not trained for vectors that are cut"
-    return unit(found[:, :dimensions]) if normalize else found[:, :dimensions]
+    return normalize_rows(found[:, :dimensions]) if normalize else found[:, :dimensions]
 
 
 async def embed(visit: Visit) -> Any:

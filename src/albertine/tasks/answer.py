@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from albertine.core.randomness import generator
-from albertine.inference.spans import LikelySpans, by_two_logits, mean
-from albertine.inference.windows import PassageTokens, Reading, Window, rows_of
+from albertine.inference.spans import LikelySpans, mean_spans, spans_from_logits
+from albertine.inference.windows import PassageTokens, Window, WindowSettings, rows_of
 from albertine.interop.heads import Task, head_config
 from albertine.tasks.encoded import Encoded, RowBuilder, Tally, TaskBatch
 from albertine.tasks.family import Family, Fields, OneLayer, Poll, over_rows
@@ -74,7 +74,7 @@ class AskedQuestion:
 
 
 def encode(
-    examples: Sequence[Question], tokenizer: Tokenizer, reading: Reading, *, learning: bool = False
+    examples: Sequence[Question], tokenizer: Tokenizer, reading: WindowSettings, *, learning: bool = False
 ) -> Encoded:
     """A row a window; its target are the places of a right answer's first and last token in it, int64
     (1, 2), or twice that of [CLS] if the window does not show the answer. Of several right answers it is the
@@ -111,7 +111,7 @@ def encode(
 
 
 def _place(
-    example: Question, passage: PassageTokens, windows: Sequence[Window], reading: Reading
+    example: Question, passage: PassageTokens, windows: Sequence[Window], reading: WindowSettings
 ) -> tuple[tuple[int, int] | None, str | None]:
     """The first and the last token of the right answer to learn, None where no window shows one; and why none
     can be predicted, None where one can or there is none."""
@@ -186,7 +186,7 @@ class FromPassages(Family):
     task: ClassVar[Task] = "answer"
     fields: ClassVar[Fields] = QUESTIONS
     no_answer: ClassVar[bool] = False
-    reading: Reading
+    reading: WindowSettings
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -206,7 +206,7 @@ class FromPassages(Family):
 
     def merge(self, said: Sequence[list[LikelySpans]], data: Encoded) -> list[LikelySpans]:
         """The mean of what several models say of every question."""
-        return [mean(of_one, self.reading.best) for of_one in zip(*said, strict=True)]
+        return [mean_spans(of_one, self.reading.best) for of_one in zip(*said, strict=True)]
 
     def shown(self, example: Question) -> dict[str, Any]:
         return {"question": example.question}
@@ -233,7 +233,7 @@ class Answer(FromPassages, OneLayer):
     """
 
     metrics: tuple[str, ...] = ("squad_f1", "squad_exact")
-    reading: Reading = field(default_factory=Reading)
+    reading: WindowSettings = field(default_factory=WindowSettings)
     labels: tuple[str, ...] = ()
     outputs: int = 2
     layer: str = "qa_outputs"
@@ -257,7 +257,7 @@ class Answer(FromPassages, OneLayer):
         logits = over_rows(model, data, poll, per_token=True)
         rows = np.split(logits, np.cumsum([len(ids) for ids in data.ids])[:-1])
         return of_questions(
-            data, lambda asked, at: by_two_logits(asked.windows, rows[at], asked.passage, self.reading)
+            data, lambda asked, at: spans_from_logits(asked.windows, rows[at], asked.passage, self.reading)
         )
 
     def answers(self, said: list[LikelySpans], data: Encoded) -> list[str]:

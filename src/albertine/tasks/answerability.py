@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from albertine.evaluation.answer_scores import OR_NONE, Decided, or_none, squad2
-from albertine.inference.spans import LikelySpans, SpanTable, by_beam
-from albertine.inference.windows import Reading
+from albertine.evaluation.answer_scores import SQUAD2_METRICS, AnswerDecision, squad2, squad2_prefix
+from albertine.inference.spans import LikelySpans, SpanTable, spans_from_table
+from albertine.inference.windows import WindowSettings
 from albertine.interop.heads import is_joint, joint_architecture
 from albertine.tasks.answer import Answer, FromPassages, of_questions, words
 from albertine.tasks.encoded import Encoded, TaskBatch
@@ -30,7 +30,7 @@ FOREIGN_WINDOW = 384
 
 def scores(rules: str) -> tuple[str, ...]:
     """The metrics by some rules; the first picks the best model."""
-    return tuple(f"{or_none(rules)}_{name}" for name in OR_NONE)
+    return tuple(f"{squad2_prefix(rules)}_{name}" for name in SQUAD2_METRICS)
 
 
 @dataclass
@@ -45,7 +45,7 @@ class AnswerOrNot(FromPassages):
 
     metrics: tuple[str, ...] = scores("squad")
     no_answer: ClassVar[bool] = True
-    reading: Reading = field(default_factory=Reading)
+    reading: WindowSettings = field(default_factory=WindowSettings)
     rules: str = "squad"
     threshold: float = 0.5
     labels: tuple[str, ...] = ()
@@ -74,7 +74,9 @@ class AnswerOrNot(FromPassages):
         table = over_rows(model, data, poll)
         return of_questions(
             data,
-            lambda asked, at: by_beam(asked.windows, SpanTable.of(table[at]), asked.passage, self.reading),
+            lambda asked, at: spans_from_table(
+                asked.windows, SpanTable.of(table[at]), asked.passage, self.reading
+            ),
         )
 
     def settle(self, said: list[LikelySpans], data: Encoded) -> None:
@@ -86,16 +88,16 @@ class AnswerOrNot(FromPassages):
         """Take the threshold that a folder tells."""
         self.threshold = float(told.get("threshold", self.threshold))
 
-    def answers(self, said: list[LikelySpans], data: Encoded) -> list[Decided]:
+    def answers(self, said: list[LikelySpans], data: Encoded) -> list[AnswerDecision]:
         found = []
         for one, asked in zip(said, data.examples, strict=True):
             best, none = words(one, asked.example.passage), one.no_answer or 0.0
-            found.append(Decided(best, none, "" if none > self.threshold else best))
+            found.append(AnswerDecision(best, none, "" if none > self.threshold else best))
         return found
 
     def plain(self, answer: Any, example: Any) -> Any:
         """The words of an answer, "" for none."""
-        return answer.text if isinstance(answer, Decided) else answer
+        return answer.text if isinstance(answer, AnswerDecision) else answer
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
         tree = super().config(model_type, dropout)
@@ -109,8 +111,8 @@ def of_folder(found: Tuned) -> Answer | AnswerOrNot:
     """The family that a folder was tuned with."""
     told, positions = found.told.get("reading"), found.folder.encoder.max_position_embeddings
     given: Mapping[str, Any] = told if isinstance(told, dict) else {}
-    names = vars(Reading())
+    names = vars(WindowSettings())
     sizes = {name: v for name, v in given.items() if name in names and isinstance(v, int) and v > 0}
-    reading = Reading(**({"max_length": min(FOREIGN_WINDOW, positions)} | sizes))
+    reading = WindowSettings(**({"max_length": min(FOREIGN_WINDOW, positions)} | sizes))
     joint = is_joint(found.folder.shapes)
     return AnswerOrNot(reading=reading) if joint else Answer(reading=reading)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from albertine.evaluation.ensembles import mean_score
-from albertine.inference.embedding import how_of, row_cosines, unit
+from albertine.inference.embedding import normalize_rows, row_cosines, vector_settings
 from albertine.interop.heads import Task, pooling_of
 from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch
 from albertine.tasks.examples import Example
@@ -149,7 +149,7 @@ class Embed(Family):
 
     def predict(self, model: Asked, data: Encoded, poll: Poll = lambda: None) -> NDArray[np.float32]:
         """The cosine of every pair, float32 (examples,), in [-1, 1]."""
-        vectors, first = unit(over_rows(model, data, poll)), data.starts[:-1]
+        vectors, first = normalize_rows(over_rows(model, data, poll)), data.starts[:-1]
         return row_cosines(vectors[first], vectors[first + 1])
 
     def merge(self, said: Sequence[Any], data: Encoded) -> NDArray[np.float32]:
@@ -172,6 +172,6 @@ class Embed(Family):
 
 def of_folder(found: Tuned) -> Embed:
     """The family that a folder was tuned with."""
-    how, own = how_of(found.folder, found.where), pooling_of(found.folder)
+    how, own = vector_settings(found.folder, found.where), pooling_of(found.folder)
     pooling: VectorPooling = "whitened" if own == "whitened" else how.pooling
     return Embed("cosine", how.max_length or found.length, pooling, how.normalize)

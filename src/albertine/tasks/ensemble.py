@@ -16,7 +16,7 @@ import torch
 
 from albertine.errors import DataError, ModelError, SettingsError
 from albertine.evaluation.ensembles import Rule, best_members, greedy_members
-from albertine.evaluation.metrics import better
+from albertine.evaluation.metrics import metric_sign
 from albertine.evaluation.report import write_report
 from albertine.evaluation.runs import read_run, without_seed
 from albertine.tasks.encoded import Encoded
@@ -107,13 +107,13 @@ def ensemble(
             raise SettingsError(
                 "members are picked on a dev set, and there is none", remedy="Leave out --pick"
             )
-        own = [better(metric) * member.scores["dev"][metric] for member in candidates]
+        own = [metric_sign(metric) * member.scores["dev"][metric] for member in candidates]
         if rule == "best":
             members = best_members(own, pick)
             how = f"the {len(members)} best by {metric} on dev"
         else:
             members, _ = greedy_members(
-                len(runs), pick, lambda numbers: better(metric) * together(numbers, "dev").scores[metric]
+                len(runs), pick, lambda numbers: metric_sign(metric) * together(numbers, "dev").scores[metric]
             )
             how = f"forward selection by {metric} on dev, at most {pick}"
     found = tuple(together(members, split) for split in splits if split in first.splits)

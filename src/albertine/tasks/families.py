@@ -14,7 +14,7 @@ from albertine.errors import AlbertineError, ModelError, SettingsError
 from albertine.evaluation.metrics import METRICS
 from albertine.interop.heads import Task, read_classifier, task_of
 from albertine.interop.huggingface_config import our_flags
-from albertine.interop.model_folder import Described, ModelFolder
+from albertine.interop.model_folder import ModelDescription, ModelFolder
 from albertine.tasks.dataset_registry import SPLITS, Dataset, described, listed
 from albertine.tasks.family import Family, OneLayer, Settling, Tuned
 from albertine.tasks.kind_settings import Known, TaskChoice, is_of_own_files, named_or_file
@@ -147,7 +147,7 @@ def _of_data_set(part: Mapping[str, Any], model: type[Settings]) -> Mapping[str,
     return found
 
 
-def family_of(folder: Described, tokenizer: Tokenizer, where: Path) -> Family:
+def family_of(folder: ModelDescription, tokenizer: Tokenizer, where: Path) -> Family:
     """The family of the head that a folder holds, with the lengths, labels and thresholds it was scored with.
 
     Raises:
@@ -170,7 +170,7 @@ def family_of(folder: Described, tokenizer: Tokenizer, where: Path) -> Family:
     return FAMILIES[task].of_folder(Tuned(folder, tokenizer, where))
 
 
-def lacks_head(folder: Described, where: Path) -> bool:
+def lacks_head(folder: ModelDescription, where: Path) -> bool:
     """Whether a folder is a checkpoint of a tuned model of which only the encoder was read."""
     if not is_run_checkpoint(where) or task_of(folder) is not None:
         return False
@@ -213,7 +213,7 @@ def take_head(model: TaskModel, family: Family, folder: ModelFolder, where: Path
     recall(family, folder)
 
 
-def recall(family: Family, folder: Described) -> None:
+def recall(family: Family, folder: ModelDescription) -> None:
     """Let a family take what it settled, such as a threshold, from the folder that tells it."""
     if isinstance(family, Settling):
         family.recall(our_flags(folder.config))

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from albertine.core.token_batches import batch_longest_first, batch_padded
 from albertine.errors import DataError, NotFinite
 from albertine.inference.onnx_session import ExportedModel
-from albertine.interop.heads import ClassifierHead, Task, length_of, read_classifier
+from albertine.interop.heads import ClassifierHead, Task, max_length_of, read_classifier
 from albertine.interop.huggingface_config import our_flags
-from albertine.interop.model_folder import Described
+from albertine.interop.model_folder import ModelDescription
 from albertine.model.config import Looked
 from albertine.tasks.encoded import Encoded, TaskBatch
 from albertine.tasks.readers.table import Row
@@ -107,7 +107,7 @@ class ArgumentFields(Fields):
 class Tuned:
     """A model folder to make a family from."""
 
-    folder: Described
+    folder: ModelDescription
     tokenizer: Tokenizer
     where: Path
 
@@ -119,7 +119,7 @@ class Tuned:
     @property
     def length(self) -> int:
         """Tokens of a row that the head was tuned with."""
-        return length_of(self.folder)
+        return max_length_of(self.folder)
 
     @property
     def head(self) -> ClassifierHead:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from albertine.core.files import read_json, write_json
 from albertine.core.settings import dump, unused_setting_error, with_absolute_paths
 from albertine.errors import RunError, SettingsError
-from albertine.evaluation.metrics import better, score
+from albertine.evaluation.metrics import metric_sign, score
 from albertine.evaluation.report import write_report
 from albertine.evaluation.runs import predictions_file, read_run, write_predictions, write_record
 from albertine.interop.heads import usual_pooling
@@ -459,7 +459,7 @@ def _loop(settings: FinetuneSettings, steps: int, metric: str, hidden_size: int)
         checkpoint_every=every,
         keep=watching.keep,
         early_stopping=watching.early_stopping,
-        best=(metric, "max" if better(metric) > 0 else "min"),
+        best=(metric, "max" if metric_sign(metric) > 0 else "min"),
         tensorboard=watching.tensorboard,
     )
 

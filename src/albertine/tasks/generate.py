@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from albertine.errors import ModelError, SettingsError
-from albertine.inference.generative_reading import Inquiry, ReadPassage, read
+from albertine.inference.generative_reading import PassageQuestion, SourcePassage, generate_answers
 from albertine.inference.search import Search
-from albertine.inference.seq2seq_rows import Written, source_row, write
+from albertine.inference.seq2seq_rows import Written, generate_texts, source_row
 from albertine.inference.windows import Window
 from albertine.interop.heads import Task, head_config
 from albertine.tasks.answer import QUESTIONS, Question, question_of
@@ -63,7 +63,7 @@ class Room:
 
 
 @dataclass(frozen=True)
-class ReadQuestion(Inquiry):
+class ReadQuestion(PassageQuestion):
     """A question as the model sees it.
 
     Attributes:
@@ -121,7 +121,7 @@ def encode_questions(
             if seen[0] != question.passage:
                 seen = (question.passage, tokenizer.encode_spans(question.passage))
             spans, ids = seen[1], tokenizer.encode(question.question)
-            passage = ReadPassage.of(tokenizer, ids, question.passage, spans, room.source)
+            passage = SourcePassage.of(tokenizer, ids, question.passage, spans, room.source)
             passages.append(passage)
             answers = question.answers or ()
             golds += [text for text, _ in answers]
@@ -279,7 +279,7 @@ class Write(Generate):
     def said(self, model: Model, data: Encoded, poll: Poll) -> list[list[Written]]:
         assert data.prefix is not None
         sources = [ids[:n].tolist() for ids, n in zip(data.ids, data.prefix, strict=True)]
-        return write(model, self.tokenizer, sources, self.search, poll)
+        return generate_texts(model, self.tokenizer, sources, self.search, poll)
 
 
 @dataclass
@@ -308,7 +308,9 @@ class Read(Generate):
         return encode_questions(examples, tokenizer, self.room, together=False)
 
     def said(self, model: Model, data: Encoded, poll: Poll) -> list[list[Written]]:
-        return read(model, self.tokenizer, data.examples, self.search, always=self.always, poll=poll)
+        return generate_answers(
+            model, self.tokenizer, data.examples, self.search, always=self.always, poll=poll
+        )
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
         tree = super().config(model_type, dropout)

@@ -25,13 +25,13 @@ from albertine.errors import (
     check_integer,
     missing_torch_error,
 )
-from albertine.inference.embedding import TextEmbedder, cosines, how_of
-from albertine.inference.fill_mask import Guess, guesses
-from albertine.inference.generative_reading import Inquiry, ReadPassage, read
+from albertine.inference.embedding import TextEmbedder, cosines, vector_settings
+from albertine.inference.fill_mask import Guess, fill_masks
+from albertine.inference.generative_reading import PassageQuestion, SourcePassage, generate_answers
 from albertine.inference.onnx_session import ExportedModel
 from albertine.inference.probabilities import softmax
 from albertine.inference.search import Draw, Search
-from albertine.inference.seq2seq_rows import Written, source_row, write
+from albertine.inference.seq2seq_rows import Written, generate_texts, source_row
 from albertine.inference.spans import AnswerSpan, LikelySpans
 from albertine.inference.tags import Entity
 from albertine.inference.triples import Relation
@@ -39,7 +39,7 @@ from albertine.inference.whitening import read_whitening
 from albertine.interop.exported_folder import is_exported
 from albertine.interop.heads import Task, left_to_right, task_of
 from albertine.interop.model_files import files_of_model
-from albertine.interop.model_folder import Described, ModelFolder
+from albertine.interop.model_folder import ModelDescription, ModelFolder
 from albertine.interop.model_location import model_folder
 from albertine.model.config import Pooling
 from albertine.tasks.answer import Question
@@ -105,7 +105,7 @@ class Predictor:
         path = model_folder(path).absolute()
         self._path, self.cut = path, 0
         self.model: Model | ExportedModel
-        self._folder: Described
+        self._folder: ModelDescription
         if is_exported(path):
             self.model = ExportedModel(path, precision, batch_tokens, device)
             self._folder = self.model.folder
@@ -300,9 +300,9 @@ class Predictor:
             among: for every text the ids of the only pieces to choose from, or None for all.
 
         Raises:
-            ModelError, DataError, SettingsError: as `guesses`.
+            ModelError, DataError, SettingsError: as `fill_masks`.
         """
-        found, cut = guesses(self.model, self.tokenizer, texts_of(texts), top_k, self._path, among)
+        found, cut = fill_masks(self.model, self.tokenizer, texts_of(texts), top_k, self._path, among)
         self.cut += cut
         return found
 
@@ -310,9 +310,11 @@ class Predictor:
         """Probability that the first passage of each pair really comes before the second; of a model trained
         with next-sentence prediction, that the second follows the first at all."""
         model = self._whole("tell which passage comes first")
-        from albertine.inference.pretraining_heads import order_chances
+        from albertine.inference.pretraining_heads import sentence_order_probabilities
 
-        chances, cut = order_chances(model, self.tokenizer, texts_of(pairs, "pairs", pairs=True))
+        chances, cut = sentence_order_probabilities(
+            model, self.tokenizer, texts_of(pairs, "pairs", pairs=True)
+        )
         self.cut += cut
         return chances
 
@@ -430,7 +432,7 @@ class Predictor:
         config, whitening = self.model.config, None
         if not isinstance(self.model, ExportedModel):  # in whose graph it is
             whitening = read_whitening(self._path, config.hidden_size, config.plan.depth)
-        return TextEmbedder(self.model, self.tokenizer, how_of(self._folder, self._path), whitening)
+        return TextEmbedder(self.model, self.tokenizer, vector_settings(self._folder, self._path), whitening)
 
     def embed(
         self, texts: str | Iterable[str], *, pooling: Pooling | None = None, normalize: bool | None = None
@@ -479,7 +481,7 @@ class Predictor:
         second = None if pair is None else encode(text_of(pair, "pair"))
         ids, cut = source_row(self.tokenizer, encode(text_of(text, "text")), second, family.room.source)
         self.cut += cut
-        return write(model, self.tokenizer, [ids], how or family.search)[0]
+        return generate_texts(model, self.tokenizer, [ids], how or family.search)[0]
 
     def go_on(self, text: str, how: Search | Draw, going: Going | None = None) -> list[Written]:
         """How a pretrained XLNet or Transformer-XL goes on with a text, by beams best first.
@@ -504,7 +506,7 @@ class Predictor:
         going = going or Going()
         if going.left_to_right is None:
             going = replace(going, left_to_right=left_to_right(self._folder))
-        return write(model, self.tokenizer, [ids], how, going=going)[0]
+        return generate_texts(model, self.tokenizer, [ids], how, going=going)[0]
 
     def read(
         self,
@@ -531,10 +533,12 @@ class Predictor:
             raise DataError("there is no passage to read", remedy="Give one or more")
         ids, room = self.tokenizer.encode(text_of(question, "question")), family.room.source
         spans = self.tokenizer.encode_spans
-        inquiry = Inquiry(tuple(ReadPassage.of(self.tokenizer, ids, t, spans(t), room) for t in texts))
+        inquiry = PassageQuestion(
+            tuple(SourcePassage.of(self.tokenizer, ids, t, spans(t), room) for t in texts)
+        )
         self.cut += inquiry.cut
         how, always = search or family.search, family.always if always is None else always
-        return read(model, self.tokenizer, [inquiry], how, extract=extract, always=always)[0]
+        return generate_answers(model, self.tokenizer, [inquiry], how, extract=extract, always=always)[0]
 
 
 def _opened(path: Path, device: str, precision: InferencePrecision, batch_tokens: int | None) -> ModelFolder:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from albertine.errors import ModelError
 from albertine.evaluation.entities import Triple, plain_triple
-from albertine.inference.onnx_session import ExportedModel, PointingGraph
-from albertine.inference.triples import THRESHOLDS, AskedForPointers, Relation, relations
+from albertine.inference.onnx_session import ExportedModel, OnnxPointers
+from albertine.inference.triples import THRESHOLDS, PointerModel, Relation, relations
 from albertine.interop.heads import Task, head_config, labels_in
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
@@ -45,13 +45,13 @@ def pointer_loss(logits: Tensor, targets: Tensor, power: int) -> Tensor:
     return -torch.where(targets, power * F.logsigmoid(logits), F.logsigmoid(-logits) + rest)
 
 
-def read_texts(model: Any, data: Encoded, rows: Sequence[int]) -> AskedForPointers:
+def read_texts(model: Any, data: Encoded, rows: Sequence[int]) -> PointerModel:
     """What has read some texts of the data, and points in them."""
     if isinstance(model, ExportedModel):
-        return PointingGraph(model, *data.rows(rows))
-    from albertine.inference.relation_pointers import Pointing
+        return OnnxPointers(model, *data.rows(rows))
+    from albertine.inference.relation_pointers import TorchPointers
 
-    return Pointing(model, data.packed(rows).to(model.base.device))
+    return TorchPointers(model, data.packed(rows).to(model.base.device))
 
 
 @dataclass

@@ -26,11 +26,11 @@ from albertine.core.settings import apply_overrides, merge, read_yaml, resolve
 from albertine.errors import ModelError, SettingsError
 from albertine.evaluation.metrics import score
 from albertine.evaluation.runs import predictions_file, write_predictions, write_record
-from albertine.interop.heads import length_of, pooling_of, task_of
+from albertine.interop.heads import max_length_of, pooling_of, task_of
 from albertine.interop.hub import is_hub_name
 from albertine.interop.huggingface import read_folder
 from albertine.interop.model_files import checkpoint_in
-from albertine.interop.model_location import model_folder, place
+from albertine.interop.model_location import model_folder, resolve_model
 from albertine.model.task_model import TaskModel
 from albertine.tasks.dataset_files import Data
 from albertine.tasks.dataset_registry import described
@@ -134,7 +134,7 @@ def open_run(
     tokenizer, found = load_tokenizer(where), read_folder(where)
     known = family_of(found, tokenizer, where)
     tree: dict[str, Any] = {"name": folder.resolve().name, "encoder": {"folder": str(folder)}}
-    tree["task"] = {"max_length": length_of(found), **known.settings}
+    tree["task"] = {"max_length": max_length_of(found), **known.settings}
     if run is not None:
         tree = read_yaml(run / "settings.yaml")
     tree["task"] = before = saved(tree["task"], apply_overrides(merge(tree, more), assignments)["task"])
@@ -219,7 +219,7 @@ def _places(folder: Path, *, named: bool) -> tuple[Path | None, Path]:
         what = "is no folder here, and a model of the hub is no run of a task"
         near = suggestion(name, ())  # nothing is downloaded in vain
     else:
-        found = place(folder)
+        found = resolve_model(folder)
         model = model_folder(found)
         of_run = is_run_checkpoint(model)
         if not (model / "config.json").is_file() and not of_run and checkpoint_in(model) is None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from albertine.core.files import write_json
 from albertine.errors import DataError, SettingsError
-from albertine.evaluation.metrics import better
+from albertine.evaluation.metrics import metric_sign
 from albertine.evaluation.report import write_report
 from albertine.evaluation.runs import read_run
 from albertine.evaluation.seed_statistics import Spread
@@ -75,7 +75,7 @@ def over_seeds(
     done = [r for r in results if r.outcome.done]
     names = [n for n in results[0].scores if n != "step" and all(n in r.scores for r in done)] if done else []
     metrics = {name: Spread(tuple(r.scores[name] for r in done)) for name in names}
-    best = max(done, key=lambda r: better(names[0]) * r.scores[names[0]]) if names else results[0]
+    best = max(done, key=lambda r: metric_sign(names[0]) * r.scores[names[0]]) if names else results[0]
     summary = settings.output / f"{settings.name}-seeds.json"
     found = Seeds(tuple(results), metrics, best.folder, summary)
     if is_main() and done:
@@ -97,7 +97,7 @@ def _tell(settings: FinetuneSettings, found: Seeds) -> None:
     tree = {
         "runs": [result.folder.name for result in found.results if result.outcome.done],
         "best": found.best.name,
-        "metrics": {name: spread.told() for name, spread in found.metrics.items()},
+        "metrics": {name: spread.as_dict() for name, spread in found.metrics.items()},
     }
     write_json(found.summary, tree)
     if settings.watching.report and found.done:

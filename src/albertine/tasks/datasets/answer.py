@@ -16,7 +16,7 @@ from pydantic import Field
 
 from albertine.core.settings import Settings
 from albertine.errors import DataError
-from albertine.inference.windows import QUESTION, Reading, question_room
+from albertine.inference.windows import QUESTION, WindowSettings, question_room
 from albertine.tasks.answer import Answer, Question, windows_to_learn
 from albertine.tasks.answerability import AnswerOrNot, of_folder, scores
 from albertine.tasks.dataset_files import Data, Lost, check_told, files_of, rows_in
@@ -252,7 +252,7 @@ class AnswersTask(TaskChoice):
         dataset, own = self.data, self.answer
         check(splits, dataset.no_answer)
         check_told(splits.get("test", ()), flat_columns(dataset, "test").label or "", test=True)
-        reading = Reading(self.max_length, own.stride, own.question, own.longest, own.n_best)
+        reading = WindowSettings(self.max_length, own.stride, own.question, own.longest, own.n_best)
         if dataset.no_answer:
             return AnswerOrNot(scores(dataset.rules), reading, dataset.rules)
         return Answer(SCORES[dataset.rules], reading)

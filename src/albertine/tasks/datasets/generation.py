@@ -14,7 +14,7 @@ from pydantic import Field
 
 from albertine.errors import DataError
 from albertine.inference.search import Search
-from albertine.inference.windows import Reading
+from albertine.inference.windows import WindowSettings
 from albertine.tasks.answer import Question
 from albertine.tasks.dataset_files import Lost, all_rows, check_told, files_of
 from albertine.tasks.dataset_registry import SPLITS, Columns, Dataset, Split
@@ -170,7 +170,7 @@ class ReadingTask(WritingTask):
         return Read(tokenizer, *self.lengths, always=always, metrics=self.metrics)
 
     def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
-        yield encoded.cut_questions, f"with a question cut to {Reading().question} tokens"
+        yield encoded.cut_questions, f"with a question cut to {WindowSettings().question} tokens"
         yield from encoded.lost
         if split != "train" or encoded.targets is None:
             return
