@@ -31,7 +31,7 @@ import numpy as np
 
 from albertine.bench.machine import describe
 from albertine.bench.step import learn
-from albertine.corpus.manifest import BLOCK, NAME, SPLITS, Manifest
+from albertine.corpus.manifest import BLOCK_BYTES, MANIFEST_FILE, SPLITS, Manifest
 from albertine.corpus.reader import Corpus
 from albertine.corpus.shards import CheckedArray, ShardArrays, token_dtype, write_shard
 from albertine.model.model import Model
@@ -64,18 +64,18 @@ def write(folder: Path, megabytes: float, vocab_size: int) -> None:
         splits["train"].append(made)
     tokenizer = {"kind": "wordpiece", "vocab_size": vocab_size, "fingerprint": "none"}
     manifest = Manifest("en", tokenizer, {}, [], 0, {}, splits, {})
-    (folder / NAME).write_text(manifest.dump(), encoding="utf-8")
+    (folder / MANIFEST_FILE).write_text(manifest.dump(), encoding="utf-8")
 
 
 def without_blocks(folder: Path, other: Path) -> None:
     """The same corpus with a manifest that has no digests of blocks."""
-    tree = json.loads((folder / NAME).read_text(encoding="utf-8"))
+    tree = json.loads((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
     tree["version"] = 1
     for shard in tree["splits"]["train"]:
         for file in shard["files"].values():
             file.pop("blocks", None)
     other.mkdir()
-    (other / NAME).write_text(json.dumps(tree, indent=1) + "\n", encoding="utf-8")
+    (other / MANIFEST_FILE).write_text(json.dumps(tree, indent=1) + "\n", encoding="utf-8")
     (other / "train").symlink_to(folder / "train")
 
 
@@ -193,7 +193,7 @@ def main() -> None:
         of = "of a training step" if "steps" in name else "of it"
         shown = ", ".join(f"{key} {1e3 * row[key]:.3f} ms" for key in ("checked", "unchecked", "added"))
         print(f"{name:12} {shown}: {row['share']:+.2%} {of}")
-    print(f"{size / 1e6:,.0f} MB in blocks of {BLOCK:,} bytes")
+    print(f"{size / 1e6:,.0f} MB in blocks of {BLOCK_BYTES:,} bytes")
     print(f"training step of {arguments.preset}: {1e3 * step:.1f} ms")
     if arguments.save:
         settings = {"megabytes": size / 1e6, "rounds": rounds, "preset": arguments.preset, "step": step}

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from albertine.bench.machine import describe
-from albertine.corpus.prepare import prepare
+from albertine.corpus.prepare import write_corpus
 from albertine.text.documents import Document, read_documents
 from albertine.text.sentences import Language, split_sentences
 from albertine.tokenizers.load import load_tokenizer
@@ -87,7 +87,7 @@ def write_text(folder: Path, language: Language, megabytes: float) -> int:
 def ours(text: Path, folder: Path, language: Language, workers: int) -> int:
     """One corpus; its tokens."""
     tokenizer = load_tokenizer(DATA / "tokenizers" / TOKENIZERS[language])
-    return prepare([text], folder, tokenizer, language, format="paragraphs", workers=workers).tokens
+    return write_corpus([text], folder, tokenizer, language, format="paragraphs", workers=workers).tokens
 
 
 class Peer:
@@ -222,7 +222,7 @@ def _watched(text: Path, folder: Path, language: Language, workers: int) -> None
 
 
 def peak_memory(work: Path, language: Language, megabytes: float, workers: int) -> dict[str, Any]:
-    """The largest PSS and RSS of `prepare` and its processes on that much text."""
+    """The largest PSS and RSS of `write_corpus` and its processes on that much text."""
     size = write_text(work / "large", language, megabytes)
     process = multiprocessing.get_context("spawn").Process(
         target=_watched, args=(work / "large", work / "large-corpus", language, workers)

@@ -28,7 +28,7 @@ import torch
 from albertine.bench.machine import RESULTS, describe, hardware, newest
 from albertine.core.devices import fast_bfloat16
 from albertine.core.settings import resolve
-from albertine.corpus.prepare import prepare
+from albertine.corpus.prepare import write_corpus
 from albertine.objectives.unigram_baseline import Unigram
 from albertine.pretraining.data import held_out_batches
 from albertine.pretraining.held_out import score_batches
@@ -131,7 +131,7 @@ def main() -> None:
     arguments = parser.parse_args()
     language, corpus = arguments.language, arguments.folder / arguments.language
     sources, vocabulary = TEXT[language]
-    manifest = prepare(
+    manifest = write_corpus(
         [arguments.shared / source for source in sources],
         corpus,
         load_tokenizer(arguments.shared / vocabulary),

@@ -15,9 +15,9 @@ import albertine
 from albertine.cli.app import run
 from albertine.core.batch import pack
 from albertine.core.settings import load
-from albertine.corpus.prepare import prepare
+from albertine.corpus.prepare import write_corpus
 from albertine.corpus.source import Source
-from albertine.corpus.vocabulary import Kind, train
+from albertine.corpus.vocabulary import VocabularyKind, train_vocabulary
 from albertine.model.sharing import SharingPlan
 from albertine.pretraining.model_names import look_up_model
 from albertine.pretraining.run import PretrainResult, _beginning, _hints, pretrain
@@ -37,17 +37,17 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     that of the released model, whose students learn on it."""
     folder = tmp_path_factory.mktemp("recipes")
     found = {}
-    kinds: dict[str, Kind | None] = {"en": None, "zh": None, "en-xlnet": "xlnet"}
+    kinds: dict[str, VocabularyKind | None] = {"en": None, "zh": None, "en-xlnet": "xlnet"}
     for name, kind in kinds.items():
         language = name[:2]
         source = Source([demo_text(language, folder / f"text-{language}", 200_000)])
-        code, vocabulary = source.language(language), folder / f"vocabulary-{name}"
-        tokenizer = train(source, vocabulary, code, kind=kind, vocab_size=3000, shrink=True)
-        prepare(source.paths, folder / name, tokenizer, code, held_out=0.3, workers=1)
+        code, vocabulary = source.resolve_language(language), folder / f"vocabulary-{name}"
+        tokenizer = train_vocabulary(source, vocabulary, code, kind=kind, vocab_size=3000, shrink=True)
+        write_corpus(source.paths, folder / name, tokenizer, code, held_out=0.3, workers=1)
         found[name] = folder / name
         if kind is None:
             mini, taught = albertine.load_tokenizer(f"albertine-mini-{name}"), folder / f"{name}-taught"
-            prepare(source.paths, taught, mini, code, held_out=0.3, workers=1)
+            write_corpus(source.paths, taught, mini, code, held_out=0.3, workers=1)
             found[f"{name}-taught"] = taught
     return found
 
@@ -110,7 +110,7 @@ def test_a_recipe_that_is_no_papers_own_has_all_that_the_alarm_would_advise(reci
 
 def two_steps(recipe: Path, corpora: dict[str, Path], folder: Path) -> tuple[Path, PretrainResult]:
     """The corpus of a recipe, and two steps of it at toy size, behind two of the recipe it begins with."""
-    xlnet = "--kind xlnet" in recipe.read_text(encoding="utf-8")  # of `prepare`, in its header
+    xlnet = "--kind xlnet" in recipe.read_text(encoding="utf-8")  # of `write_corpus`, in its header
     full = load(PretrainingSettings, recipe)
     # A released model that teaches, or that goes on, has the vocabulary of the corpus.
     start = full.model.start_from

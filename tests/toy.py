@@ -5,7 +5,7 @@ from __future__ import annotations
 import tarfile
 from pathlib import Path
 
-from albertine.corpus.prepare import prepare
+from albertine.corpus.prepare import write_corpus
 from albertine.text.documents import read_documents
 from albertine.text.sentences import document_sentences
 from albertine.tokenizers.load import load_tokenizer
@@ -60,5 +60,5 @@ def toy_vocabulary(folder: Path, size: int, *, cls_last: bool = False) -> tuple[
 def toy_corpus(folder: Path, *, cls_last: bool = False) -> Path:
     """About 150 kB of novels, cut at chapters, a third of them held out."""
     text, vocabulary = toy_vocabulary(folder, 150_000, cls_last=cls_last)
-    prepare([text], folder / "corpus", load_tokenizer(vocabulary), "en", workers=1, held_out=0.3)
+    write_corpus([text], folder / "corpus", load_tokenizer(vocabulary), "en", workers=1, held_out=0.3)
     return folder / "corpus"

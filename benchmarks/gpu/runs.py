@@ -62,12 +62,12 @@ def _pretrained(tree: dict[str, Any], resume: str | Path) -> dict[str, Tensor]:
 
 def _corpus(scratch: Path) -> Path:
     """Of 150 kB of the demo text, with 500 pieces."""
-    from albertine.corpus.prepare import prepare
+    from albertine.corpus.prepare import write_corpus
     from albertine.tokenizers.load import load_tokenizer
     from tests.toy import toy_vocabulary
 
     text, vocabulary = toy_vocabulary(scratch, 150_000)
-    prepare([text], scratch / "corpus", load_tokenizer(vocabulary), "en", workers=1, held_out=0.3)
+    write_corpus([text], scratch / "corpus", load_tokenizer(vocabulary), "en", workers=1, held_out=0.3)
     return scratch / "corpus"
 
 

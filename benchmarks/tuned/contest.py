@@ -18,7 +18,7 @@ from albertine.tasks.finetune import finetune
 from albertine.tasks.run_record import stamp
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.task_data import once
-from albertine.text.sentences import guess_language
+from albertine.text.sentences import detect_language
 from albertine.tokenizers.base import Tokenizer
 from albertine.training.progress import Reporter
 from benchmarks.tuned.tasks import Files, Task
@@ -40,7 +40,7 @@ def untrained(model: Path, folder: Path) -> Path:
 def language_of(tokenizer: Tokenizer) -> str:
     """Of a vocabulary: Chinese where a fifth of its letters are Han characters."""
     size = tokenizer.vocab_size
-    return guess_language("".join(tokenizer.id_to_piece(i) for i in range(0, size, max(1, size // 4000))))
+    return detect_language("".join(tokenizer.id_to_piece(i) for i in range(0, size, max(1, size // 4000))))
 
 
 @dataclass

@@ -31,7 +31,7 @@ from albertine.tasks.readers.values import plain
 if TYPE_CHECKING:
     from albertine.analysis.depth import DepthStudy
     from albertine.corpus.manifest import Manifest
-    from albertine.corpus.vocabulary import Kind
+    from albertine.corpus.vocabulary import VocabularyKind
     from albertine.evaluation.ensembles import Rule
     from albertine.export.convert import Converted
     from albertine.export.export_model import Exported
@@ -101,8 +101,8 @@ def _naming_arguments(
 
 
 def _options_of_prepare() -> list[str]:
-    """The names of all arguments of `prepare`, with those that stand in its `options`."""
-    from albertine.corpus.prepare import prepare as run
+    """The names of all arguments of `write_corpus`, with those that stand in its `options`."""
+    from albertine.corpus.prepare import write_corpus as run
 
     own, more = (signature(one).parameters.values() for one in (prepare, run))
     known = [one.name for one in own if one.kind is not Parameter.VAR_KEYWORD]
@@ -117,7 +117,7 @@ def prepare(
     *,
     texts: Iterable[str] | None = None,
     tokenizer: str | Path | None = None,
-    kind: Kind | None = None,
+    kind: VocabularyKind | None = None,
     vocab_size: int | None = None,
     language: str = "auto",
     **options: Any,
@@ -131,7 +131,7 @@ def prepare(
         tokenizer: all that `albertine.load_tokenizer` takes; default: a vocabulary is trained from the text.
         kind: of that vocabulary, "sentencepiece", "wordpiece" or "xlnet"; default by the language.
         vocab_size: of that vocabulary; default one that fits the text. language: "en", "zh" or "auto".
-        options: as `corpus.prepare.prepare` has them, such as `format`, `text_field`, `encoding`,
+        options: as `corpus.prepare.write_corpus` has them, such as `format`, `text_field`, `encoding`,
             `held_out`, `words`, `workers`, `seed`.
 
     Returns:

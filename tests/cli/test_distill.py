@@ -12,7 +12,7 @@ import yaml
 
 import albertine.training.launch as launch
 from albertine.cli.app import build
-from albertine.corpus.prepare import prepare
+from albertine.corpus.prepare import write_corpus
 from albertine.interop.huggingface import load_model, save_model
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
@@ -28,7 +28,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("distill")
     text, vocabulary = toy_vocabulary(folder, 60_000)
     tokenizer = load_tokenizer(vocabulary)
-    prepare([text], folder / "corpus", tokenizer, "en", workers=1, held_out=0.3)
+    write_corpus([text], folder / "corpus", tokenizer, "en", workers=1, held_out=0.3)
     config = EncoderConfig(
         vocab_size=tokenizer.vocab_size,
         embedding_size=8,

@@ -9,7 +9,7 @@ import pytest
 
 import albertine as package
 from albertine.corpus.manifest import load_manifest
-from albertine.corpus.prepare import prepare
+from albertine.corpus.prepare import write_corpus
 from albertine.interop.google import save_checkpoint
 from albertine.interop.huggingface import save_model
 from albertine.model.model import Model
@@ -135,7 +135,7 @@ def test_a_recipe(albertine: Command, tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_recipe_whose_corpus_is_there(albertine: Command, tmp_path: Path) -> None:
     text, vocabulary = toy_vocabulary(tmp_path, 40_000)
-    prepare([text], tmp_path / "corpus", load_tokenizer(vocabulary), "en", workers=1)
+    write_corpus([text], tmp_path / "corpus", load_tokenizer(vocabulary), "en", workers=1)
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(
         f"name: a\ncorpus: {tmp_path / 'corpus'}\nmodel: {{preset: albert-tiny-zh}}\ntraining: {{steps: 1}}\n"

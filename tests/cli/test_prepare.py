@@ -69,7 +69,7 @@ def test_the_vocabulary_is_made_of_what_the_corpus_takes(
     albertine: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A text that the corpus would refuse is told before a vocabulary is made of it."""
-    monkeypatch.setattr(source, "LIMITS", Limits(document_characters=2000))
+    monkeypatch.setattr(source, "READ_LIMITS", Limits(document_characters=2000))
     (tmp_path / "book.txt").write_text("The old man said that it was good. " * 100, encoding="utf-8")
     told = albertine("prepare", tmp_path / "book.txt", "--output", tmp_path / "c", "--format", "book")
     assert told.code == 2 and "longer than 2,000 characters" in told.err
@@ -103,7 +103,9 @@ def test_what_is_refused_is_refused_before_a_vocabulary_is_trained(
     elif there is not None:
         (corpus / there).parent.mkdir(exist_ok=True)
         (corpus / there).write_text("precious")
-    monkeypatch.setattr(vocabulary, "train", lambda *_, **__: pytest.fail("a vocabulary is trained"))
+    monkeypatch.setattr(
+        vocabulary, "train_vocabulary", lambda *_, **__: pytest.fail("a vocabulary is trained")
+    )
     monkeypatch.setitem(sys.modules, "jieba", None)
     segmenting._segmenter.cache_clear()
     refused = albertine(*command, 50, *words)

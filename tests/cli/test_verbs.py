@@ -103,8 +103,8 @@ def test_held_out_share(survey: Survey, share: float) -> None:
 
 
 def test_the_language_is_guessed(home: Path, tmp_path: Path) -> None:
-    assert Source([home / "text"]).language() == "en"
-    assert Source([demo_text("zh", tmp_path, 1)]).language() == "zh"
+    assert Source([home / "text"]).resolve_language() == "en"
+    assert Source([demo_text("zh", tmp_path, 1)]).resolve_language() == "zh"
 
 
 def test_dry_run_prints_settings_that_load_again(albertine: Command, home: Path, tmp_path: Path) -> None:

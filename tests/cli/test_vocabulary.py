@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from albertine.corpus import build
 from albertine.corpus import prepare as preparing
 from albertine.corpus import vocabulary as module
 from albertine.corpus.source import Source
@@ -35,8 +36,8 @@ def test_the_size_depends_on_the_text_and_not_on_its_documents(
     def make(sentences: Iterable[str], folder: Path, size: int, **_: Any) -> None:
         sizes.append(size)
 
-    monkeypatch.setattr(module, "MAKERS", {"sentencepiece": make})
-    module.train(Source([records(tmp_path / "a.jsonl", documents, characters)]), tmp_path, "en")
+    monkeypatch.setattr(module, "TRAINERS", {"sentencepiece": make})
+    module.train_vocabulary(Source([records(tmp_path / "a.jsonl", documents, characters)]), tmp_path, "en")
     assert sizes == [pieces]
 
 
@@ -45,17 +46,23 @@ def test_a_text_of_many_characters_gets_a_vocabulary_that_holds_them(tmp_path: P
     lines = [characters[at : at + 100] * 3 for at in range(0, len(characters), 50)]
     (tmp_path / "a.txt").write_text("。\n".join(lines), encoding="utf-8")
     source = Source([tmp_path / "a.txt"])
-    made = module.train(source, tmp_path / "out", "zh", kind="sentencepiece")
+    made = module.train_vocabulary(source, tmp_path / "out", "zh", kind="sentencepiece")
     assert made.vocab_size > 4_500 and made.unk_id not in made.encode(characters)
     with pytest.raises(VocabularyTooSmall, match="--vocab-size") as caught:
-        module.train(source, tmp_path / "small", "zh", kind="sentencepiece", vocab_size=4_000, shrink=True)
+        module.train_vocabulary(
+            source, tmp_path / "small", "zh", kind="sentencepiece", vocab_size=4_000, shrink=True
+        )
     assert caught.value.smallest > 4_500
 
 
 def test_no_more_characters_are_counted_than_matter(tmp_path: Path) -> None:
     source = Source([records(tmp_path / "a.jsonl", 3_000, 10)])
     assert not source.survey.whole
-    assert [source.characters(enough) for enough in (15_000, 25_000, 99_000)] == [20_000, 25_000, 30_000]
+    assert [source.count_characters(n) for n in (15_000, 25_000, 99_000)] == [
+        20_000,
+        25_000,
+        30_000,
+    ]
 
 
 def test_an_unfinished_vocabulary_is_gone_on_with_for_the_same_text_alone(
@@ -73,7 +80,7 @@ def test_an_unfinished_vocabulary_is_gone_on_with_for_the_same_text_alone(
             patched.setattr(preparing, "write_shard", killed)
             assert prepare(text, name) != 0 and (tmp_path / name / "tokenizer").is_dir()
     with monkeypatch.context() as patched:
-        patched.setattr(module, "train", killed)
+        patched.setattr(build, "train_vocabulary", killed)
         assert prepare(text, "same") == 0
     other = "\n\n".join("\n".join(document(i, 9)).replace("river", "lagoon") for i in range(60))
     text.write_text(other, encoding="utf-8")

@@ -10,7 +10,7 @@ import pytest
 from albertine.bench.machine import describe
 from albertine.cli.app import _let_threads_wait
 from albertine.core.processors import competing_threads, cpu_time_limited, usable_cores
-from albertine.corpus.prepare import prepare
+from albertine.corpus.prepare import write_corpus
 from albertine.corpus.reader import Corpus
 from tests.corpus.texts import letter_tokenizer, library
 
@@ -49,7 +49,7 @@ def test_a_corpus_is_made_where_linux_calls_are_missing(
         monkeypatch.delattr(os, name, raising=False)
     assert usable_cores() == os.cpu_count() == describe()["cores"]
     tokenizer = letter_tokenizer(tmp_path / "vocabulary")
-    manifest = prepare(
+    manifest = write_corpus(
         [library(tmp_path)], tmp_path / "corpus", tokenizer, "en", format="lines", held_out=0.1
     )
     assert manifest.documents == 60

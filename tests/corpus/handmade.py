@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from albertine.corpus.manifest import NAME, Manifest
+from albertine.corpus.manifest import MANIFEST_FILE, Manifest
 from albertine.corpus.shards import ShardArrays, token_dtype, write_shard
 
 
@@ -41,5 +41,5 @@ def write_corpus(
         ]
     tokenizer = {"kind": "wordpiece", "vocab_size": vocab_size, "fingerprint": "none"}
     manifest = Manifest("en", tokenizer, {}, [], sum(shards) + heldout, {}, splits, {})
-    (folder / NAME).write_text(manifest.dump(), encoding="utf-8")
+    (folder / MANIFEST_FILE).write_text(manifest.dump(), encoding="utf-8")
     return content

@@ -21,9 +21,9 @@ from albertine.core import files
 from albertine.core.files import replace_durably
 from albertine.corpus import prepare as module
 from albertine.corpus.lock import locked
-from albertine.corpus.prepare import Progress, prepare
+from albertine.corpus.prepare import Progress, write_corpus
 from albertine.corpus.reader import Corpus
-from albertine.corpus.shards import finished_shard
+from albertine.corpus.shards import load_finished_shard
 from albertine.errors import CorpusError, RunError
 from albertine.tokenizers.base import Tokenizer
 from tests.corpus.texts import content, letter_tokenizer, library
@@ -51,7 +51,7 @@ def whole(text: Path, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFac
 
 def run(text: Path, folder: Path, tokenizer: Tokenizer, workers: int = 1, **options: Any) -> None:
     given = {"format": "lines", "held_out": 0.1, "shard_characters": 6000, **options}
-    prepare([text], folder, tokenizer, "en", workers=workers, **given)
+    write_corpus([text], folder, tokenizer, "en", workers=workers, **given)
 
 
 def check_unfinished(folder: Path) -> int:
@@ -62,7 +62,7 @@ def check_unfinished(folder: Path) -> int:
     for path in records:
         tree = json.loads(path.read_text())
         index = int(path.stem.removeprefix("shard-"))
-        assert finished_shard(path.parent, index, text=tree["text"], stamp=tree["stamp"]) is not None
+        assert load_finished_shard(path.parent, index, text=tree["text"], stamp=tree["stamp"]) is not None
     return len(records)
 
 
@@ -105,7 +105,7 @@ def test_a_corpus_that_is_being_remade_is_not_complete(
     def fail(*_: Any) -> Any:
         raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr(module, "encode_job", fail)
+    monkeypatch.setattr(module, "encode_shard", fail)
     with pytest.raises(RunError, match="the disk is full"):
         run(text, folder, tokenizer)
     check_unfinished(folder)
@@ -116,7 +116,7 @@ def test_a_corpus_that_is_being_remade_is_not_complete(
 def test_a_killed_worker_is_named_and_work_is_kept(
     tmp_path: Path, text: Path, tokenizer: Tokenizer, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = module.encode_job
+    real = module.encode_shard
 
     def encode(job: Any, *rest: Any) -> Any:
         if (job.split, job.index) == ("train", 5):
@@ -124,7 +124,7 @@ def test_a_killed_worker_is_named_and_work_is_kept(
         return real(job, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "encode_job", encode)
+        patch.setattr(module, "encode_shard", encode)
         with pytest.raises(RunError, match="a worker process was killed by SIGKILL"):
             run(text, tmp_path / "corpus", tokenizer, 2)
     assert check_unfinished(tmp_path / "corpus") >= 2
@@ -146,29 +146,29 @@ def test_an_error_in_a_worker_arrives_as_itself(
         return encode
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "encode_job", fail(RunError("no luck", where="here", remedy="Try")))
+        patch.setattr(module, "encode_shard", fail(RunError("no luck", where="here", remedy="Try")))
         with pytest.raises(RunError) as caught:
             run(text, tmp_path / "a", tokenizer, 2)
         assert (caught.value.what, caught.value.where, caught.value.remedy) == ("no luck", "here", "Try")
-        patch.setattr(module, "encode_job", fail(ZeroDivisionError("odd")))
+        patch.setattr(module, "encode_shard", fail(ZeroDivisionError("odd")))
         with pytest.raises(RuntimeError, match="ZeroDivisionError: odd") as other:
             run(text, tmp_path / "b", tokenizer, 2)
         assert "in encode" in str(other.value.__cause__), "the place in the worker is told"
 
 
 def start(text: Path, folder: Path, tokenizer: Tokenizer, workers: int) -> Any:
-    """`prepare` in a process group of its own; the exit code is 7 for a KeyboardInterrupt."""
+    """`write_corpus` in a process group of its own; the exit code is 7 for a KeyboardInterrupt."""
 
     def main() -> None:
         os.setsid()
         sys.stderr = Path(f"{folder}.stderr").open("w")  # noqa: SIM115 - for as long as the process lives
-        slow = module.encode_job
+        slow = module.encode_shard
 
         def encode(*given: Any) -> Any:
             time.sleep(0.02)
             return slow(*given)
 
-        module.encode_job = encode
+        module.encode_shard = encode
         try:
             run(text, folder, tokenizer, workers)
         except KeyboardInterrupt:

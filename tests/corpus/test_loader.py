@@ -19,10 +19,9 @@ import numpy as np
 import pytest
 import torch
 
-from albertine.corpus.loader import Loader, WorkerTraceback
-from albertine.corpus.order import steps
+from albertine.corpus.loader import Loader, WorkerTraceback, pack_tensors, unpack_tensors
+from albertine.corpus.order import global_batches
 from albertine.corpus.reader import Corpus
-from albertine.corpus.tensor_buffer import unwrap, wrap
 from albertine.errors import DataError, ProcessError
 from tests.corpus.handmade import write_corpus
 from tests.corpus.test_workers import alive, handlers_that_tell, signalled_at_birth, told
@@ -73,7 +72,7 @@ def example(number: int) -> tuple[int, list[Outer]]:
 
 @pytest.mark.parametrize("number", range(6))
 def test_parcels_come_back_equal(number: int) -> None:
-    assert same(unwrap(wrap(example(number))), example(number))
+    assert same(unpack_tensors(pack_tensors(example(number))), example(number))
 
 
 def test_a_parcel_is_a_single_tensor() -> None:
@@ -104,9 +103,9 @@ def test_batches_of_a_corpus(tmp_path: Path, workers: int) -> None:
         tokens = np.concatenate([corpus.sentence_tokens(row) for _, row in rows])
         return cursor, torch.from_numpy(tokens.astype(np.int64))
 
-    orders = steps(lambda _: corpus.num_sentences, 8, seed=1)
+    orders = global_batches(lambda _: corpus.num_sentences, 8, seed=1)
     found = list(islice(Loader(build, orders, workers), 12))
-    expected = [build(o) for o in islice(steps(lambda _: corpus.num_sentences, 8, seed=1), 12)]
+    expected = [build(o) for o in islice(global_batches(lambda _: corpus.num_sentences, 8, seed=1), 12)]
     assert all(a[0] == b[0] and torch.equal(a[1], b[1]) for a, b in zip(found, expected, strict=True))
     assert sum(len(p.tokens) for p in parts) == corpus.num_tokens
 

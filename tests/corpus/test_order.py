@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albertine.corpus.order import Cursor, Row, epoch_order, steps
+from albertine.corpus.order import Cursor, Row, epoch_order, global_batches
 from albertine.errors import CorpusError, SettingsError
 
 
@@ -25,7 +25,7 @@ def rows_of(sizes: list[int]) -> object:
 )
 def test_every_row_exactly_once_an_epoch(sizes: list[int], batch: int, seed: int) -> None:
     rows: list[Row] = []
-    for _, taken in islice(steps(rows_of(sizes), batch, seed), 1 + 5 * max(sizes) // batch):
+    for _, taken in islice(global_batches(rows_of(sizes), batch, seed), 1 + 5 * max(sizes) // batch):
         assert len(taken) == batch
         rows += taken
     assert rows == sorted(rows, key=lambda row: row[0]), "epochs follow one another"
@@ -43,9 +43,11 @@ def test_every_row_exactly_once_an_epoch(sizes: list[int], batch: int, seed: int
     stop=st.integers(1, 12),
 )
 def test_resuming_at_any_cursor_goes_on_exactly(sizes: list[int], batch: int, stop: int) -> None:
-    whole = list(islice(steps(rows_of(sizes), batch, 3), 20))
+    whole = list(islice(global_batches(rows_of(sizes), batch, 3), 20))
     cursor = whole[stop - 1][0]
-    again = list(islice(steps(rows_of(sizes), batch, 3, Cursor(cursor.epoch, cursor.offset)), 20 - stop))
+    again = list(
+        islice(global_batches(rows_of(sizes), batch, 3, Cursor(cursor.epoch, cursor.offset)), 20 - stop)
+    )
     assert again == whole[stop:]
 
 
@@ -55,16 +57,16 @@ def test_epochs_and_seeds_differ() -> None:
 
 
 def test_cursor_is_two_numbers_and_resumes_at_an_epoch_border() -> None:
-    (cursor, first), (_, second) = islice(steps(lambda _: 6, 6, 0), 2)
+    (cursor, first), (_, second) = islice(global_batches(lambda _: 6, 6, 0), 2)
     assert cursor == Cursor(0, 6)
     assert {epoch for epoch, _ in first} == {0} and {epoch for epoch, _ in second} == {1}
-    assert next(steps(lambda _: 6, 6, 0, cursor))[1] == second
+    assert next(global_batches(lambda _: 6, 6, 0, cursor))[1] == second
 
 
 def test_impossible_orders_are_refused() -> None:
     with pytest.raises(CorpusError, match="too small"):
-        next(steps(lambda _: 0, 4, 0))
+        next(global_batches(lambda _: 0, 4, 0))
     with pytest.raises(CorpusError, match="stands at sample 9 of epoch 2, which has 5"):
-        next(steps(lambda _: 5, 4, 0, Cursor(2, 9)))
+        next(global_batches(lambda _: 5, 4, 0, Cursor(2, 9)))
     with pytest.raises(SettingsError):
-        next(steps(lambda _: 5, 0, 0))
+        next(global_batches(lambda _: 5, 0, 0))

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from albertine.core import files
 from albertine.corpus import prepare as module
 from albertine.corpus.manifest import Manifest
-from albertine.corpus.prepare import Progress, prepare
+from albertine.corpus.prepare import Progress, disk_space_needed, write_corpus
 from albertine.corpus.reader import Corpus
-from albertine.corpus.shard_texts import CutRules, ShardText, Tally, cut
-from albertine.corpus.shard_tokens import encode_job
-from albertine.corpus.shards import EDGE
+from albertine.corpus.shard_texts import DocumentCounts, ShardText, SplitRules, split_into_shards
+from albertine.corpus.shard_tokens import encode_shard
+from albertine.corpus.shards import EDGE_BYTES
 from albertine.errors import CorpusError, DataError, RunError, SettingsError, TokenizerError
 from albertine.text.documents import Document, FileReport, read_documents
 from albertine.text.sentences import document_sentences
@@ -35,7 +36,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 def run(text: Path, folder: Path, tokenizer: Tokenizer, **options: Any) -> Manifest:
     given = {"workers": 1, "format": "lines", "held_out": 0.1, "shard_characters": 6000, **options}
-    return prepare([text], folder, tokenizer, "en", **given)
+    return write_corpus([text], folder, tokenizer, "en", **given)
 
 
 def sentences_of(corpus: Corpus, tokenizer: Tokenizer) -> list[list[list[int]]]:
@@ -89,7 +90,7 @@ class Joined:
 def test_a_sentence_begins_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("albertine.corpus.shard_tokens.SLICE", 2)
     job = ShardText("train", 0, [(True, ("a b c", "d e")), (True, ("f g h i",)), (True, ("j",))])
-    arrays, unknown, empty = encode_job(job, Joined(), "en", "pieces")  # type: ignore[arg-type]
+    arrays, unknown, empty = encode_shard(job, Joined(), "en", "pieces")  # type: ignore[arg-type]
     assert np.flatnonzero(arrays.starts).tolist() == [0, 3, 5, 9]
     assert arrays.sentences.tolist() == [0, 3, 5, 9, 10] and arrays.documents.tolist() == [0, 2, 3, 4]
     assert (unknown, empty) == (0, 0)
@@ -162,12 +163,12 @@ def test_documents_do_not_wait_without_end_for_one_of_the_other_split(
         for read in count():
             yield Document("a", tuple(document(read, 9)), True)
 
-    rules = CutRules(0, 1e-9, 1000, 1)
-    jobs = cut(endless(), rules, None, Tally(), lambda: None)
+    rules = SplitRules(0, 1e-9, 1000, 1)
+    jobs = split_into_shards(endless(), rules, None, DocumentCounts(), lambda: None)
     assert {next(jobs).split for _ in range(3)} == {"train"} and read < 60
     monkeypatch.setattr("albertine.corpus.shard_texts._WAITING", 10**9)
-    rules = CutRules(0, 1e-9, 10**9, 1)
-    jobs = cut(islice(endless(), 40), rules, None, Tally(), lambda: None)
+    rules = SplitRules(0, 1e-9, 10**9, 1)
+    jobs = split_into_shards(islice(endless(), 40), rules, None, DocumentCounts(), lambda: None)
     assert {job.split: len(job.documents) for job in jobs} == {"train": 39, "heldout": 1}
 
 
@@ -184,7 +185,7 @@ def test_an_odd_file_in_a_folder_is_counted_in_the_manifest(tmp_path: Path, toke
     assert run(text, tmp_path / "b", tokenizer, format="auto") == manifest, "also where nobody is told"
     assert Corpus(tmp_path / "b").manifest.passed_over == manifest.passed_over
     with pytest.raises(DataError, match=r"bad\.txt"):
-        prepare([text, text / "bad.txt"], tmp_path / "c", tokenizer, "en", workers=1)
+        write_corpus([text, text / "bad.txt"], tmp_path / "c", tokenizer, "en", workers=1)
 
 
 def test_a_manifest_that_does_not_tell_what_was_passed_over_is_read(
@@ -259,7 +260,7 @@ def test_chinese_words_by_segmentation(tmp_path: Path) -> None:
     text = write_lines(tmp_path / "t.txt", [[sentence] * 30])
     options: dict[str, Any] = {"format": "lines", "workers": 1, "held_out": 0.0, "min_characters": 1}
     for words in ("pieces", "jieba"):
-        prepare([text], tmp_path / words, load_tokenizer(tmp_path), "zh", words=words, **options)
+        write_corpus([text], tmp_path / words, load_tokenizer(tmp_path), "zh", words=words, **options)
     ids, plain = Corpus(tmp_path / "pieces").span(0, 1)
     same, words = Corpus(tmp_path / "jieba").span(0, 1)
     assert plain.all() and np.array_equal(ids, same)
@@ -299,7 +300,7 @@ def test_preparing_again_repairs(tmp_path: Path, tokenizer: Tokenizer, name: str
     sound = {p: p.stat().st_mtime_ns for p in (tmp_path / "corpus/train").glob("shard-0000[0134]*")}
     if damage == "flip":
         data = bytearray(victim.read_bytes())
-        assert name.endswith("txt") or len(data) > 3 * EDGE, "beyond what the quick check looks at"
+        assert name.endswith("txt") or len(data) > 3 * EDGE_BYTES, "beyond what the quick check looks at"
         data[len(data) // 2] ^= 1
         victim.write_bytes(data)
     else:
@@ -461,8 +462,8 @@ def test_a_full_disk_is_foreseen(
 ) -> None:
     text = library(tmp_path)
     usage = type("usage", (), {"free": 1_000_000})
-    monkeypatch.setattr("albertine.corpus.disk_space.shutil.disk_usage", lambda _: usage)
-    with pytest.raises(RunError, match="1 MB free and the corpus will take about 34 MB"):
+    monkeypatch.setattr("albertine.core.files.shutil.disk_usage", lambda _: usage)
+    with pytest.raises(RunError, match="1 MB free and the corpus needs 34 MB"):
         run(text, tmp_path / "corpus", tokenizer)
 
 
@@ -490,7 +491,7 @@ def test_text_that_cannot_be_read_is_named_and_work_is_kept(tmp_path: Path, toke
     bad = tmp_path / "zz.txt"
     bad.write_bytes(b"\xff\xfe\xfa broken")
     with pytest.raises(DataError, match=r"zz\.txt"):
-        prepare(
+        write_corpus(
             [text, bad], tmp_path / "corpus", tokenizer, "en", workers=2, shard_characters=6000, held_out=0.1
         )
     done = {p: p.stat().st_mtime_ns for p in (tmp_path / "corpus/train").glob("*.npy")}
@@ -498,7 +499,9 @@ def test_text_that_cannot_be_read_is_named_and_work_is_kept(tmp_path: Path, toke
     with pytest.raises(CorpusError, match="not prepared to the end"):
         Corpus(tmp_path / "corpus")
     write_lines(bad, [document(5, 20)])
-    prepare([text, bad], tmp_path / "corpus", tokenizer, "en", workers=2, shard_characters=6000, held_out=0.1)
+    write_corpus(
+        [text, bad], tmp_path / "corpus", tokenizer, "en", workers=2, shard_characters=6000, held_out=0.1
+    )
     again = {p: p.stat().st_mtime_ns for p in done}
     assert sum(again[p] == done[p] for p in done) >= len(done) - 8, (
         "only the last shard of each split may change"
@@ -508,7 +511,7 @@ def test_text_that_cannot_be_read_is_named_and_work_is_kept(tmp_path: Path, toke
 def test_a_document_too_large_for_memory_is_refused(
     tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LIMITS", Limits(document_characters=2000))
+    monkeypatch.setattr(module, "READ_LIMITS", Limits(document_characters=2000))
     text = write_lines(tmp_path / "t.txt", [document(1, 9), document(2, 200)])
     with pytest.raises(DataError, match="longer than 2,000 characters"):
         run(text, tmp_path / "corpus", tokenizer)
@@ -525,7 +528,7 @@ def test_demo_text(tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.Mon
     """Real books: the corpus decodes to the text it was made from."""
     archive = Path(__file__).parents[2] / "data" / "demo" / "english.tar.xz"
     monkeypatch.setattr(module, "_ENOUGH_TOKENS", 10_000)
-    manifest = prepare(
+    manifest = write_corpus(
         [archive], tmp_path / "c", tokenizer, "en", workers=2, allow_unknown=True, held_out=0.2
     )
     corpus = Corpus(tmp_path / "c")
@@ -593,3 +596,43 @@ def test_text_is_read_from_the_field_that_is_named(tmp_path: Path, tokenizer: To
 
 def test_every_process_can_have_a_largest_shard_in_hand() -> None:
     assert module._shard_characters(1 << 40) + 500_000 <= module.IN_FLIGHT
+
+
+MARGIN = 32 << 20
+
+
+def test_bytes_already_written_reduce_the_space_needed(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(bytes(1000))
+    files = [tmp_path / "a.txt"]
+    assert [disk_space_needed(files, n) for n in (0, 200, 500, 10**9)] == [
+        MARGIN + n for n in (500, 300, 0, 0)
+    ]
+
+
+def test_resuming_a_nearly_finished_corpus_needs_space_for_the_rest_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, folder = library(tmp_path / "text", 100), tmp_path / "corpus"
+    tokenizer = letter_tokenizer(tmp_path / "vocabulary")
+
+    def make(name: str) -> None:
+        write_corpus([text], tmp_path / name, tokenizer, "en", workers=1, shard_characters=6000)
+
+    make("corpus")
+    whole = content(folder)
+    (folder / "manifest.json").unlink()
+    (folder / "prepare.json").write_text("{")  # unfinished, and damaged
+    for path in folder.glob("train/shard-00003.*"):
+        path.unlink()
+    left = folder / "train" / ".shard-00003.tokens.npy.new"  # of a process that was killed
+    left.write_bytes(bytes(1000))
+
+    def disk_usage(_: Path) -> Any:
+        assert not left.exists(), "it takes room"
+        return type("usage", (), {"free": MARGIN + text.stat().st_size // 4})
+
+    monkeypatch.setattr(files.shutil, "disk_usage", disk_usage)
+    make("corpus")
+    assert content(folder) == whole
+    with pytest.raises(RunError, match="the corpus needs"):
+        make("new")

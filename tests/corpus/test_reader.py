@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from albertine.corpus.loader import Loader
-from albertine.corpus.manifest import BLOCK, NAME, PARTS, load_manifest, manifest_digest
+from albertine.corpus.manifest import BLOCK_BYTES, MANIFEST_FILE, PARTS, load_manifest, manifest_digest
 from albertine.corpus.reader import Corpus
 from albertine.corpus.shards import ShardArrays
 from albertine.errors import CorpusError
@@ -126,11 +126,11 @@ def test_shards_of_equal_size_swapped_are_found(tmp_path: Path) -> None:
     write_corpus(tmp_path / "corpus", [40, 40])
     a, b = (tmp_path / f"corpus/train/shard-0000{i}.words.npy" for i in (0, 1))
     size = min(a.stat().st_size, b.stat().st_size)
-    tree = json.loads((tmp_path / "corpus" / NAME).read_text())
+    tree = json.loads((tmp_path / "corpus" / MANIFEST_FILE).read_text())
     for i, path in enumerate((a, b)):
         path.write_bytes(path.read_bytes()[:size])
         tree["splits"]["train"][i]["files"]["words"]["bytes"] = size
-    (tmp_path / "corpus" / NAME).write_text(json.dumps(tree))
+    (tmp_path / "corpus" / MANIFEST_FILE).write_text(json.dumps(tree))
     swap(a, b)
     with pytest.raises(CorpusError, match="another shard's"):
         Corpus(tmp_path / "corpus")
@@ -171,7 +171,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("long") / "corpus"
     write_corpus(folder, [24_000], vocab_size=70_000)
     size = (folder / "train/shard-00000.tokens.npy").stat().st_size
-    assert 2 * BLOCK < size < 3 * BLOCK
+    assert 2 * BLOCK_BYTES < size < 3 * BLOCK_BYTES
     return folder
 
 
@@ -189,7 +189,7 @@ def test_a_flipped_bit_in_the_middle_is_found_before_it_is_used(
     long: Path, kind: str, part: str, reads: tuple[str, ...]
 ) -> None:
     """Opening looks at the ends of a file alone."""
-    path, manifest = long / f"train/shard-00000.{part}.npy", long / NAME
+    path, manifest = long / f"train/shard-00000.{part}.npy", long / MANIFEST_FILE
     whole, text = path.read_bytes(), manifest.read_text()
     if kind != "blocks":
         manifest.write_text(without_blocks(text))
@@ -225,7 +225,7 @@ def test_a_block_is_checked_before_its_first_use_and_no_other_one(long: Path) ->
     path = long / "train/shard-00000.tokens.npy"
     whole = path.read_bytes()
     try:
-        flip(path, BLOCK + 4000)
+        flip(path, BLOCK_BYTES + 4000)
         corpus = Corpus(long)
         last = corpus.num_sentences - 1
         assert len(corpus.sentence_tokens(0)) and len(corpus.sentence_tokens(last))
@@ -236,19 +236,22 @@ def test_a_block_is_checked_before_its_first_use_and_no_other_one(long: Path) ->
 
 
 def test_a_manifest_has_digests_of_blocks_where_files_have_several(long: Path, folder: Path) -> None:
-    tree = json.loads((long / NAME).read_text())
+    tree = json.loads((long / MANIFEST_FILE).read_text())
     files = tree["splits"]["train"][0]["files"]
     assert tree["version"] == 2 and len(files["tokens"]["blocks"]) == 3 * 64
-    assert [part for part in PARTS if files[part]["bytes"] <= BLOCK and "blocks" in files[part]] == []
-    assert '"version": 1' in (folder / NAME).read_text() and "blocks" not in (folder / NAME).read_text()
+    assert [part for part in PARTS if files[part]["bytes"] <= BLOCK_BYTES and "blocks" in files[part]] == []
+    assert (
+        '"version": 1' in (folder / MANIFEST_FILE).read_text()
+        and "blocks" not in (folder / MANIFEST_FILE).read_text()
+    )
     files["tokens"]["blocks"] += "0"
-    (folder / NAME).write_text(json.dumps(tree))
+    (folder / MANIFEST_FILE).write_text(json.dumps(tree))
     with pytest.raises(CorpusError, match=r"manifest.json: is damaged"):
         Corpus(folder)
 
 
 def test_runs_know_a_corpus_by_its_text_and_not_by_digests_of_blocks(long: Path) -> None:
-    manifest = long / NAME
+    manifest = long / MANIFEST_FILE
     text, known = manifest.read_text(), manifest_digest(long)
     try:
         manifest.write_text(without_blocks(text))
@@ -268,11 +271,11 @@ def test_ids_beyond_the_vocabulary_of_a_model_are_refused(folder: Path) -> None:
 
 def test_ids_beyond_the_vocabulary_are_refused_whatever_the_manifest_has(folder: Path) -> None:
     """As where somebody wrote both: its digests are right."""
-    tree = json.loads((folder / NAME).read_text())
+    tree = json.loads((folder / MANIFEST_FILE).read_text())
     tree["tokenizer"]["vocab_size"] = 900
     for shard in tree["splits"]["train"]:
         shard["max_id"] = 899
-    (folder / NAME).write_text(json.dumps(tree))
+    (folder / MANIFEST_FILE).write_text(json.dumps(tree))
     with pytest.raises(
         CorpusError, match=r"shard-0000\d.tokens.npy: holds token 9\d\d, which the vocabulary"
     ):
@@ -280,9 +283,9 @@ def test_ids_beyond_the_vocabulary_are_refused_whatever_the_manifest_has(folder:
 
 
 def test_ids_beyond_the_vocabulary_are_refused(folder: Path) -> None:
-    tree = json.loads((folder / NAME).read_text())
+    tree = json.loads((folder / MANIFEST_FILE).read_text())
     tree["tokenizer"]["vocab_size"] = 900
-    (folder / NAME).write_text(json.dumps(tree))
+    (folder / MANIFEST_FILE).write_text(json.dumps(tree))
     with pytest.raises(CorpusError, match="which the vocabulary lacks"):
         Corpus(folder)
 
@@ -294,12 +297,15 @@ def change(path: Path, **values: object) -> None:
 @pytest.mark.parametrize(
     ("hurt", "message"),
     [
-        (lambda f: (f / NAME).unlink(), "no corpus"),
-        (lambda f: (f / NAME).write_text("{"), "is damaged"),
-        (lambda f: (f / NAME).write_text("[]"), "not the manifest"),
-        (lambda f: change(f / NAME, version=99), "version 99"),
-        (lambda f: change(f / NAME, splits={"train": [{}], "heldout": []}), "is damaged"),
-        (lambda f: ((f / NAME).unlink(), (f / "prepare.json").write_text("{}")), "not prepared to the end"),
+        (lambda f: (f / MANIFEST_FILE).unlink(), "no corpus"),
+        (lambda f: (f / MANIFEST_FILE).write_text("{"), "is damaged"),
+        (lambda f: (f / MANIFEST_FILE).write_text("[]"), "not the manifest"),
+        (lambda f: change(f / MANIFEST_FILE, version=99), "version 99"),
+        (lambda f: change(f / MANIFEST_FILE, splits={"train": [{}], "heldout": []}), "is damaged"),
+        (
+            lambda f: ((f / MANIFEST_FILE).unlink(), (f / "prepare.json").write_text("{}")),
+            "not prepared to the end",
+        ),
     ],
 )
 def test_bad_manifests_are_named(folder: Path, hurt: Callable[[Path], object], message: str) -> None:
@@ -316,14 +322,14 @@ def test_unknown_folder_and_split(folder: Path, tmp_path: Path) -> None:
 
 
 def test_manifest_round_trip(folder: Path) -> None:
-    assert load_manifest(folder).dump() == (folder / NAME).read_text(encoding="utf-8")
+    assert load_manifest(folder).dump() == (folder / MANIFEST_FILE).read_text(encoding="utf-8")
 
 
 def test_the_largest_id_is_below_the_size_of_the_vocabulary(folder: Path) -> None:
     manifest = load_manifest(folder)
     largest = max(shard.max_id for shard in manifest.splits["train"])
     for size, fits in ((largest + 1, True), (largest, False)):
-        change(folder / NAME, tokenizer={**manifest.tokenizer, "vocab_size": size})
+        change(folder / MANIFEST_FILE, tokenizer={**manifest.tokenizer, "vocab_size": size})
         if fits:
             assert Corpus(folder).num_shards == 3
         else:
@@ -347,7 +353,7 @@ def test_a_sentence_without_tokens_is_found_by_the_full_check(
 
 @pytest.mark.parametrize("version", [0, None])
 def test_an_earlier_version_is_another_one_too(folder: Path, version: int | None) -> None:
-    change(folder / NAME, version=version)
+    change(folder / MANIFEST_FILE, version=version)
     with pytest.raises(CorpusError, match=f"is of version {version}, not 1"):
         Corpus(folder)
 

@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from albertine.corpus.shard_texts import CutRules, ShardText, Tally, cut
+from albertine.corpus.shard_texts import DocumentCounts, ShardText, SplitRules, split_into_shards
 from albertine.text.documents import Document
 
 
@@ -14,7 +14,9 @@ def jobs(
     *documents: tuple[str, ...], presplit: bool = False, least: int = 0, full: int = 10**6
 ) -> list[ShardText]:
     found = (Document("f", paragraphs, presplit) for paragraphs in documents)
-    return list(cut(found, CutRules(least, 0.0, full, 1), None, Tally(), lambda: None))
+    return list(
+        split_into_shards(found, SplitRules(least, 0.0, full, 1), None, DocumentCounts(), lambda: None)
+    )
 
 
 def test_a_document_as_long_as_the_least_is_kept() -> None:
@@ -31,10 +33,12 @@ def test_a_document_longer_than_all_that_waits_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, held_out: float
 ) -> None:
     def splits(texts: tuple[str, ...]) -> dict[str, set[str]]:
-        found = cut((Document("f", (text,), False) for text in texts), rules, None, Tally(), lambda: None)
+        found = split_into_shards(
+            (Document("f", (text,), False) for text in texts), rules, None, DocumentCounts(), lambda: None
+        )
         return {job.split: {lines[0] for _, lines in job.documents} for job in found}
 
-    rules = CutRules(0, held_out, 10**6, 1)
+    rules = SplitRules(0, held_out, 10**6, 1)
     texts = ("long " * 100, "one", "two", "three")
     wanted = splits(texts)
     assert sorted(map(len, wanted.values())) == [1, 3]
@@ -53,7 +57,7 @@ def test_borders_are_part_of_what_names_a_text() -> None:
 
 def test_copies_go_where_their_document_goes() -> None:
     texts = [Document("f", (text,), False) for text in ("one", "two", "three") * 2]
-    found = cut(texts, CutRules(0, 1e-9, 10**6, 1), None, Tally(), lambda: None)
+    found = split_into_shards(texts, SplitRules(0, 1e-9, 10**6, 1), None, DocumentCounts(), lambda: None)
     splits: dict[str, set[str]] = {"train": set(), "heldout": set()}
     for job in found:
         splits[job.split] |= {lines[0] for _, lines in job.documents}

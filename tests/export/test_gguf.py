@@ -21,7 +21,7 @@ from albertine.export.gguf import read_llama
 from albertine.export.llama_vocabulary import LEAST_SCORE, unlike, vocabulary
 from albertine.interop.gguf_file import read_gguf, write_gguf
 from albertine.interop.huggingface import save_model
-from albertine.tokenizers.added_tokens import AddedPiece
+from albertine.tokenizers.added_tokens import AddedToken
 from albertine.tokenizers.load import load_tokenizer
 from albertine.tokenizers.sentencepiece_proto import PieceType
 from albertine.tokenizers.wordpiece import WordPieceTokenizer
@@ -166,7 +166,7 @@ def test_wordpieces_carry_the_mark_at_the_beginning_of_a_word() -> None:
     with pytest.raises(ModelError, match="Chinese words whole"):
         vocabulary(WordPieceTokenizer(saved.PIECES, chinese=False), len(saved.PIECES))
     with pytest.raises(ModelError, match=r"pieces were added \(\[E1\]\), and llama.cpp would cut them"):
-        vocabulary(WordPieceTokenizer([*saved.PIECES, "[E1]"], whole=[AddedPiece("[E1]")]), 99)
+        vocabulary(WordPieceTokenizer([*saved.PIECES, "[E1]"], whole=[AddedToken("[E1]")]), 99)
     with pytest.raises(ModelError, match="not tell apart: `▁b`"):
         vocabulary(WordPieceTokenizer([*saved.PIECES, "##▁b"]), len(saved.PIECES) + 1)
 

@@ -20,9 +20,9 @@ import torch
 from albertine.cli.app import run
 from albertine.core.batch import pack
 from albertine.corpus.manifest import manifest_digest
-from albertine.corpus.prepare import prepare
+from albertine.corpus.prepare import write_corpus
 from albertine.corpus.reader import Corpus
-from albertine.corpus.vocabulary_usage import coverage_of, piece_counts
+from albertine.corpus.vocabulary_usage import measure_coverage, token_counts
 from albertine.errors import AlbertineError, CorpusError
 from albertine.inference.pruning import prune
 from albertine.interop.heads import head_config
@@ -31,7 +31,7 @@ from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
 from albertine.tokenizers.load import load_tokenizer
-from albertine.tokenizers.prune import kept_pieces, pruned
+from albertine.tokenizers.prune import prune_tokenizer, select_tokens
 from tests import stand_in
 from tests.crashes import dies_while
 from tests.toy import toy_vocabulary
@@ -45,7 +45,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = load_tokenizer(vocabulary)
     some = folder / "some.txt"
     some.write_text(next(p for p in sorted(text.rglob("*.txt"))).read_text(encoding="utf-8")[:6000])
-    prepare([some], folder / "corpus", tokenizer, "en", workers=1, held_out=0.0, min_characters=0)
+    write_corpus([some], folder / "corpus", tokenizer, "en", workers=1, held_out=0.0, min_characters=0)
     config = EncoderConfig(
         vocab_size=tokenizer.vocab_size + 3,  # more rows than pieces, as padded tables have
         embedding_size=8,
@@ -98,11 +98,11 @@ def test_what_is_told_is_what_a_person_would_count(place: Path, tmp_path: Path) 
     corpus = Corpus(place / "corpus")
     old = corpus.tokenizer()
     sentences = [corpus.sentence_tokens(i).tolist() for i in range(corpus.num_sentences)]
-    counts = piece_counts(place / "corpus")
+    counts = token_counts(place / "corpus")
     assert counts.tolist() == np.bincount([i for s in sentences for i in s], minlength=500).tolist()
-    kept = kept_pieces(old, counts, coverage=0.9)
-    new = pruned(old, kept)
-    told, stays = coverage_of(place / "corpus", old, new, kept), set(kept.tolist())
+    kept = select_tokens(old, counts, coverage=0.9)
+    new = prune_tokenizer(old, kept)
+    told, stays = measure_coverage(place / "corpus", old, new, kept), set(kept.tolist())
     changed = [s for s in sentences if not stays.issuperset(s)]
     assert (told.sentences, told.sentences_changed) == (len(sentences), len(changed)) and changed
     assert told.tokens == sum(map(len, sentences))
@@ -129,12 +129,12 @@ def test_digests_of_blocks_do_not_make_it_another_corpus(place: Path, tmp_path: 
 def test_unknown_characters_are_counted(place: Path, tmp_path: Path) -> None:
     """Where the vocabulary is forced to lose the characters too."""
     old = load_tokenizer(place / "model")
-    counts = piece_counts(place / "corpus")
-    stays = kept_pieces(old, counts)
+    counts = token_counts(place / "corpus")
+    stays = select_tokens(old, counts)
     letter = old.piece_to_id("e")
     kept = stays[[not (i not in old.special_ids and "e" in old.id_to_piece(i)) for i in stays.tolist()]]
     assert letter not in kept
-    told = coverage_of(place / "corpus", old, pruned(old, kept), kept)
+    told = measure_coverage(place / "corpus", old, prune_tokenizer(old, kept), kept)
     assert told.unknown == 0 < told.unknown_after
 
 
@@ -153,7 +153,7 @@ def test_weights_of_16_bits_stay_so(place: Path, tmp_path: Path, stored: Any) ->
 
 def test_a_corpus_of_another_tokenizer_is_refused(place: Path, tmp_path: Path) -> None:
     text, vocabulary = toy_vocabulary(tmp_path, 40_000)
-    prepare([text], tmp_path / "corpus", load_tokenizer(vocabulary), "en", workers=1)
+    write_corpus([text], tmp_path / "corpus", load_tokenizer(vocabulary), "en", workers=1)
     with pytest.raises(CorpusError, match=r"another tokenizer.*--tokenizer"):
         prune(place / "model", tmp_path / "corpus", tmp_path / "small")
     with pytest.raises(AlbertineError, match="special or spell"):

@@ -28,10 +28,10 @@ from albertine.interop.google import save_checkpoint
 from albertine.interop.huggingface import read_folder, save_model
 from albertine.model.sharing import SharingPlan
 from albertine.pretraining.model_names import copies_behind, look_up_model
-from albertine.tokenizers.base import SpecialPieces
+from albertine.tokenizers.base import SpecialTokens
 from albertine.tokenizers.load import load_tokenizer
 from albertine.tokenizers.sentencepiece import ALBERT, XLNET, SentencePieceTokenizer
-from albertine.tokenizers.sentencepiece_proto import Piece, PieceType, serialize
+from albertine.tokenizers.sentencepiece_proto import Piece, PieceType, serialize_model
 from albertine.tokenizers.wordpiece import BERT, WordPieceTokenizer
 from tests.interop.mutations import _changed
 from tests.interop.test_xlnet import our_model as xlnet_model
@@ -46,12 +46,12 @@ ODD: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-def vocabulary(special: SpecialPieces) -> SentencePieceTokenizer:
+def vocabulary(special: SpecialTokens) -> SentencePieceTokenizer:
     """A small SentencePiece model of ALBERT's kind or XLNet's."""
     kinds = dict.fromkeys(vars(special).values(), PieceType.CONTROL) | {special.unk: PieceType.UNKNOWN}
     names = [*kinds, *(f"{start}{c}" for start in ("▁", "") for c in "abcdefghij1,"), "1,"]
     pieces = [Piece(n, -float(i), kinds.get(n, PieceType.NORMAL)) for i, n in enumerate(names)]
-    return SentencePieceTokenizer(serialize(pieces, b""))
+    return SentencePieceTokenizer(serialize_model(pieces, b""))
 
 
 def originals(root: Path) -> dict[str, Path]:

@@ -115,8 +115,8 @@ def test_spaces_before_a_mask_belong_to_it_where_the_file_says_so(vocabulary: Pa
     theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "m" / "tokenizer.json"))
     for text in ("the old <mask> man", "<mask> was  <mask>", "a<mask>b <s> c"):
         assert ours(text)["input_ids"] == theirs(text).input_ids
-        spans = ours.encode_marked_spans(text)
-        assert spans.ids == ours.encode_marked(text)
+        spans = ours.encode_spans_with_special_tokens(text)
+        assert spans.ids == ours.encode_with_special_tokens(text)
         at = spans.ids.index(ours.mask_id)
         assert text[spans.starts[at] : spans.ends[at]] == "<mask>"
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from albertine.corpus.loader import Loader
-from albertine.corpus.order import Cursor, steps
-from albertine.corpus.prepare import prepare
+from albertine.corpus.order import Cursor, global_batches
+from albertine.corpus.prepare import write_corpus
 from albertine.corpus.reader import Corpus
 from albertine.objectives.batch import BatchBuilder, PretrainingBatch, Row
 from albertine.objectives.masking import MaskSettings
@@ -36,7 +36,7 @@ class Recipe:
         self, workers: int, count: int, cursor: Cursor | None = None
     ) -> list[tuple[Cursor, list[PretrainingBatch]]]:
         torch.set_num_threads(1)
-        return list(islice(Loader(self, steps(self.builder.rows, BATCH, 9, cursor), workers), count))
+        return list(islice(Loader(self, global_batches(self.builder.rows, BATCH, 9, cursor), workers), count))
 
 
 def equal(a: PretrainingBatch, b: PretrainingBatch) -> bool:
@@ -103,7 +103,7 @@ def prepared(tmp_path: Path) -> Path:
     (tmp_path / "text.txt").write_text("".join(text), encoding="utf-8")
     tokenizer = load_tokenizer(tmp_path / "vocab.txt")
     folder = tmp_path / "corpus"
-    prepare(
+    write_corpus(
         [tmp_path / "text.txt"],
         folder,
         tokenizer,

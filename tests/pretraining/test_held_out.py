@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import albertine
-from albertine.corpus.prepare import prepare
+from albertine.corpus.prepare import write_corpus
 from albertine.corpus.reader import Corpus
 from albertine.errors import CorpusError, ModelError, SettingsError
 from albertine.model.config import EncoderConfig
@@ -130,7 +130,7 @@ def test_one_held_out_document_makes_no_pairs_across_documents(
     lines.write_text("".join(f"the house number {i} is red\n" for i in range(60)), encoding="utf-8")
     names = Corpus(corpus).tokenizer()
     few = tmp_path / "few"
-    prepare([lines], few, names, "en", workers=1, held_out=0.001, format="documents", min_characters=1)
+    write_corpus([lines], few, names, "en", workers=1, held_out=0.001, format="documents", min_characters=1)
     assert Corpus(few, split="heldout").num_documents == 1
     for changes in ({"pairs": "nsp"}, {"reference_defects": True}):
         objective = build().objective.model_copy(update=changes)

@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file
 
 from albertine.core.settings import dump, load, read_yaml, resolve
-from albertine.corpus.prepare import prepare
+from albertine.corpus.prepare import write_corpus
 from albertine.corpus.reader import Corpus
 from albertine.errors import AlbertineError, CheckpointError, CorpusError, ModelError, RunError, SettingsError
 from albertine.interop.huggingface import load_model
@@ -593,12 +593,12 @@ def other_corpora(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
     folder = tmp_path_factory.mktemp("other")
     tokenizer = Corpus(corpus).tokenizer()
     text = demo_text("en", folder / "text", 30_000)
-    prepare([text], folder / "corpus", tokenizer, "en", workers=1, held_out=0.3)
+    write_corpus([text], folder / "corpus", tokenizer, "en", workers=1, held_out=0.3)
     sentences = (s for d in read_documents([text]) for s in document_sentences(d, "en"))
     train_sentencepiece(sentences, folder / "trained", vocab_size=tokenizer.vocab_size)
     other = load_tokenizer(folder / "trained")
     assert other.vocab_size == tokenizer.vocab_size and other.fingerprint != tokenizer.fingerprint
-    prepare([text], folder / "tokenizer", other, "en", workers=1, held_out=0.3)
+    write_corpus([text], folder / "tokenizer", other, "en", workers=1, held_out=0.3)
     return {"corpus": folder / "corpus", "tokenizer": folder / "tokenizer"}
 
 
@@ -781,11 +781,11 @@ def test_a_checkpoint_that_names_the_place_of_its_first_model_is_gone_on_from() 
 
 
 def test_no_held_out_documents(build: Build, corpus: Path, tmp_path: Path) -> None:
-    from albertine.corpus.prepare import prepare
+    from albertine.corpus.prepare import write_corpus
     from tests.toy import demo_text
 
     text = demo_text("en", tmp_path / "text", 30_000)
-    prepare([text], tmp_path / "whole", Corpus(corpus).tokenizer(), "en", workers=1, held_out=0)
+    write_corpus([text], tmp_path / "whole", Corpus(corpus).tokenizer(), "en", workers=1, held_out=0)
     with pytest.raises(CorpusError, match="no held-out documents"):
         run(build(corpus=tmp_path / "whole"))
 

@@ -155,7 +155,7 @@ def test_text_to_a_pretrained_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ({"tokenizer": "albertine-mini-en", "held_out": "0.1"}, "held_out is a share .*, not '0.1'"),
     ):
         with monkeypatch.context() as patched, pytest.raises(SettingsError, match=message):
-            patched.setattr(vocabulary, "MAKERS", dict.fromkeys(vocabulary.MAKERS, pytest.fail))
+            patched.setattr(vocabulary, "TRAINERS", dict.fromkeys(vocabulary.TRAINERS, pytest.fail))
             albertine.prepare(text, tmp_path / "corpus", **wrong)
     pieces = albertine.prepare(text, tmp_path / "w", kind="wordpiece", vocab_size=60, workers=1)
     assert pieces.tokenizer["kind"] == "wordpiece"

@@ -250,7 +250,7 @@ def test_a_tokenizer_that_could_not_be_saved_is_told_before_anything_is_learned(
         raise TokenizerError("cannot be written")
 
     settings = tune()
-    monkeypatch.setattr(type(load_tokenizer(settings.encoder.folder)), "check_saving", refuse)
+    monkeypatch.setattr(type(load_tokenizer(settings.encoder.folder)), "check_can_save", refuse)
     with pytest.raises(TokenizerError, match="cannot be written"):
         run(settings)
     assert not settings.folder.exists()

@@ -8,8 +8,18 @@ import numpy as np
 import pytest
 
 from albertine.core.randomness import generator
-from albertine.text.cloze_questions import EACH, PASSAGE, cloze_questions
-from albertine.text.cloze_rules import CHINESE, ENGLISH, Chooser, Gap, ask_chinese, ask_english, gaps
+from albertine.text.cloze import (
+    CHINESE,
+    ENGLISH,
+    MAX_QUESTIONS,
+    PASSAGE_CHARACTERS,
+    Gap,
+    RandomChooser,
+    chinese_question,
+    cloze_questions,
+    english_question,
+    find_gaps,
+)
 from albertine.text.documents import Document, read_documents
 from albertine.text.sentences import Language
 
@@ -22,7 +32,7 @@ NOVEL = "1937年7月，《骆驼祥子》在上海出版，由鲁迅的朋友写
 
 
 def found(sentence: str, patterns: dict[str, str]) -> set[tuple[str, str]]:
-    return {(sentence[s.begin : s.end], s.kind) for s in gaps(sentence, patterns)}
+    return {(sentence[s.begin : s.end], s.kind) for s in find_gaps(sentence, patterns)}
 
 
 def gap(sentence: str, answer: str, kind: str) -> Gap:
@@ -71,7 +81,8 @@ def test_what_can_be_asked_for() -> None:
 def test_what_to_ask_with(sentence: str, answer: str, kind: str, words: set[str], gone: str) -> None:
     """Kills: the question word of another kind; the word before the answer left beside one that says it."""
     asked = [
-        ask_english(sentence, gap(sentence, answer, kind), Chooser(generator(s, "t"))) for s in range(80)
+        english_question(sentence, gap(sentence, answer, kind), RandomChooser(generator(s, "t")))
+        for s in range(80)
     ]
     texts = [f" {one.lower().removesuffix('?')} " for one in asked if one]
     assert len(texts) > 40
@@ -87,12 +98,18 @@ def test_what_to_ask_with(sentence: str, answer: str, kind: str, words: set[str]
 
 def test_how_many_is_asked_of_what_is_counted() -> None:
     sold = "The company in Paso Robles sold nearly 300 red cars in one year to the king of Spain."
-    asked = [ask_english(sold, gap(sold, "300", "number"), Chooser(generator(s, "t"))) for s in range(80)]
+    asked = [
+        english_question(sold, gap(sold, "300", "number"), RandomChooser(generator(s, "t")))
+        for s in range(80)
+    ]
     assert all(one is None or "ow many red" in one for one in asked)
 
 
 def test_a_question_has_words_of_its_sentence() -> None:
-    asked = {ask_english(MINE, gap(MINE, "Klau Mine", "name"), Chooser(generator(s, "t"))) for s in range(60)}
+    asked = {
+        english_question(MINE, gap(MINE, "Klau Mine", "name"), RandomChooser(generator(s, "t")))
+        for s in range(60)
+    }
     known = {word.strip(",.;").lower() for word in MINE.split()} - {"klau", "mine"}
     known |= {"what", "which", "who", "person", "did", "was", "is", "does"}
     assert len(asked) > 20
@@ -100,7 +117,7 @@ def test_a_question_has_words_of_its_sentence() -> None:
         assert one is not None
         words = one.lower().removesuffix("?").split()
         assert not one[0].islower() and set(words) <= known and 5 <= len(words) <= 16
-    assert ask_english("He met Bob.", Gap(7, 10, "name"), Chooser(generator(0, "t"))) is None
+    assert english_question("He met Bob.", Gap(7, 10, "name"), RandomChooser(generator(0, "t"))) is None
 
 
 @pytest.mark.parametrize(
@@ -114,7 +131,7 @@ def test_a_question_has_words_of_its_sentence() -> None:
 )
 def test_chinese_asks_in_the_answers_place(answer: str, kind: str, words: set[str]) -> None:
     place = gap(NOVEL, answer, kind)
-    asked = {ask_chinese(NOVEL, place, Chooser(generator(s, "t"))) for s in range(80)} - {None}
+    asked = {chinese_question(NOVEL, place, RandomChooser(generator(s, "t"))) for s in range(80)} - {None}
     assert asked
     for one in asked:
         assert one is not None
@@ -134,7 +151,7 @@ def test_answers_stand_where_they_are_said_to(file: str, language: Language) -> 
     passages = [p for article in tree["data"] for p in article["paragraphs"]]
     asked = [(p["context"], q) for p in passages for q in p["qas"]]
     assert len(asked) == len({q["id"] for _, q in asked}) == 60
-    assert max(len(p["qas"]) for p in passages) == EACH
+    assert max(len(p["qas"]) for p in passages) == MAX_QUESTIONS
     later = 0
     for context, one in asked:
         [answer] = one["answers"]
@@ -142,7 +159,7 @@ def test_answers_stand_where_they_are_said_to(file: str, language: Language) -> 
         assert context[begin : begin + len(answer["text"])] == answer["text"] != ""
         later += begin > len(context) / 2
     assert later > 12
-    least, most = PASSAGE[language]
+    least, most = PASSAGE_CHARACTERS[language]
     whole = ["".join("".join(d.paragraphs).split()) for d in documents]
     places = []
     for passage in passages:

@@ -25,9 +25,9 @@ import pytest
 from albertine.errors import DataError
 from albertine.tasks.readers.files import unpacked, whole
 from albertine.text.documents import PASSED_OVER, Document, FileReport, list_files, read_documents
-from albertine.text.formats import FORMATS, MEANING
+from albertine.text.formats import DESCRIPTIONS, FORMATS
 from albertine.text.lines import guess_encoding
-from albertine.text.plain_text import clean_wiki, is_section_heading, unwrap
+from albertine.text.plain_text import clean_wiki, is_section_heading, unwrap_paragraphs
 from albertine.text.streams import ByteStream, Limits, decompressed
 from albertine.tokenizers.load import load_tokenizer
 
@@ -430,7 +430,7 @@ def test_verses_and_quotations_stay_in_a_book_with_blank_lines(tmp_path: Path) -
 
 
 def test_every_format_has_its_meaning_said() -> None:
-    assert set(MEANING) == set(FORMATS) - {"auto"}
+    assert set(DESCRIPTIONS) == set(FORMATS) - {"auto"}
 
 
 def test_a_title_of_one_character_begins_an_article(tmp_path: Path) -> None:
@@ -1111,11 +1111,11 @@ def test_wiki_leftovers(line: str, clean: str) -> None:
     ],
 )
 def test_unwrapping(text: str, joined: list[str]) -> None:
-    assert unwrap(text) == joined
+    assert unwrap_paragraphs(text) == joined
 
 
 def test_a_digit_and_a_chinese_character_are_joined_without_a_space() -> None:
-    assert unwrap("全书共分为\n11\n篇章，\n2018 年\nNo 5\nand 6\n") == [
+    assert unwrap_paragraphs("全书共分为\n11\n篇章，\n2018 年\nNo 5\nand 6\n") == [
         "全书共分为11篇章，2018 年 No 5 and 6"
     ]
 

@@ -14,8 +14,8 @@ from albertine.text.documents import Document, read_documents
 from albertine.text.sentences import (
     MAX_CHARACTERS,
     Language,
+    detect_language,
     document_sentences,
-    guess_language,
     split_sentences,
 )
 
@@ -275,14 +275,14 @@ def test_linear_time_on_nasty_input(unit: str, language: Language) -> None:
 
 
 def test_guess_language() -> None:
-    assert guess_language("The quick brown fox.") == "en"
-    assert guess_language("他来自 United States 的一个小城市。") == "zh"
-    assert guess_language("Beijing (北京) is the capital of China and a large city.") == "en"
-    assert guess_language("") == "en"
-    assert guess_language("我喜欢iPhone") == "zh"
-    assert guess_language("𠀀𠮷") == "zh"
+    assert detect_language("The quick brown fox.") == "en"
+    assert detect_language("他来自 United States 的一个小城市。") == "zh"
+    assert detect_language("Beijing (北京) is the capital of China and a large city.") == "en"
+    assert detect_language("") == "en"
+    assert detect_language("我喜欢iPhone") == "zh"
+    assert detect_language("𠀀𠮷") == "zh"
     flag = "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e007f"
-    assert guess_language(f"ok {flag}") == "en"
+    assert detect_language(f"ok {flag}") == "en"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tokenizers import models, normalizers, pre_tokenizers, processors
 from albertine.errors import TokenizerError
 from albertine.tokenizers.load import load_tokenizer
 from albertine.tokenizers.sentencepiece import SentencePieceTokenizer
-from albertine.tokenizers.sentencepiece_proto import Piece, PieceType, serialize
+from albertine.tokenizers.sentencepiece_proto import Piece, PieceType, serialize_model
 from albertine.tokenizers.train import ALBERT_PIECES
 from albertine.tokenizers.wordpiece import WordPieceTokenizer
 
@@ -168,7 +168,7 @@ def test_pieces_of_the_vocabulary_may_be_kept_whole_too(tmp_path: Path) -> None:
 )
 def test_no_wrong_tokenizer_json_is_written(settings: dict[str, Any], tmp_path: Path) -> None:
     for refused in (
-        sentencepiece(**settings).check_saving,
+        sentencepiece(**settings).check_can_save,
         lambda: sentencepiece(**settings).save(tmp_path / "new"),
     ):
         with pytest.raises(TokenizerError, match="keeps spaces, joins words"):
@@ -424,7 +424,7 @@ def test_a_damaged_sentencepiece_model_is_one_message(
     kinds = {"<unk>": unknown, "a": PieceType.NORMAL}
     names = [*("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"), "a"]
     pieces = [Piece(name, -1.0, kinds.get(name, PieceType.CONTROL)) for name in names]
-    (tmp_path / "spiece.model").write_bytes(serialize(pieces, charsmap))
+    (tmp_path / "spiece.model").write_bytes(serialize_model(pieces, charsmap))
     with pytest.raises(TokenizerError, match=f"is not a whole SentencePiece model.*{says}") as caught:
         load_tokenizer(tmp_path)
     assert "spiece.model: " in str(caught.value)

@@ -17,7 +17,7 @@ from albertine.text.cleaning import Cleaning
 from albertine.tokenizers.base import Tokenizer
 from albertine.tokenizers.load import load_tokenizer
 from albertine.tokenizers.sentencepiece import SentencePieceTokenizer
-from albertine.tokenizers.sentencepiece_proto import Piece, PieceType, parse, serialize
+from albertine.tokenizers.sentencepiece_proto import Piece, PieceType, parse_model, serialize_model
 from albertine.tokenizers.word_cache import WordCache
 from albertine.tokenizers.wordpiece import WordPieceTokenizer
 
@@ -72,7 +72,7 @@ def small_unigram() -> SentencePieceTokenizer:
     letters = ["▁", *"abcdefghijklmnopqrstuvwxyz0123456789,."]
     pieces += [Piece(c, -5.0, PieceType.NORMAL) for c in letters]
     pieces += [Piece(p, -4.0, PieceType.NORMAL) for p in ("▁the", "▁cat", "000", "00,", "▁1")]
-    return SentencePieceTokenizer(serialize(pieces, b""))
+    return SentencePieceTokenizer(serialize_model(pieces, b""))
 
 
 def spelled(tokenizer: Tokenizer, text: str) -> list[str]:
@@ -397,7 +397,7 @@ def test_settings_beside_the_vocabulary_are_honoured(tmp_path: Path) -> None:
             b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n",
             "not a SentencePiece model",
         ),
-        ("spiece.model", serialize([Piece("<unk>", 0.0, PieceType.UNKNOWN)], b""), "lacks the pieces"),
+        ("spiece.model", serialize_model([Piece("<unk>", 0.0, PieceType.UNKNOWN)], b""), "lacks the pieces"),
         ("tokenizer.json", b"{}", "not a tokenizer"),
         ("tokenizer.json", b'{"model": {"type": "BPE", "vocab": {}}}', "holds a BPE model"),
         ("tokenizer.json", b'{"model": {"type": "WordPiece", "vocab": {"a": 0, "b": 2}}}', "ids with gaps"),
@@ -431,7 +431,7 @@ def test_the_model_file_is_read_as_the_library_reads_it(shared_data: Path) -> No
     from sentencepiece import SentencePieceProcessor
 
     data = (shared_data / "tokenizers" / "albert-en-30k" / "spiece.model").read_bytes()
-    proto, library = parse(data), SentencePieceProcessor(model_proto=data)
+    proto, library = parse_model(data), SentencePieceProcessor(model_proto=data)
     assert len(proto.pieces) == library.get_piece_size() == 30_000
     assert len(proto.charsmap) == 237_539 and proto.normalizer == "nmt_nfkc" and proto.cuts_at_spaces
     for i in [*range(20), *range(20, 30_000, 501)]:

@@ -18,15 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
-from tokenizers import AddedToken, BertWordPieceTokenizer
+from tokenizers import BertWordPieceTokenizer
 
 from albertine.text.cleaning import Cleaning, combining_class
-from albertine.tokenizers.added_tokens import AddedPiece
+from albertine.tokenizers.added_tokens import AddedToken
 from albertine.tokenizers.base import Tokenizer
 from albertine.tokenizers.load import load_tokenizer
 from albertine.tokenizers.sentencepiece import SentencePieceTokenizer
-from albertine.tokenizers.sentencepiece_proto import parse, serialize
+from albertine.tokenizers.sentencepiece_proto import parse_model, serialize_model
 from albertine.tokenizers.wordpiece import WordPieceTokenizer
 from tests.tokenizers.tokenizer_reference import bert_words, random_strings, sentencepiece_ids, wordpiece_ids
 
@@ -197,10 +198,10 @@ def test_models_that_join_words_are_encoded_whole(change: dict[str, bool], strin
 
 
 def test_a_model_without_a_piece_for_the_space_is_encoded_whole(shared_data: Path) -> None:
-    proto = parse((shared_data / "tokenizers" / "albert-en-30k" / "spiece.model").read_bytes())
+    proto = parse_model((shared_data / "tokenizers" / "albert-en-30k" / "spiece.model").read_bytes())
     assert proto.cuts_at_spaces
     without = [piece for piece in proto.pieces if piece.text != "▁"]
-    assert not parse(serialize(without, proto.charsmap)).cuts_at_spaces
+    assert not parse_model(serialize_model(without, proto.charsmap)).cuts_at_spaces
 
 
 def test_no_normalisation_rule_reaches_over_a_space() -> None:
@@ -395,7 +396,7 @@ def test_added_pieces_are_found_as_in_transformers(
     kind = BertTokenizer if plain.kind == "wordpiece" else AutoTokenizer
     theirs = kind.from_pretrained(tmp_path / "plain", **settings)
     markers = [m for m in MARKERS if plain.kind == "wordpiece" or m["content"] != "[unused1]"]
-    theirs.add_tokens([AddedToken(**marker) for marker in markers])
+    theirs.add_tokens([tokenizers.AddedToken(**marker) for marker in markers])
     theirs.save_pretrained(str(tmp_path / "theirs"))
     ours = load_tokenizer(tmp_path / "theirs")
     assert ours.vocab_size == len(theirs)
@@ -433,11 +434,11 @@ def test_added_pieces_beside_chinese_characters(lower: bool, chinese: bool, flag
     """Kills: a Chinese character that is lost because the space that BERT puts beside it belongs to a
     piece with `lstrip`, `rstrip` or a blank of its own."""
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"我好ab.", "##a", "##b", "Foo", "a好", " b"]
-    whole = [AddedPiece(content, *flags) for content in ("Foo", "a好", " b")]
+    whole = [AddedToken(content, *flags) for content in ("Foo", "a好", " b")]
     library = BertWordPieceTokenizer(
         {piece: i for i, piece in enumerate(pieces)}, lowercase=lower, handle_chinese_chars=chinese
     )
-    library.add_tokens([AddedToken(**piece._asdict()) for piece in whole])
+    library.add_tokens([tokenizers.AddedToken(**piece._asdict()) for piece in whole])
     ours = WordPieceTokenizer(pieces, lower=lower, chinese=chinese, whole=whole)
     chance = random.Random(6)
     parts = ["我", "好", "Foo", "foo", "a", "b", " ", "  ", ".", "\u3000", "\x00", "e\u0301"]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from albertine.errors import DataError
-from albertine.text.chinese import is_han
+from albertine.text.cleaning import is_han
 from albertine.tokenizers import word_starts
 from albertine.tokenizers.word_starts import zh_word_starts
 from albertine.tokenizers.wordpiece import WordPieceTokenizer

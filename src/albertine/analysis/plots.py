@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from albertine.errors import RunError, SettingsError
-from albertine.text.formats import columns
+from albertine.text.formats import display_width
 
 Curve = Sequence[tuple[float, float]]
 """Points (x, y) in order of x."""
@@ -177,7 +177,7 @@ def legible(names: Sequence[str]) -> dict[str, str]:
         RunError: matplotlib is not installed.
     """
     return {
-        name: f"#{i}" if columns(name) > LONGEST or _missing(name) else name
+        name: f"#{i}" if display_width(name) > LONGEST or _missing(name) else name
         for i, name in enumerate(names, 1)
     }
 

@@ -47,10 +47,10 @@ def cloze(
     from albertine.corpus.duplicates import SeenDigests, content_digest
     from albertine.corpus.source import Source
     from albertine.errors import DataError
-    from albertine.text.cloze_questions import cloze_questions
+    from albertine.text.cloze import cloze_questions
 
     source = Source(text, format, text_field, encoding)
-    spoken = source.language(language)
+    spoken = source.resolve_language(language)
     source.reports.clear()
     again = 0
 

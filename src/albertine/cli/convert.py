@@ -131,7 +131,7 @@ def convert(
         sample=sample,
         without_head=without_head,
         without_tokenizer=without_tokenizer,
-        on_file=texts.note,
+        on_file=texts.add_report,
     )
     show.notes(texts.passed_over())
     if done.distances:

@@ -112,7 +112,7 @@ def model_and_texts(words: Sequence[str] | None, *, masked: bool = False) -> tup
     text. A model without texts is looked for at once: they would be waited for.
     """
     from albertine.interop.model_location import model_folder
-    from albertine.text.sentences import guess_language
+    from albertine.text.sentences import detect_language
 
     if not words:
         return None, []
@@ -121,7 +121,7 @@ def model_and_texts(words: Sequence[str] | None, *, masked: bool = False) -> tup
     check_texts(rest)
     if not first.strip():
         raise typer.BadParameter("the first word is empty: give a model, or a text", param_hint="TEXT")
-    reads = " " in first.strip() or guess_language(first) == "zh"
+    reads = " " in first.strip() or detect_language(first) == "zh"
     looks = "[MASK]" in first if masked else reads and "/" not in first
     there = os.path.exists(first)
     if looks and not there:
@@ -156,9 +156,9 @@ def _default_model(*texts: str) -> str:
     Raises:
         ModelError: it is not installed.
     """
-    from albertine.text.sentences import guess_language
+    from albertine.text.sentences import detect_language
 
-    language = guess_language("\n".join(texts).replace("[MASK]", ""))
+    language = detect_language("\n".join(texts).replace("[MASK]", ""))
     name = DEFAULT_MODELS[language]
     if name not in released_names():
         raise ModelError(

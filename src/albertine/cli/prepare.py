@@ -109,7 +109,7 @@ def _tell(output: Path, manifest: Manifest, source: Source, json: bool) -> None:
     from albertine.pretraining.model_names import corpus_facts
 
     facts = corpus_facts(manifest)
-    read = source.read()
+    read = source.files_read()
     if json:
         show.as_json(facts | {"formats": _formats(read), "passed_over": source.passed_over()})
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -58,7 +58,7 @@ def prune(
     Their rows in the model go with them. Special pieces stay, and every character by which a piece of the
     text can be spelled. What has only pieces that stay is cut and encoded exactly as before; how much of the
     text that is, is told. A command that was stopped goes on."""
-    from albertine.corpus.manifest import NAME
+    from albertine.corpus.manifest import MANIFEST_FILE
     from albertine.corpus.source import Source
     from albertine.errors import SettingsError
     from albertine.inference.pruning import prune as run
@@ -69,7 +69,9 @@ def prune(
     source = model_folder(model)
     check_separate(source, output)
     given = Source(text, format, text_field, encoding)
-    named = text[0] if len(text) == 1 and (text[0] / NAME).is_file() else None  # a corpus, and no text
+    named = (
+        text[0] if len(text) == 1 and (text[0] / MANIFEST_FILE).is_file() else None
+    )  # a corpus, and no text
     if named and (given != Source(text) or language != "auto" or workers is not None):
         raise SettingsError(
             "--language, --format, --text-field, --encoding and --workers are for text, not for a corpus",
@@ -91,13 +93,22 @@ def prune(
 
 def _prepared(source: Source, model: Path, output: Path, language: str, workers: int | None) -> Path:
     """A corpus of all of the text beside the output, where a command that was stopped goes on."""
+    from albertine.corpus.build import build_corpus
     from albertine.tokenizers.load import load_tokenizer
 
     place = output.absolute()
     folder = place.with_name(f".{place.name}.corpus")  # hidden: no name that a person would give
-    tokenizer, spoken = load_tokenizer(model), source.language(language)
-    how: dict[str, Any] = {"workers": workers, "min_characters": 0, "held_out": 0.0, "deduplicate": False}
-    source.prepare(folder, tokenizer, spoken, "bytes of text", progress=show.progress, **how)
+    build_corpus(
+        source,
+        folder,
+        tokenizer=load_tokenizer(model),
+        language=language,
+        held_out=0.0,
+        progress=show.progress,
+        workers=workers,
+        min_characters=0,
+        deduplicate=False,
+    )
     return folder
 
 

@@ -119,7 +119,7 @@ def score(
         clamp=clamp,
         device=device,
         precision=precision,
-        on_file=source.note,
+        on_file=source.add_report,
     )
     show.notes(source.passed_over())
     if json:

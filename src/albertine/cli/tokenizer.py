@@ -97,17 +97,16 @@ def train(
 
     It is a SentencePiece, as ALBERT and XLNet have, or a WordPiece, as BERT has.
     """
-    from albertine.corpus import vocabulary
     from albertine.corpus.source import Source
+    from albertine.corpus.vocabulary import train_vocabulary
     from albertine.tokenizers.load import replaced_tokenizer
 
     source = Source(text, format, text_field, encoding)
     with replaced_tokenizer(output) as beside, show.progress("sentences read") as update:
-        spoken = source.language(language)
-        made = vocabulary.train(
+        made = train_vocabulary(
             source,
             beside,
-            spoken,
+            source.resolve_language(language),
             kind=kind,
             vocab_size=vocab_size,
             progress=lambda number: update(number, None),

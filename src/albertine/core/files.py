@@ -349,19 +349,19 @@ def os_errors_as_run_errors(where: Path) -> Iterator[None]:
         ) from error
 
 
-def check_disk_space(folder: Path, needed: int) -> None:
-    """Refuse to begin what cannot be finished.
+def check_disk_space(folder: Path, needed: int, purpose: str = "the run") -> None:
+    """Check that the disk of `folder` has `needed` bytes free.
 
     Args:
-        needed: bytes that will be written.
+        purpose: what is to be written, for the message.
 
     Raises:
-        RunError: the disk has less room.
+        RunError: the disk has less space.
     """
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise RunError(
-            f"the disk has {free / 1e6:,.0f} MB free and the run needs {needed / 1e6:,.0f} MB",
+            f"the disk has {free / 1e6:,.0f} MB free and {purpose} needs {needed / 1e6:,.0f} MB",
             where=folder,
-            remedy="Free some space or choose another folder",
+            remedy="Free some space or choose a folder on another disk",
         )

@@ -12,23 +12,23 @@ from typing import Any
 
 from albertine import __version__
 from albertine.core.files import read_regular
-from albertine.corpus.manifest import FORMAT, MAX_BYTES, NAME, load_manifest
-from albertine.corpus.shard_texts import CutRules
-from albertine.corpus.shard_tokens import Words
+from albertine.corpus.manifest import FORMAT, MANIFEST_FILE, MAX_BYTES, load_manifest
+from albertine.corpus.shard_texts import SplitRules
+from albertine.corpus.shard_tokens import WordSource
 from albertine.errors import CorpusError, SettingsError, check_integer
 from albertine.text.documents import list_files
-from albertine.text.sentences import RULES, Language
+from albertine.text.sentences import RULES_VERSION, Language
 from albertine.text.streams import Limits
 from albertine.tokenizers.base import Tokenizer
 
-LIMITS = Limits(document_characters=32_000_000)
+READ_LIMITS = Limits(document_characters=32_000_000)
 """Of reading text for a corpus: a wrapped book takes up to sixteen bytes for each of its characters."""
-PLAN = "prepare.json"
+PLAN_FILE = "prepare.json"
 """Written first and removed last: a folder with it is not finished."""
 
 
 @dataclass(frozen=True)
-class Options:
+class BuildOptions:
     """Everything but text, tokenizer and folder."""
 
     language: Language
@@ -37,8 +37,8 @@ class Options:
     encoding: str
     workers: int
     deduplicate: bool
-    words: Words
-    rules: CutRules
+    words: WordSource
+    rules: SplitRules
     allow_unknown: bool
 
     def check(self) -> None:
@@ -49,14 +49,14 @@ class Options:
         check_integer("seed", self.rules.seed, 0)
         if self.rules.seed >= 2**64:
             raise SettingsError(f"seed is below 2 ** 64, not {self.rules.seed}")
-        check_share(self.rules.held_out)
+        check_held_out_share(self.rules.held_out)
         if self.language not in ("en", "zh"):
             raise SettingsError(f"there are no sentence rules for `{self.language}`", remedy="Use en or zh")
         if self.words not in ("pieces", "jieba"):
             raise SettingsError(f"words are `pieces` or `jieba`, not `{self.words}`")
 
 
-def check_share(held_out: object) -> None:
+def check_held_out_share(held_out: object) -> None:
     """Raises SettingsError for what is no share of documents to hold out."""
     if not isinstance(held_out, int | float) or not 0 <= held_out < 1:
         raise SettingsError(f"held_out is a share from 0 to below 1, not {held_out!r:.40}")
@@ -66,7 +66,7 @@ def make_plan(
     paths: Sequence[Path | str],
     files: Sequence[Sequence[Path]],
     tokenizer: Tokenizer,
-    options: Options,
+    options: BuildOptions,
     named: str | None = None,
 ) -> dict[str, Any]:
     """What decides the content of the folder; of JSON values.
@@ -117,16 +117,16 @@ def _listed(paths: Sequence[Path | str], files: Sequence[Sequence[Path]]) -> lis
     return sources
 
 
-def begun_on_another_text(folder: Path, paths: Sequence[Path | str], tokenizer: Tokenizer) -> bool:
+def has_other_text(folder: Path, paths: Sequence[Path | str], tokenizer: Tokenizer) -> bool:
     """Whether a folder holds an unfinished corpus of a text other than `paths`, or a corpus with a vocabulary
-    other than the one that lies there, which was damaged; else a finished corpus is left to `claim`."""
-    if not (folder / PLAN).is_file():
+    other than the one that lies there, which was damaged; else a finished corpus is left to `resume_plan`."""
+    if not (folder / PLAN_FILE).is_file():
         try:
             return load_manifest(folder).tokenizer != _described(tokenizer)
         except CorpusError:
             return False
     try:
-        begun = json.loads((folder / PLAN).read_text(encoding="utf-8"))
+        begun = json.loads((folder / PLAN_FILE).read_text(encoding="utf-8"))
         earlier = _without_paths(begun)["sources"], begun["tokenizer"]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return True
@@ -134,10 +134,10 @@ def begun_on_another_text(folder: Path, paths: Sequence[Path | str], tokenizer: 
     return earlier != (_without_paths(now)["sources"], _described(tokenizer))
 
 
-def earlier_setting(folder: Path, name: str) -> float | None:
+def stored_setting(folder: Path, name: str) -> float | None:
     """A number among the settings of the corpus in a folder, whole or unfinished, for a call that does not
     give it; None where there is none that can be read."""
-    path = folder / PLAN if (folder / PLAN).is_file() else folder / NAME
+    path = folder / PLAN_FILE if (folder / PLAN_FILE).is_file() else folder / MANIFEST_FILE
     try:
         value = json.loads(read_regular(path, MAX_BYTES))["settings"][name]
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
@@ -145,13 +145,13 @@ def earlier_setting(folder: Path, name: str) -> float | None:
     return value if isinstance(value, (int, float)) else None
 
 
-def stamp(plan: dict[str, Any]) -> str:
+def plan_digest(plan: dict[str, Any]) -> str:
     """Digest of what decides the bytes of a shard beside its text."""
     rest = {key: value for key, value in plan.items() if key != "sources"}
-    return hashlib.sha256(json.dumps([__version__, RULES, rest], sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([__version__, RULES_VERSION, rest], sort_keys=True).encode()).hexdigest()
 
 
-def claim(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
+def resume_plan(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
     """Refuse a folder that holds something else than the corpus of `plan`, whole or in part.
 
     The sources of an unfinished corpus may have changed, and with them the vocabulary that is made of them,
@@ -168,8 +168,9 @@ def claim(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
     return {**plan, "sources": earlier["sources"]}
 
 
-def check_folder(folder: Path, language: Language, settings: dict[str, Any]) -> None:
-    """Refuse at once what `claim` would refuse when there is a vocabulary, which may take minutes to make.
+def check_resumable(folder: Path, language: Language, settings: dict[str, Any]) -> None:
+    """Refuse at once what `resume_plan` would refuse when there is a vocabulary, which may take minutes to
+    make.
 
     Args:
         settings: some of those of the plan.
@@ -209,7 +210,7 @@ def _check_same(folder: Path, earlier: dict[str, Any], now: dict[str, Any]) -> N
 
 def _holds_a_corpus(folder: Path, plan: dict[str, Any]) -> bool:
     """Whether the manifest and the plan in a folder, one of them or both, are those of `prepare`."""
-    named = [folder / name for name in (PLAN, NAME) if os.path.lexists(folder / name)]
+    named = [folder / name for name in (PLAN_FILE, MANIFEST_FILE) if os.path.lexists(folder / name)]
     return bool(named) and all(_written_here(path, plan) for path in named)
 
 
@@ -223,15 +224,15 @@ def _written_here(path: Path, plan: dict[str, Any]) -> bool:
         return True
     if not isinstance(tree, dict):
         return False
-    return tree.get("format") == FORMAT if path.name == NAME else plan.keys() <= tree.keys()
+    return tree.get("format") == FORMAT if path.name == MANIFEST_FILE else plan.keys() <= tree.keys()
 
 
 def _earlier(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
     """The plan that the folder was made by; this one, where there is none or none that can be read, and its
     text and tokenizer, where the folder was begun on another text."""
     try:
-        if (folder / PLAN).is_file():
-            begun = json.loads((folder / PLAN).read_text(encoding="utf-8"))
+        if (folder / PLAN_FILE).is_file():
+            begun = json.loads((folder / PLAN_FILE).read_text(encoding="utf-8"))
             if _without_paths(begun)["sources"] != _without_paths(plan)["sources"]:
                 return {**begun, "sources": plan["sources"], "tokenizer": plan["tokenizer"]}
             return dict(begun)

@@ -14,7 +14,7 @@ from pathlib import Path
 from albertine.core.files import FILE_MODE
 from albertine.errors import RunError
 
-NAME = ".lock"
+LOCK_FILE = ".lock"
 GRACE_SECONDS = 10.0
 
 
@@ -47,7 +47,7 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         RunError: another process has it; says which.
     """
-    path = folder / NAME
+    path = folder / LOCK_FILE
     handle = _acquire(path)
     try:
         os.ftruncate(handle, 0)

@@ -16,13 +16,13 @@ from typing import Any
 from albertine.core.files import read_regular
 from albertine.errors import CorpusError
 
-NAME = "manifest.json"
+MANIFEST_FILE = "manifest.json"
 FORMAT = "albertine-corpus"
 VERSION = 2
 """2 where a file has digests of its blocks; a manifest without any is of version 1."""
 MAX_BYTES = 1 << 30
 """Of a manifest; one of a thousand shards has 2 MB."""
-BLOCK = 2 << 20
+BLOCK_BYTES = 2 << 20
 """Bytes of a shard's file that share a digest."""
 SPLITS = ("train", "heldout")
 PARTS = ("tokens", "sentences", "documents", "words")
@@ -33,8 +33,8 @@ class FileRecord:
     """One file: its size, its SHA-256, and that of its first and last 4096 bytes for the quick check.
 
     Attributes:
-        blocks: of a shard's file of more than `BLOCK` bytes, the SHA-256 (64 hexadecimal digits) of each
-            block of that size, end to end. Empty for smaller files, and in corpora prepared before there
+        blocks: of a shard's file of more than `BLOCK_BYTES` bytes, the SHA-256 (64 hexadecimal digits) of
+            each block of that size, end to end. Empty for smaller files, and in corpora prepared before there
             were any: such a file is one block, and `sha256` is its digest.
     """
 
@@ -44,13 +44,13 @@ class FileRecord:
     blocks: str = ""
 
     def __post_init__(self) -> None:
-        if self.blocks and len(self.blocks) != 64 * -(-self.bytes // BLOCK):
+        if self.blocks and len(self.blocks) != 64 * -(-self.bytes // BLOCK_BYTES):
             raise ValueError(f"{len(self.blocks) / 64:g} digests of blocks for {self.bytes} bytes")
 
     @property
     def block_bytes(self) -> int:
         """Bytes of each block but the last."""
-        return BLOCK if self.blocks else max(1, self.bytes)
+        return BLOCK_BYTES if self.blocks else max(1, self.bytes)
 
     def block_digest(self, index: int) -> str:
         """SHA-256 of a block."""
@@ -185,7 +185,7 @@ def manifest_digest(folder: Path) -> str:
     Digests of blocks follow from those of the files, so the manifest counts as it would be without them: a
     corpus that was prepared before there were any, and is repaired, stays the corpus of its runs.
     """
-    text = (folder / NAME).read_bytes()
+    text = (folder / MANIFEST_FILE).read_bytes()
     with suppress(ValueError, RecursionError, KeyError, TypeError, AttributeError):
         tree = json.loads(text)
         if tree["version"] > 1:
@@ -204,7 +204,7 @@ def load_manifest(folder: Path) -> Manifest:
     Raises:
         CorpusError: there is none, or it is no readable manifest of a version known here.
     """
-    path = folder / NAME
+    path = folder / MANIFEST_FILE
     if not path.is_file():
         raise _absent(folder)
     try:
@@ -238,4 +238,6 @@ def _absent(folder: Path) -> CorpusError:
     if (folder / "prepare.json").is_file():
         remedy = "Run the same `prepare` command again; finished shards are kept"
         return CorpusError("was not prepared to the end", where=folder, remedy=remedy)
-    return CorpusError(f"holds no {NAME}, so it is no corpus", where=folder, remedy="Make one with `prepare`")
+    return CorpusError(
+        f"holds no {MANIFEST_FILE}, so it is no corpus", where=folder, remedy="Make one with `prepare`"
+    )

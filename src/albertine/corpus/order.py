@@ -32,7 +32,7 @@ def epoch_order(rows: int, seed: int, epoch: int) -> NDArray[np.int64]:
     return permutation(rows, seed, "order", epoch)
 
 
-def steps(
+def global_batches(
     rows_of_epoch: Callable[[int], int], batch_size: int, seed: int, cursor: Cursor | None = None
 ) -> Iterator[tuple[Cursor, list[Row]]]:
     """Global batches without end, from `cursor` on.

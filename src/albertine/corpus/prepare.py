@@ -6,29 +6,37 @@ whole or absent, the manifest comes last, and the same call goes on where an int
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from albertine.core.files import recover, replace_durably, replaced_folder, sync_folder
+from albertine.core.files import check_disk_space, recover, replace_durably, replaced_folder, sync_folder
 from albertine.core.processors import usable_cores
-from albertine.corpus.build_plan import LIMITS, PLAN, Options, claim, earlier_setting, make_plan, stamp
-from albertine.corpus.disk_space import check_space, disk_errors, estimate
+from albertine.corpus.build_plan import (
+    PLAN_FILE,
+    READ_LIMITS,
+    BuildOptions,
+    make_plan,
+    plan_digest,
+    resume_plan,
+    stored_setting,
+)
 from albertine.corpus.duplicates import SeenDigests
 from albertine.corpus.lock import locked
-from albertine.corpus.manifest import NAME, SPLITS, Manifest, ShardRecord, load_manifest, shard_stem
-from albertine.corpus.shard_texts import CutRules, ShardText, Tally, cut
-from albertine.corpus.shard_tokens import Words, encode_job
-from albertine.corpus.shards import check_file, file_record, finished_shard, write_shard
+from albertine.corpus.manifest import MANIFEST_FILE, SPLITS, Manifest, ShardRecord, load_manifest, shard_stem
+from albertine.corpus.shard_texts import DocumentCounts, ShardText, SplitRules, split_into_shards
+from albertine.corpus.shard_tokens import WordSource, encode_shard
+from albertine.corpus.shards import check_file, file_record, load_finished_shard, write_shard
 from albertine.corpus.workers import WorkerPool
-from albertine.errors import CorpusError, DataError, TokenizerError
+from albertine.errors import CorpusError, DataError, RunError, TokenizerError
 from albertine.text.documents import PASSED_OVER, FileReport, list_files, read_documents
 from albertine.text.sentences import Language
 from albertine.tokenizers.base import Tokenizer
@@ -39,10 +47,15 @@ IN_FLIGHT = 17_000_000
 """Characters that may be on their way, for each process: a largest shard, which goes on to the end of its
 last document."""
 
+_PACKED = {".xz", ".gz", ".zst", ".bz2", ".tgz", ".txz", ".parquet"}
+_UNPACKS_TO = 3  # at least, for text
+_PER_BYTE = 0.5  # shard bytes per byte of text: English 0.55 to 0.6, Chinese 0.7 to 0.8
+_MARGIN = 32 << 20
+
 
 @dataclass(frozen=True)
 class Progress:
-    """How far `prepare` is; bytes are those of the files as they lie on disk."""
+    """How far `write_corpus` is; bytes are those of the files as they lie on disk."""
 
     bytes_read: int
     bytes_total: int
@@ -50,7 +63,7 @@ class Progress:
     tokens: int
 
 
-def prepare(
+def write_corpus(
     paths: Sequence[Path | str],
     folder: Path | str,
     tokenizer: Tokenizer,
@@ -64,7 +77,7 @@ def prepare(
     held_out: float = 0.01,
     deduplicate: bool = True,
     shard_characters: int | None = None,
-    words: Words = "pieces",
+    words: WordSource = "pieces",
     seed: int = 1,
     allow_unknown: bool = False,
     named: str | None = None,
@@ -100,8 +113,8 @@ def prepare(
     files = [list_files([path]) for path in paths]
     if shard_characters is None:
         size = sum(f.stat().st_size for group in files for f in group)
-        shard_characters = int(earlier_setting(Path(folder), "shard_characters") or _shard_characters(size))
-    options = Options(
+        shard_characters = int(stored_setting(Path(folder), "shard_characters") or _shard_characters(size))
+    options = BuildOptions(
         language,
         format,
         text_field,
@@ -109,7 +122,7 @@ def prepare(
         workers if workers is not None else usable_cores(),
         deduplicate,
         words,
-        CutRules(min_characters, held_out, shard_characters, seed),
+        SplitRules(min_characters, held_out, shard_characters, seed),
         allow_unknown,
     )
     options.check()
@@ -152,7 +165,7 @@ class _Run:
 
     folder: Path
     tokenizer: Tokenizer
-    options: Options
+    options: BuildOptions
     plan: dict[str, Any]
     paths: Sequence[Path | str]
     files: list[Path]
@@ -161,28 +174,28 @@ class _Run:
     foreign: bool = True
     passed_over: dict[str, str] = field(default_factory=dict)
     records: dict[tuple[str, int], ShardRecord] = field(default_factory=dict)
-    tally: Tally = field(default_factory=Tally)
+    tally: DocumentCounts = field(default_factory=DocumentCounts)
     tokens: int = 0
     unknown: int = 0
     kept: bool = False
 
     def result(self) -> Manifest:
-        self.plan = claim(self.folder, self.plan)
+        self.plan = resume_plan(self.folder, self.plan)
         self.foreign = False
         if (made := self._up_to_date()) is not None:
             return made
         begin = time.monotonic()
         self.sweep()
         written = sum(path.stat().st_size for split in SPLITS for path in self._shard_files(split))
-        check_space(self.folder, estimate(self.files, written))
+        check_disk_space(self.folder, disk_space_needed(self.files, written), "the corpus")
         self._begin()
         self._encode()
         return self._finish(begin)
 
     def _up_to_date(self) -> Manifest | None:
         """The manifest, if the folder is complete, undamaged and younger than every source."""
-        path = self.folder / NAME
-        if not path.is_file() or (self.folder / PLAN).is_file():
+        path = self.folder / MANIFEST_FILE
+        if not path.is_file() or (self.folder / PLAN_FILE).is_file():
             return None
         # a file that was moved or copied here has an old date of its words, but a new one of its place
         dates = (date for f in map(Path.stat, self.files) for date in (f.st_mtime_ns, f.st_ctime_ns))
@@ -198,8 +211,8 @@ class _Run:
 
     def _begin(self) -> None:
         plan = json.dumps(self.plan, indent=1, ensure_ascii=False) + "\n"
-        replace_durably(self.folder / PLAN, plan.encode())
-        (self.folder / NAME).unlink(missing_ok=True)
+        replace_durably(self.folder / PLAN_FILE, plan.encode())
+        (self.folder / MANIFEST_FILE).unlink(missing_ok=True)
         with replaced_folder(self.folder / "tokenizer") as beside:
             self.tokenizer.save(beside)
         for split in SPLITS:
@@ -209,7 +222,7 @@ class _Run:
     def _encode(self) -> None:
         options = self.options
         total = sum(file.stat().st_size for file in self.files)
-        mark = stamp(self.plan)
+        mark = plan_digest(self.plan)
         read = 0
 
         def count_bytes(more: int) -> None:
@@ -231,7 +244,7 @@ class _Run:
             report()
 
         def work(job: ShardText) -> tuple[str, int, ShardRecord]:
-            arrays, unknown, empty = encode_job(job, self.tokenizer, options.language, options.words)
+            arrays, unknown, empty = encode_shard(job, self.tokenizer, options.language, options.words)
             where = self.folder / job.split
             record = write_shard(
                 where, job.index, arrays, unknown=unknown, empty_documents=empty, text=job.text, stamp=mark
@@ -251,12 +264,12 @@ class _Run:
                 options.format,
                 options.text_field,
                 encoding=options.encoding,
-                limits=LIMITS,
+                limits=READ_LIMITS,
                 on_file=note,
                 on_bytes=count_bytes,
             )
-            for job in cut(documents, options.rules, seen, self.tally, pulse):
-                done = finished_shard(self.folder / job.split, job.index, text=job.text, stamp=mark)
+            for job in split_into_shards(documents, options.rules, seen, self.tally, pulse):
+                done = load_finished_shard(self.folder / job.split, job.index, text=job.text, stamp=mark)
                 if done is not None:
                     self.kept = True
                     self._take((job.split, job.index, done))
@@ -303,8 +316,8 @@ class _Run:
         )
         self._check_content(manifest)
         self._remove_others(manifest)
-        replace_durably(self.folder / NAME, manifest.dump().encode())
-        (self.folder / PLAN).unlink(missing_ok=True)
+        replace_durably(self.folder / MANIFEST_FILE, manifest.dump().encode())
+        (self.folder / PLAN_FILE).unlink(missing_ok=True)
         return manifest
 
     def _check_content(self, manifest: Manifest) -> None:
@@ -355,5 +368,29 @@ class _Run:
             with suppress(OSError):  # there is none, or it holds a file of somebody else
                 (self.folder / split).rmdir()
         shutil.rmtree(self.folder / "tokenizer", ignore_errors=True)
-        for name in (NAME, PLAN):
+        for name in (MANIFEST_FILE, PLAN_FILE):
             (self.folder / name).unlink(missing_ok=True)
+
+
+def disk_space_needed(files: Sequence[Path], written: int = 0) -> int:
+    """Bytes that a corpus made of `files` takes at least; low on purpose, since a refusal must be right.
+
+    Args:
+        written: bytes of shards that are there, which stay or make room for their like one at a time.
+    """
+    text = sum(f.stat().st_size * (_UNPACKS_TO if f.suffix.lower() in _PACKED else 1) for f in files)
+    return max(0, int(text * _PER_BYTE) - written) + _MARGIN
+
+
+@contextmanager
+def disk_errors(folder: Path) -> Iterator[None]:
+    """Turn an error of the file system while writing to `folder` into one message."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        what = "the disk is full" if full else f"cannot be written ({error.strerror or error})"
+        remedy = "Free space" if full else "Mend this"
+        raise RunError(
+            what, where=folder, remedy=f"{remedy} and run the same command again; finished shards are kept"
+        ) from error

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from albertine.corpus.manifest import PARTS, SPLITS, load_manifest
-from albertine.corpus.shards import REPAIR, Shard, check_file, foreign_ids, part_path
+from albertine.corpus.shards import REPAIR_REMEDY, Shard, check_file, out_of_vocabulary_error, part_path
 from albertine.errors import CorpusError
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Corpus:
             raise CorpusError(
                 "is not the tokenizer this corpus was prepared with",
                 where=self.folder / "tokenizer",
-                remedy=REPAIR,
+                remedy=REPAIR_REMEDY,
             )
         for name, record in self.manifest.tokenizer_files.items():
             check_file(self.folder / "tokenizer" / name, record, full=True)
@@ -146,7 +146,9 @@ class Corpus:
         for split in SPLITS if full else (self.split,):
             for index, shard in enumerate(self.manifest.splits[split]):
                 if shard.max_id >= self.manifest.vocab_size:
-                    raise foreign_ids(part_path(self.folder / split, index, "tokens"), shard.max_id)
+                    raise out_of_vocabulary_error(
+                        part_path(self.folder / split, index, "tokens"), shard.max_id
+                    )
                 if full:
                     Shard(self.folder / split, index, shard, self.manifest.vocab_size).check()
 

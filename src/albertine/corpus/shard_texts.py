@@ -20,7 +20,7 @@ _WAITING = 16_000_000
 
 
 @dataclass(frozen=True)
-class CutRules:
+class SplitRules:
     """What happens to a document.
 
     Args:
@@ -43,7 +43,7 @@ class CutRules:
 
 
 @dataclass
-class Tally:
+class DocumentCounts:
     """What went by so far; `text_bytes` is UTF-8 of all documents read."""
 
     documents: int = 0
@@ -73,11 +73,11 @@ class _Kept:
     split: str
 
 
-def cut(
+def split_into_shards(
     documents: Iterable[Document],
-    rules: CutRules,
+    rules: SplitRules,
     seen: SeenDigests | None,
-    tally: Tally,
+    tally: DocumentCounts,
     pulse: Callable[[], None],
 ) -> Iterator[ShardText]:
     """The text of every shard, in the order in which they are full.
@@ -108,9 +108,9 @@ def cut(
 
 def _not_dropped(
     documents: Iterable[Document],
-    rules: CutRules,
+    rules: SplitRules,
     seen: SeenDigests | None,
-    tally: Tally,
+    tally: DocumentCounts,
     pulse: Callable[[], None],
 ) -> Iterator[_Kept]:
     since_pulse = 0

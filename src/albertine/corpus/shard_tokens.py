@@ -15,12 +15,12 @@ from albertine.text.sentences import Language, document_sentences
 from albertine.tokenizers.base import Tokenizer
 
 SLICE = 8192
-Words = Literal["pieces", "jieba"]
+WordSource = Literal["pieces", "jieba"]
 Ints = NDArray[np.int64]
 
 
-def encode_job(
-    job: ShardText, tokenizer: Tokenizer, language: Language, words: Words
+def encode_shard(
+    job: ShardText, tokenizer: Tokenizer, language: Language, words: WordSource
 ) -> tuple[ShardArrays, int, int]:
     """The arrays of a shard, its unknown tokens, and its documents without any token.
 
@@ -64,7 +64,7 @@ def _offsets(sizes: NDArray[np.int64] | NDArray[np.bool_]) -> Ints:
 
 
 def _encode(
-    sentences: list[str], tokenizer: Tokenizer, words: Words
+    sentences: list[str], tokenizer: Tokenizer, words: WordSource
 ) -> tuple[NDArray[np.uint32], Ints, NDArray[np.bool_]]:
     """Ids end to end, tokens of every sentence, and which tokens begin a word."""
     if words == "pieces":

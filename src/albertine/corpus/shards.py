@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from albertine.core.files import replace_durably
-from albertine.corpus.manifest import BLOCK, PARTS, FileRecord, ShardRecord, shard_stem
+from albertine.corpus.manifest import BLOCK_BYTES, PARTS, FileRecord, ShardRecord, shard_stem
 from albertine.errors import CorpusError
 
-EDGE = 4096
-REPAIR = "Run the `prepare` command that made this corpus again, or copy the file again"
+EDGE_BYTES = 4096
+REPAIR_REMEDY = "Run the `prepare` command that made this corpus again, or copy the file again"
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,14 @@ def _write_array(path: Path, array: NDArray[Any]) -> FileRecord:
     whole = hashlib.sha256(header)
     whole.update(body)
     size = len(header) + len(body)
-    head = header + bytes(body[: max(0, EDGE - len(header))])
-    tail = bytes(body[-EDGE:]) if len(body) >= EDGE else (header + bytes(body))[-EDGE:]
+    head = header + bytes(body[: max(0, EDGE_BYTES - len(header))])
+    tail = bytes(body[-EDGE_BYTES:]) if len(body) >= EDGE_BYTES else (header + bytes(body))[-EDGE_BYTES:]
     edges, blocks = hashlib.sha256(head + tail).hexdigest(), ""
-    if size > BLOCK:
-        first = BLOCK - len(header)
+    if size > BLOCK_BYTES:
+        first = BLOCK_BYTES - len(header)
         blocks = hashlib.sha256(header + bytes(body[:first])).hexdigest()
-        for at in range(first, len(body), BLOCK):
-            blocks += hashlib.sha256(body[at : at + BLOCK]).hexdigest()
+        for at in range(first, len(body), BLOCK_BYTES):
+            blocks += hashlib.sha256(body[at : at + BLOCK_BYTES]).hexdigest()
     return FileRecord(size, whole.hexdigest(), edges, blocks)
 
 
@@ -112,7 +112,7 @@ def write_shard(
     return record
 
 
-def finished_shard(folder: Path, index: int, *, text: str, stamp: str) -> ShardRecord | None:
+def load_finished_shard(folder: Path, index: int, *, text: str, stamp: str) -> ShardRecord | None:
     """The record of a shard already written from the same text under the same settings, or None."""
     try:
         tree = json.loads(record_path(folder, index).read_text(encoding="utf-8"))
@@ -120,7 +120,7 @@ def finished_shard(folder: Path, index: int, *, text: str, stamp: str) -> ShardR
         if tree["stamp"] != stamp or record.text != text:
             return None
         for part, file in record.files.items():
-            if file.bytes > BLOCK and not file.blocks:
+            if file.bytes > BLOCK_BYTES and not file.blocks:
                 return None  # written before there were digests of blocks
             check_file(part_path(folder, index, part), file, full=True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, CorpusError):
@@ -132,16 +132,16 @@ def file_record(path: Path) -> FileRecord:
     """Size and digests of a file as it is."""
     whole = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(BLOCK):
+        while block := file.read(BLOCK_BYTES):
             whole.update(block)
     return FileRecord(path.stat().st_size, whole.hexdigest(), _edges(path))
 
 
 def _edges(path: Path) -> str:
     with path.open("rb") as file:
-        head = file.read(EDGE)
-        file.seek(max(0, path.stat().st_size - EDGE))
-        return hashlib.sha256(head + file.read(EDGE)).hexdigest()
+        head = file.read(EDGE_BYTES)
+        file.seek(max(0, path.stat().st_size - EDGE_BYTES))
+        return hashlib.sha256(head + file.read(EDGE_BYTES)).hexdigest()
 
 
 def check_file(path: Path, record: FileRecord, *, full: bool = False) -> None:
@@ -155,14 +155,16 @@ def check_file(path: Path, record: FileRecord, *, full: bool = False) -> None:
         if size != record.bytes:
             kind = "is cut off" if size < record.bytes else "is too long"
             what = f"{kind} ({size:,} bytes instead of {record.bytes:,})"
-            raise CorpusError(what, where=path, remedy=REPAIR)
+            raise CorpusError(what, where=path, remedy=REPAIR_REMEDY)
         damaged = file_record(path).sha256 != record.sha256 if full else _edges(path) != record.edges
     except FileNotFoundError as error:
-        raise CorpusError("is missing", where=path, remedy=REPAIR) from error
+        raise CorpusError("is missing", where=path, remedy=REPAIR_REMEDY) from error
     except OSError as error:
-        raise CorpusError(f"cannot be read ({error.strerror})", where=path, remedy=REPAIR) from error
+        raise CorpusError(f"cannot be read ({error.strerror})", where=path, remedy=REPAIR_REMEDY) from error
     if damaged:
-        raise CorpusError("is damaged or another shard's file (SHA-256 differs)", where=path, remedy=REPAIR)
+        raise CorpusError(
+            "is damaged or another shard's file (SHA-256 differs)", where=path, remedy=REPAIR_REMEDY
+        )
 
 
 class CheckedArray:
@@ -217,20 +219,20 @@ class CheckedArray:
                 f"is damaged in block {block + 1} of {len(self._checked)} "
                 f"(bytes {begin:,} to {end:,}: SHA-256 differs from the manifest's)"
             )
-            raise CorpusError(what, where=self.path, remedy=REPAIR)
+            raise CorpusError(what, where=self.path, remedy=REPAIR_REMEDY)
         if self._limit is not None:
             inside = self._array[
                 max(0, begin - self._start) // self._item : -(-(end - self._start) // self._item)
             ]
             if (largest := int(inside.max(initial=0))) >= self._limit:
-                raise foreign_ids(self.path, largest)
+                raise out_of_vocabulary_error(self.path, largest)
         self._checked[block] = 1
         self._unchecked -= 1
 
 
-def foreign_ids(path: Path, largest: int) -> CorpusError:
+def out_of_vocabulary_error(path: Path, largest: int) -> CorpusError:
     """The error for a token id beyond the vocabulary."""
-    return CorpusError(f"holds token {largest}, which the vocabulary lacks", where=path, remedy=REPAIR)
+    return CorpusError(f"holds token {largest}, which the vocabulary lacks", where=path, remedy=REPAIR_REMEDY)
 
 
 class Shard:
@@ -297,7 +299,7 @@ class Shard:
             found = array.whole()
             if found[0] != 0 or found[-1] != total or bool((np.diff(found) < 1).any()):
                 what = "holds offsets that do not increase from 0 to the end"
-                raise CorpusError(what, where=array.path, remedy=REPAIR)
+                raise CorpusError(what, where=array.path, remedy=REPAIR_REMEDY)
             self._increasing[part] = found
         return found
 
@@ -316,9 +318,9 @@ def _map(path: Path, dtype: type[Any], length: int) -> tuple[mmap.mmap, int]:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
         full = getattr(error, "errno", None) == errno.EMFILE
-        remedy = "Allow more open files: ulimit -n 65536" if full else REPAIR
+        remedy = "Allow more open files: ulimit -n 65536" if full else REPAIR_REMEDY
         raise CorpusError(f"cannot be mapped ({error})", where=path, remedy=remedy) from error
     if found != dtype or shape != (length,) or len(mapped) != start + length * found.itemsize:
         what = f"holds {found} {shape}, not {np.dtype(dtype)} ({length},)"
-        raise CorpusError(what, where=path, remedy=REPAIR)
+        raise CorpusError(what, where=path, remedy=REPAIR_REMEDY)
     return mapped, start

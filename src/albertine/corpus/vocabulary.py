@@ -1,15 +1,13 @@
-"""A vocabulary from the user's own text, for `tokenizer train`, `prepare` and the demo."""
+"""Train a vocabulary from text, of a size that fits it, or reuse the one in a corpus folder."""
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from albertine.corpus.build_plan import begun_on_another_text
+from albertine.corpus.build_plan import has_other_text
 from albertine.corpus.source import Source
 from albertine.errors import SettingsError, TokenizerError
 from albertine.text.sentences import Language, document_sentences
@@ -22,116 +20,91 @@ from albertine.tokenizers.train import (
     train_wordpiece,
 )
 
-Kind = Literal["sentencepiece", "wordpiece", "xlnet"]
-KIND: dict[str, Kind] = {"en": "sentencepiece", "zh": "wordpiece"}
-CHARACTERS_A_PIECE = 400  # so that the rarest pieces still occur often enough to be learned
+VocabularyKind = Literal["sentencepiece", "wordpiece", "xlnet"]
+DEFAULT_KINDS: dict[str, VocabularyKind] = {"en": "sentencepiece", "zh": "wordpiece"}
+CHARACTERS_PER_TOKEN = 400  # of text, so that the rarest tokens still occur often enough to be learned
 SMALLEST, LARGEST, LARGEST_WORDPIECE = 4_000, 30_000, 21_128
 
-
-MAKERS: dict[Kind, Callable[..., Tokenizer]] = {
+TRAINERS: dict[VocabularyKind, Callable[..., Tokenizer]] = {
     "sentencepiece": train_sentencepiece,
     "wordpiece": train_wordpiece,
     "xlnet": partial(train_sentencepiece, cls_last=True),
 }
 
 
-def kind_of(tokenizer: Tokenizer) -> str:
-    """The kind that would train such a vocabulary."""
-    return "xlnet" if tokenizer.cls_last else tokenizer.kind
-
-
-def train(
+def train_vocabulary(
     source: Source,
     folder: Path,
     language: Language,
     *,
-    kind: Kind | None = None,
+    kind: VocabularyKind | None = None,
     vocab_size: int | None = None,
     shrink: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Tokenizer:
-    """Train and save a vocabulary.
+    """Train a vocabulary and save it to `folder`.
 
     Args:
         kind: default SentencePiece for English and WordPiece for Chinese, as the published models have;
-            "xlnet" is SentencePiece with capitals and with XLNet's special pieces.
-        vocab_size: default a size that fits the text: a piece for every 400 characters, 4,000 to 30,000; for
-            WordPiece as many as the text holds, at most 21,128. Where its characters alone take more, as
-            many beside them.
-        shrink: take the largest vocabulary that the text allows where it does not allow `vocab_size`.
+            "xlnet" is cased SentencePiece with XLNet's special tokens.
+        vocab_size: default: a token per 400 characters of text, 4,000 to 30,000; for WordPiece as many as the
+            text has, at most 21,128. Where single characters alone take more, that many in addition.
+        shrink: if the text has too few tokens for `vocab_size`, train the largest vocabulary possible.
+        progress: called with the number of sentences read.
 
     Raises:
-        TokenizerError: no text, or `vocab_size` is too large or too small for it. SettingsError: there is no
-            such kind.
+        TokenizerError: no text, or `vocab_size` is too large or too small for it.
+        SettingsError: unknown kind.
     """
-    kind = kind or KIND[language]
-    if kind not in MAKERS:
+    kind = kind or DEFAULT_KINDS[language]
+    if kind not in TRAINERS:
         raise SettingsError(
-            f"there is no kind of vocabulary `{kind}`", remedy=f"Known are {', '.join(MAKERS)}"
+            f"there is no kind of vocabulary `{kind}`", remedy=f"Known are {', '.join(TRAINERS)}"
         )
-    make = MAKERS[kind]
+    train = TRAINERS[kind]
 
     def sentences() -> Iterator[str]:
         for document in source.documents():
             yield from document_sentences(document, language)
 
-    def made(size: int) -> Tokenizer:
+    def trained(size: int) -> Tokenizer:
         try:
-            return make(sentences(), folder, size, progress=progress)
+            return train(sentences(), folder, size, progress=progress)
         except VocabularyTooLarge as error:
             if vocab_size is not None and not shrink:
                 raise
-            return make(sentences(), folder, error.largest, progress=progress)
+            return train(sentences(), folder, error.largest, progress=progress)
 
     if vocab_size is not None:
-        return made(vocab_size)
-    usual = LARGEST_WORDPIECE if kind == "wordpiece" else _fitting(source)
+        return trained(vocab_size)
+    default = LARGEST_WORDPIECE if kind == "wordpiece" else _size_for(source)
     try:
-        return made(usual)
+        return trained(default)
     except VocabularyTooSmall as error:
-        return made(error.smallest + usual)
+        return trained(error.smallest + default)
 
 
-def _fitting(source: Source) -> int:
-    pieces = source.characters(LARGEST * CHARACTERS_A_PIECE) // CHARACTERS_A_PIECE
-    return min(LARGEST, max(SMALLEST, pieces))
+def _size_for(source: Source) -> int:
+    size = source.count_characters(LARGEST * CHARACTERS_PER_TOKEN) // CHARACTERS_PER_TOKEN
+    return min(LARGEST, max(SMALLEST, size))
 
 
-def vocabulary_for(
-    source: Source,
+def reusable_vocabulary(
     corpus: Path,
-    language: Language,
+    source: Source,
     *,
-    kind: Kind | None = None,
+    kind: VocabularyKind | None = None,
     vocab_size: int | None = None,
     shrink: bool = False,
-    progress: Callable[[int], None] | None = None,
-    check: Callable[[], None] = lambda: None,
-) -> Tokenizer:
-    """The vocabulary that an earlier `prepare` of `corpus` trained, also one that was interrupted, but not on
-    another text; or a new one.
-
-    Arguments and errors as `train`.
-
-    Args:
-        check: called before a new one is made, which takes minutes; what it raises ends the call.
-    """
-    found = None
-    if (corpus / "tokenizer").is_dir():
-        with contextlib.suppress(TokenizerError):  # of a damaged one the same is made again
-            found = load_tokenizer(corpus / "tokenizer")
-    if found is not None:
-        wanted = kind in (None, kind_of(found)) and (shrink or vocab_size in (None, found.vocab_size))
-        if wanted and not begun_on_another_text(corpus, source.paths, found):
-            return found
-    check()
-    with tempfile.TemporaryDirectory() as folder:
-        return train(
-            source,
-            Path(folder),
-            language,
-            kind=kind,
-            vocab_size=vocab_size,
-            shrink=shrink,
-            progress=progress,
-        )
+) -> Tokenizer | None:
+    """The vocabulary in a corpus folder, also of an interrupted call, if `train_vocabulary` with the same
+    text and arguments would train the same one; else None."""
+    if not (corpus / "tokenizer").is_dir():
+        return None
+    try:
+        found = load_tokenizer(corpus / "tokenizer")
+    except TokenizerError:  # damaged: training gives the same one again
+        return None
+    found_kind = "xlnet" if found.cls_last else found.kind
+    matches = kind in (None, found_kind) and (shrink or vocab_size in (None, found.vocab_size))
+    return found if matches and not has_other_text(corpus, source.paths, found) else None

@@ -40,7 +40,7 @@ class Coverage:
     unknown_after: int
 
 
-def piece_counts(folder: Path | str) -> Ints:
+def token_counts(folder: Path | str) -> Ints:
     """How often a corpus has each piece, held-out documents included, int64 (V,); a shard after the other,
     at the speed of the disk."""
     size = Corpus(folder).manifest.vocab_size
@@ -50,7 +50,7 @@ def piece_counts(folder: Path | str) -> Ints:
     return counts
 
 
-def coverage_of(
+def measure_coverage(
     folder: Path | str,
     before: Tokenizer,
     after: Tokenizer,

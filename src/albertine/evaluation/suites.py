@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
 
 from albertine.errors import DataError
-from albertine.text.cleaning import whole
+from albertine.text.cleaning import check_well_formed
 
 SUMMARY = "models_summary"  # BLiMP's own results: a line a paradigm, the last of them all together
 MODELS = {"ngram": "5-gram", "lstm": "LSTM", "txl": "Transformer-XL", "gpt2": "GPT-2"}
@@ -261,7 +261,7 @@ def _pairs(where: str, text: str, *, least: int) -> list[MinimalPair]:
         good, bad = line.get("sentence_good"), line.get("sentence_bad")
         if not (isinstance(good, str) and isinstance(bad, str) and good.strip() and bad.strip()):
             raise DataError("has no texts `sentence_good` and `sentence_bad`", where=place)
-        pairs.append(MinimalPair(whole(good, place), whole(bad, place)))
+        pairs.append(MinimalPair(check_well_formed(good, place), check_well_formed(bad, place)))
     if not pairs:
         raise DataError("holds no pair", where=where)
     if len(pairs) < least:

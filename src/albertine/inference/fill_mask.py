@@ -69,7 +69,7 @@ def fill_masks(
         check_mlm_head(model, where)
         say = partial(masked_token_logits, model)
     length = model.config.max_position_embeddings
-    encoded = [tokenizer.encode_marked(text) for text in texts]
+    encoded = [tokenizer.encode_with_special_tokens(text) for text in texts]
     laid_out = [tokenizer.layout(ids, max_length=length) for ids in encoded]
     rows, types = ([one[part] for one in laid_out] for part in (0, 1))
     places = [[i for i, token in enumerate(ids) if token == tokenizer.mask_id] for ids in rows]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from albertine.corpus.manifest import manifest_digest
 from albertine.corpus.reader import Corpus
-from albertine.corpus.vocabulary_usage import Coverage, coverage_of, piece_counts
+from albertine.corpus.vocabulary_usage import Coverage, measure_coverage, token_counts
 from albertine.errors import CorpusError
 from albertine.interop.heads import head_config_for
 from albertine.interop.huggingface import STORED, Stored, read_folder, save_model, written_type
@@ -21,7 +21,7 @@ from albertine.interop.sentence_transformers import vector_files
 from albertine.model.model import Model
 from albertine.model.vocabulary_rows import with_pieces
 from albertine.tokenizers.load import check_tokenizer, load_tokenizer
-from albertine.tokenizers.prune import kept_pieces, pruned, same_pieces
+from albertine.tokenizers.prune import prune_tokenizer, same_vocabulary, select_tokens
 
 RECORD = "pruning.json"
 """File of the smaller model's folder that tells what was left out, and by which corpus."""
@@ -66,7 +66,7 @@ def prune(
 
     Args:
         model: its folder. corpus: prepared with its tokenizer.
-        keep, share: as `kept_pieces` has them, `share` being its coverage.
+        keep, share: as `select_tokens` has them, `share` being its coverage.
         progress: called with sentences seen and sentences in all.
 
     Raises:
@@ -76,19 +76,19 @@ def prune(
     """
     found, before = read_folder(model), load_tokenizer(model)
     check_tokenizer(found.model.config, before, model)
-    if not same_pieces(before, Corpus(corpus).tokenizer()):
+    if not same_vocabulary(before, Corpus(corpus).tokenizer()):
         raise CorpusError(
             "was prepared with another tokenizer than the model's, whose pieces it cannot count",
             where=corpus,
             remedy=f"Prepare the text again with --tokenizer {model}, or name the text itself",
         )
-    kept = kept_pieces(before, piece_counts(corpus), keep=keep, coverage=share)
-    after = pruned(before, kept)
+    kept = select_tokens(before, token_counts(corpus), keep=keep, coverage=share)
+    after = prune_tokenizer(before, kept)
     small = with_pieces(found.model, torch.from_numpy(kept), after.pad_id)
     told = Pruned(
         (before.vocab_size, after.vocab_size),
         (_parameters(found.model), _parameters(small)),
-        coverage_of(corpus, before, after, kept, progress),
+        measure_coverage(corpus, before, after, kept, progress),
         manifest_digest(corpus),
         tuple(found.left_aside),
     )

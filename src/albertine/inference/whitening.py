@@ -25,7 +25,7 @@ from albertine.errors import DataError, ModelError, NotFinite, SettingsError
 from albertine.inference.inference_mode import without_gradients
 from albertine.interop.sentence_transformers import WHITENING
 from albertine.text.documents import FileReport, read_documents
-from albertine.text.sentences import document_sentences, guess_language
+from albertine.text.sentences import detect_language, document_sentences
 from albertine.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def sentences_of(
     found = (
         sentence
         for document in read_documents(list(files), on_file=on_file)
-        for sentence in document_sentences(document, guess_language(" ".join(document.paragraphs)[:2000]))
+        for sentence in document_sentences(document, detect_language(" ".join(document.paragraphs)[:2000]))
         if sentence.strip()
     )
     seen = list(islice(found, SEEN))

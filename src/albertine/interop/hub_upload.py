@@ -28,7 +28,7 @@ from albertine.tokenizers.load import (
     check_tokenizer,
     has_vocabulary,
     load_tokenizer,
-    vocabulary_in,
+    vocabulary_file,
 )
 
 SENT = (
@@ -103,7 +103,7 @@ def plan_upload(folder: Path) -> UploadPlan:
             fit, it has no card or one without a licence, a file is a link out of it or holds a secret.
     """
     _in_order(folder)
-    vocabulary = vocabulary_in(folder)
+    vocabulary = vocabulary_file(folder)
     sent: list[tuple[str, int]] = []
     left: list[str] = []
     for path in sorted(folder.rglob("*")):

@@ -24,7 +24,7 @@ from albertine.pretraining.settings import SHORTEST, ModelChoice, ObjectiveChoic
 from albertine.pretraining.student import student_of
 from albertine.tokenizers.base import CLS_SEGMENT, Tokenizer
 from albertine.tokenizers.load import check_tokenizer
-from albertine.tokenizers.prune import other_pieces
+from albertine.tokenizers.prune import has_other_vocabulary
 
 
 def encoder_config(
@@ -186,7 +186,7 @@ def initial_model(
             remedy=remedy,
         )
     if tokenizer is not None:
-        if other_pieces(folder, tokenizer):
+        if has_other_vocabulary(folder, tokenizer):
             raise ModelError(
                 "has another vocabulary than the corpus, as many pieces as they are",
                 where=choice.start_from,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from albertine.core.files import is_run_checkpoint, resolve_folder
 from albertine.core.released import model_name_help
-from albertine.corpus.manifest import NAME, Manifest, load_manifest
+from albertine.corpus.manifest import MANIFEST_FILE, Manifest, load_manifest
 from albertine.errors import ModelError, SettingsError, check_integer
 from albertine.interop.config_values import config_errors
 from albertine.interop.exported_folder import REPORT, is_export
@@ -195,7 +195,7 @@ def _recipe(path: Path) -> EncoderConfig:
 
 
 def _manifest(corpus: Path) -> Manifest | None:
-    return load_manifest(corpus) if (corpus / NAME).is_file() else None
+    return load_manifest(corpus) if (corpus / MANIFEST_FILE).is_file() else None
 
 
 def assumed(what: str) -> str | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from albertine.core.settings import unused_setting_error
-from albertine.corpus.order import Cursor, Row, steps
+from albertine.corpus.order import Cursor, Row, global_batches
 from albertine.errors import SettingsError
 from albertine.model.config import EncoderConfig
 from albertine.model.presets import preset
@@ -202,7 +202,7 @@ def orders(
         if stage is not None and now != stage:
             cursor, batches = Cursor(cursor.epoch + 1), None
         if batches is None:
-            batches = steps(rows_of(now), stages[now].batch_size, seed, cursor)
+            batches = global_batches(rows_of(now), stages[now].batch_size, seed, cursor)
         cursor, rows = next(batches)
         stage, count = now, count + 1
         yield asdict(cursor) | ({"stage": stage} if named else {}), stage, rows

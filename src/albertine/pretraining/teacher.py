@@ -15,7 +15,7 @@ from albertine.model.model import Model
 from albertine.model.weights_digest import weights_digest
 from albertine.pretraining.settings import Distillation
 from albertine.tokenizers.base import Tokenizer
-from albertine.tokenizers.prune import other_pieces
+from albertine.tokenizers.prune import has_other_vocabulary
 
 RECORD = "teacher.json"
 
@@ -69,7 +69,7 @@ def open_teacher(choice: Distillation, tokenizer: Tokenizer, max_length: int) ->
     """
     folder, name = model_folder(choice.teacher), str(choice.teacher)
     model = load_model(folder)
-    if model.config.vocab_size != tokenizer.vocab_size or other_pieces(folder, tokenizer):
+    if model.config.vocab_size != tokenizer.vocab_size or has_other_vocabulary(folder, tokenizer):
         raise ModelError(
             "has another vocabulary than the corpus, and a student learns what it says of each piece",
             where=name,

@@ -189,7 +189,7 @@ class Answerer:
         return found
 
     def _of_masked(self, text: str, limit: int) -> Extent:
-        ids = self.predictor.tokenizer.encode_marked(text)
+        ids = self.predictor.tokenizer.encode_with_special_tokens(text)
         if self.predictor.tokenizer.mask_id not in ids[: limit - 2]:
             raise no_mask(text, limit)
         return _extent([len(ids) + 2], limit)
@@ -209,14 +209,21 @@ class Answerer:
 
     def spans(self, text: str) -> Spans:
         """The tokens of a text and their places, as the model reads it alone. Where masks are filled, a
-        mask and the special pieces beside it are those pieces, as in `Tokenizer.encode_marked`."""
+        mask and the special pieces beside it are those pieces, as in
+        `Tokenizer.encode_with_special_tokens`."""
         tokenizer = self.predictor.tokenizer
-        return tokenizer.encode_marked_spans(text) if self._marked(text) else tokenizer.encode_spans(text)
+        return (
+            tokenizer.encode_spans_with_special_tokens(text)
+            if self._marked(text)
+            else tokenizer.encode_spans(text)
+        )
 
     def tokens(self, text: str) -> int:
         """How many tokens `spans` gives, in a small part of its time."""
         tokenizer = self.predictor.tokenizer
-        return len(tokenizer.encode_marked(text) if self._marked(text) else tokenizer.encode(text))
+        return len(
+            tokenizer.encode_with_special_tokens(text) if self._marked(text) else tokenizer.encode(text)
+        )
 
     def _marked(self, text: str) -> bool:
         return self.tasks[0] == "fill-mask" and self.mask in text

@@ -27,7 +27,7 @@ from albertine.tasks.multiple_choice import Choose
 from albertine.tasks.tag import Tag
 from albertine.tokenizers.base import Tokenizer
 from albertine.tokenizers.load import has_vocabulary, load_tokenizer
-from albertine.tokenizers.prune import same_pieces
+from albertine.tokenizers.prune import same_vocabulary
 
 Losses = Callable[[Any, Any], dict[str, Part]]
 
@@ -81,7 +81,7 @@ def open_task_teacher(name: Path, family: Family, tokenizer: Tokenizer, longest:
     found = read_folder(folder)
     vocabulary = load_tokenizer(folder) if has_vocabulary(folder) else tokenizer
     its = family_of(found, vocabulary, folder)
-    if not same_pieces(vocabulary, tokenizer):
+    if not same_vocabulary(vocabulary, tokenizer):
         raise ModelError(
             "has another vocabulary than the student, and both read the same rows of tokens",
             where=name,

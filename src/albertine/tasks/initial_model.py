@@ -44,7 +44,7 @@ def open_encoder(settings: FinetuneSettings) -> tuple[Model, Tokenizer]:
     folder = model_folder(settings.encoder.folder)
     pretrained, tokenizer = load_model(folder), load_tokenizer(folder)
     check_tokenizer(pretrained.config, tokenizer, folder)
-    tokenizer.check_saving()
+    tokenizer.check_can_save()
     positions = pretrained.config.max_position_embeddings
     if (length := settings.task.fitting(positions).max_length) > positions:
         raise SettingsError(

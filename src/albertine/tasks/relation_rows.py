@@ -19,7 +19,7 @@ from albertine.core.randomness import uniforms
 from albertine.evaluation.entities import Triple
 from albertine.tasks.encoded import Encoded, RowBuilder, Tally, TaskBatch, cut_text
 from albertine.tasks.examples import Example
-from albertine.text.chinese import is_han
+from albertine.text.cleaning import is_han
 from albertine.tokenizers.base import Spans, Tokenizer
 
 if TYPE_CHECKING:

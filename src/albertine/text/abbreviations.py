@@ -38,7 +38,7 @@ SOMETIMES_LAST = _words(
 )
 
 # The reverse of the list above: seen after an abbreviation, these tell that a new sentence has begun.
-BEGINNERS = _words(
+SENTENCE_STARTERS = _words(
     """
     The A An He She It They We I You His Her Its Their Our My Your This That These Those There Here In
     On At For From By With As After Before During When While Where If But And Or So Yet However Then

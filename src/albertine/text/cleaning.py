@@ -21,10 +21,17 @@ import numpy as np
 
 from albertine.errors import DataError
 
+HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+"""An ideograph: the main block, the extensions and the compatibility forms."""
 SURROGATE = re.compile("[\ud800-\udfff]")
 _QUOTES_OR_ONE = re.compile("``|''|.", re.DOTALL)
 LONG = 256
 """Characters above which quadratic time would be noticed."""
+
+
+def is_han(character: str) -> bool:
+    """Whether a character is a Chinese ideograph."""
+    return HAN.match(character) is not None
 
 
 @lru_cache(maxsize=1)
@@ -77,7 +84,7 @@ def well_formed(text: str) -> str:
     return text if text.isascii() else SURROGATE.sub("\ufffd", text)
 
 
-def whole(text: str, where: str) -> str:
+def check_well_formed(text: str, where: str) -> str:
     """The text.
 
     Raises:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from albertine.errors import DataError
-from albertine.text.formats import FileShape, check_format, recognise, suffix
-from albertine.text.lines import TextLines, check_encoding, encoding_of, head_text
+from albertine.text.formats import FileShape, check_format, detect_format, suffix
+from albertine.text.lines import TextLines, check_encoding, detect_encoding, head_text
 from albertine.text.plain_text import READERS, Paragraphs
 from albertine.text.records import read_jsonl, read_parquet
 from albertine.text.streams import (
@@ -371,9 +371,9 @@ class _Reader:
             self.on_file(FileReport(stream.name, shape.format, shape.reason))
             found = read_parquet(stream, path, self.text_field, self.limits)
         else:
-            encoding = encoding_of(stream, self.encoding)
+            encoding = detect_encoding(stream, self.encoding)
             head, whole = head_text(stream, encoding)
-            shape = recognise(stream.name, head, whole, self.format)
+            shape = detect_format(stream.name, head, whole, self.format)
             if shape.format == "parquet":
                 raise DataError("is damaged or no Parquet file", where=stream.name, remedy="Copy it again")
             blank = whole and not head.strip("\ufeff \t\r\n\f\v\u3000")

@@ -17,7 +17,7 @@ Format = Literal[
 ]
 FORMATS: tuple[str, ...] = get_args(Format)
 
-MEANING: dict[str, str] = {
+DESCRIPTIONS: dict[str, str] = {
     "lines": "a line is a sentence, a blank line ends a document",
     "paragraphs": "a line is a paragraph; blank lines end documents unless one stands after every line",
     "documents": "a line is a document",
@@ -101,7 +101,7 @@ def suffix(name: str) -> str:
     return path.suffix.lower()
 
 
-def recognise(name: str, head: str, whole: bool, wanted: str = "auto") -> FileShape:
+def detect_format(name: str, head: str, whole: bool, wanted: str = "auto") -> FileShape:
     """Decide how to read a file; the same answer for the same name and head.
 
     Args:
@@ -164,7 +164,7 @@ def _plain(blocks: list[list[str]], blank_ends: bool) -> FileShape:
     return FileShape("paragraphs", several, blank_ends, narrow=_narrow(blocks))
 
 
-def wrapped(text: Sequence[str]) -> FileShape | None:
+def detect_wrapping(text: Sequence[str]) -> FileShape | None:
     """The shape of the lines of one text among many, if they are hard-wrapped. What would do for a file does
     not for an article of a few lines, which may be those of a list."""
     return _book(_blocks(text[:_ENOUGH_LINES]), strict=True)
@@ -184,7 +184,7 @@ def _book(blocks: list[list[str]], strict: bool = False, narrowest: int = _JOINE
     stops = _share(followed, _ends_sentence)
     if strict and stops >= 0.5:
         return None
-    widths = sorted(map(columns, followed))
+    widths = sorted(map(display_width, followed))
     width = widths[int(0.95 * (len(widths) - 1))]
     if not narrowest <= width <= 250:
         return None
@@ -235,7 +235,7 @@ def _narrow(blocks: list[list[str]]) -> int:
     if len(pairs) < 20:
         return 0
     lines = [line for line, _ in pairs]
-    width = sorted(map(columns, lines))[int(0.95 * (len(lines) - 1))]
+    width = sorted(map(display_width, lines))[int(0.95 * (len(lines) - 1))]
     full = sum(not _has_room(line, following, width) for line, following in pairs)
     on = sum(_GOES_ON.match(following) is not None for _, following in pairs)
     prose = _share(lines, _ends_sentence) < 0.4 and _share(lines, _holds_end) > 0.02
@@ -258,7 +258,7 @@ def ends_paragraph(line: str, following: str, width: int) -> bool:
     the next, and ends a sentence or is as short as a heading."""
     if not line.strip() or not following.strip() or not _has_room(line, following, width):
         return False
-    return _ends_sentence(line) or columns(line) < 0.5 * width
+    return _ends_sentence(line) or display_width(line) < 0.5 * width
 
 
 def mostly_sentences(lines: Sequence[str]) -> bool:
@@ -268,10 +268,10 @@ def mostly_sentences(lines: Sequence[str]) -> bool:
 
 def _has_room(line: str, following: str, width: int) -> bool:
     word = _FIRST_WORD.match(following.lstrip())
-    return word is not None and columns(line) + 1 + columns(word.group()) <= width
+    return word is not None and display_width(line) + 1 + display_width(word.group()) <= width
 
 
-def columns(line: str) -> int:
+def display_width(line: str) -> int:
     """The width of a line, in which Chinese characters are two columns wide."""
     return len(line) + len(_WIDE.findall(line))
 

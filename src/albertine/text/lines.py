@@ -38,7 +38,7 @@ def check_encoding(encoding: str) -> str:
     return "utf-8-sig" if found.name == "utf-8" else found.name
 
 
-def encoding_of(stream: ByteStream, encoding: str) -> str:
+def detect_encoding(stream: ByteStream, encoding: str) -> str:
     """The Python name of the encoding of a stream: UTF-8 where its mark begins it, else the one given; raises
     DataError where that does not exist."""
     given = check_encoding(encoding)
@@ -100,7 +100,7 @@ def _is_utf8(head: bytes) -> bool:
     return True
 
 
-def undecodable(name: str, line: int, head: bytes, encoding: str, reason: str) -> DataError:
+def decoding_error(name: str, line: int, head: bytes, encoding: str, reason: str) -> DataError:
     """The error for bytes that an encoding does not read, with a guess at one that does.
 
     Args:
@@ -134,7 +134,7 @@ def _binary(name: str, line: int, head: bytes) -> DataError:
     )
 
 
-def returns_end_lines(stream: ByteStream, encoding: str) -> bool:
+def ends_lines_with_carriage_returns(stream: ByteStream, encoding: str) -> bool:
     """Whether the lines of a text end in carriage returns alone, as those of old Macs, by its first ~64 kB:
     more of them than line feeds."""
     head = stream.head(HEAD_BYTES).decode(encoding, errors="ignore")
@@ -160,7 +160,7 @@ def head_text(stream: ByteStream, encoding: str) -> tuple[str, bool]:
     except UnicodeError as error:
         line = head.count(b"\n", 0, getattr(error, "start", 0)) + 1
         reason = getattr(error, "reason", str(error))
-        raise undecodable(stream.name, line, head, encoding, reason) from error
+        raise decoding_error(stream.name, line, head, encoding, reason) from error
     return text.replace("\r\n", "\n").replace("\r", "\n"), whole
 
 
@@ -204,7 +204,7 @@ class TextLines:
             rest.append(first)
             waiting += len(first)
             if waiting > self._limits.document_characters:
-                raise too_long(f"{self.name}:{self.number + 1}", self._limits, "a single line is")
+                raise too_long_error(f"{self.name}:{self.number + 1}", self._limits, "a single line is")
             if not others:
                 continue
             self.number += 1
@@ -233,7 +233,7 @@ class TextLines:
                 line = lines + block.count(b"\n", 0, start) + 1
                 reason, begin = getattr(error, "reason", str(error)), max(0, start - HEAD_BYTES // 2)
                 around = block[begin : begin + HEAD_BYTES]
-                raise undecodable(self.name, line, around, self._encoding, reason) from error
+                raise decoding_error(self.name, line, around, self._encoding, reason) from error
             if "\0" in text:
                 line = lines + text.count("\n", 0, text.index("\0")) + 1
                 raise _binary(self.name, line, block)
@@ -244,7 +244,7 @@ class TextLines:
             yield text
 
 
-def too_long(where: str, limits: Limits, subject: str) -> DataError:
+def too_long_error(where: str, limits: Limits, subject: str) -> DataError:
     """The error for a document or line beyond the limit."""
     return DataError(
         f"{subject} longer than {limits.document_characters:,} characters",

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from itertools import compress, pairwise
 
 from albertine.errors import DataError
-from albertine.text.formats import FileShape, columns, ends_paragraph, mostly_sentences
-from albertine.text.lines import TextLines, too_long
+from albertine.text.formats import FileShape, display_width, ends_paragraph, mostly_sentences
+from albertine.text.lines import TextLines, too_long_error
 from albertine.text.streams import Limits
 
 Paragraphs = tuple[str, ...]
@@ -25,10 +25,10 @@ class _Gather:
         self._size = 0
 
     def add(self, line: str) -> None:
-        line = without_soft_hyphens(line)
+        line = remove_soft_hyphens(line)
         self._size += len(line) + 1
         if self._size > self._limits.document_characters:
-            raise too_long(f"{self._lines.name}:{self._lines.number}", self._limits, "a document is")
+            raise too_long_error(f"{self._lines.name}:{self._lines.number}", self._limits, "a document is")
         self._kept.append(line)
 
     def take(self) -> Paragraphs:
@@ -52,11 +52,11 @@ def read_lines(lines: TextLines, shape: FileShape, limits: Limits) -> Iterator[P
 def read_line_documents(lines: TextLines, shape: FileShape, limits: Limits) -> Iterator[Paragraphs]:
     """`documents`: every line that is not blank is a document."""
     for line in lines:
-        if text := without_soft_hyphens(line).strip():
+        if text := remove_soft_hyphens(line).strip():
             yield (text,)
 
 
-def without_soft_hyphens(text: str) -> str:
+def remove_soft_hyphens(text: str) -> str:
     """A text without the marks of where a word may be broken."""
     return text.replace("\u00ad\n", "").replace("\u00ad", "") if "\u00ad" in text else text
 
@@ -68,7 +68,7 @@ def _whole(lines: TextLines, limits: Limits) -> str:
     for part in lines.blocks():
         size += len(part)
         if size > limits.document_characters:
-            raise too_long(lines.name, limits, "a document (here: the whole file) is")
+            raise too_long_error(lines.name, limits, "a document (here: the whole file) is")
         parts.append(part)
     return "".join(parts)
 
@@ -130,7 +130,7 @@ def _drawn(block: str) -> bool:
     return sum(map(str.isalnum, signs)) < 0.6 * len(signs)
 
 
-def unwrap(text: str) -> list[str]:
+def unwrap_paragraphs(text: str) -> list[str]:
     """The paragraphs of hard-wrapped text, each joined into one line.
 
     A hyphen at a line end stays (`well-⏎known`) unless the rest of the text writes the word without it.
@@ -138,7 +138,7 @@ def unwrap(text: str) -> list[str]:
     is a paragraph each; mail that is quoted by `>`, and `_emphasis_`, as Project Gutenberg has it, lose
     their marks.
     """
-    text = without_soft_hyphens(text)
+    text = remove_soft_hyphens(text)
     if ">" in text:  # a mail that another one answers: two such lines at least
         text = _QUOTED.sub(lambda lines: f"\n{_QUOTE_MARK.sub('', lines[0])}\n", text)
     paragraphs: list[str] = []
@@ -166,7 +166,7 @@ def _joined(block: str) -> str:
     return " ".join(block.split())
 
 
-def separated(text: str, shape: FileShape) -> str:
+def separate_paragraphs(text: str, shape: FileShape) -> str:
     """Hard-wrapped text with a blank line between its paragraphs, whatever marks them."""
     if shape.marks == "indents":
         return _INDENTED.sub("\n\n", text)
@@ -181,7 +181,7 @@ def separated(text: str, shape: FileShape) -> str:
 
 def read_book(lines: TextLines, shape: FileShape, limits: Limits) -> Iterator[Paragraphs]:
     """`book`: the file is one document."""
-    if paragraphs := unwrap(separated(_whole(lines, limits), shape)):
+    if paragraphs := unwrap_paragraphs(separate_paragraphs(_whole(lines, limits), shape)):
         yield tuple(paragraphs)
 
 
@@ -250,7 +250,7 @@ def _unwrapped(text: str) -> str:
     """Markdown with blank lines also where a paragraph ends though no mark says so: beside lines that are too
     long for a part of one, and everywhere if most lines end a sentence."""
     lines = text.split("\n")
-    fits = [bool(line.strip()) and columns(_linked(line)) <= WIDEST for line in lines]
+    fits = [bool(line.strip()) and display_width(_linked(line)) <= WIDEST for line in lines]
     goes_on = [one and following for one, following in pairwise([*fits, False])]
     if mostly_sentences(list(compress(lines, goes_on))):
         return "\n\n".join(lines)
@@ -281,7 +281,7 @@ def _folded(label: str) -> str:
 def read_markdown(lines: TextLines, shape: FileShape, limits: Limits) -> Iterator[Paragraphs]:
     """`markdown`: the file is one document; heading marks, front matter, comments, fenced code, link targets
     and the lines that name targets go. The lines of a paragraph are one, as Markdown has it."""
-    text = _FRONT_MATTER.sub("", without_soft_hyphens(_whole(lines, limits)))
+    text = _FRONT_MATTER.sub("", remove_soft_hyphens(_whole(lines, limits)))
     text = _without(_without(text, _FENCE, _closing_fence), _COMMENT, lambda _: _COMMENT_END)
     text = _without_references(text)
     text = _MARK.sub("", _RULE.sub("", _parted(text)))

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from albertine.errors import DataError
-from albertine.text.formats import wrapped
-from albertine.text.lines import TextLines, too_long
-from albertine.text.plain_text import Paragraphs, separated, unwrap, without_soft_hyphens
+from albertine.text.formats import detect_wrapping
+from albertine.text.lines import TextLines, too_long_error
+from albertine.text.plain_text import Paragraphs, remove_soft_hyphens, separate_paragraphs, unwrap_paragraphs
 from albertine.text.streams import ByteStream, Limits, PackageMissing
 
 _BATCH_ROWS = 256
@@ -19,9 +19,9 @@ _BATCH_ROWS = 256
 
 def _lines(text: str) -> list[str]:
     """The lines of a text, those of a paragraph as one where it is hard-wrapped."""
-    lines = without_soft_hyphens(text).splitlines()
-    shape = wrapped(lines)
-    return lines if shape is None else unwrap(separated("\n".join(lines), shape))
+    lines = remove_soft_hyphens(text).splitlines()
+    shape = detect_wrapping(lines)
+    return lines if shape is None else unwrap_paragraphs(separate_paragraphs("\n".join(lines), shape))
 
 
 def _paragraphs(value: Any, title: Any, where: str, field: str, limits: Limits) -> Paragraphs:
@@ -36,7 +36,7 @@ def _paragraphs(value: Any, title: Any, where: str, field: str, limits: Limits) 
             remedy="Pass --text-field",
         )
     if sum(map(len, texts)) > limits.document_characters:
-        raise too_long(where, limits, "a document is")
+        raise too_long_error(where, limits, "a document is")
     lines = [line for text in texts for raw in _lines(text) if (line := raw.strip("\ufeff \t\r\n\u3000"))]
     if lines and isinstance(title, str) and lines[0] == title.strip():
         del lines[0]

@@ -14,14 +14,14 @@ from collections.abc import Callable
 from typing import Literal
 
 from albertine.errors import SettingsError
-from albertine.text.abbreviations import BEFORE_NUMBER, BEGINNERS, NEVER_LAST, SOMETIMES_LAST
-from albertine.text.chinese import HAN
+from albertine.text.abbreviations import BEFORE_NUMBER, NEVER_LAST, SENTENCE_STARTERS, SOMETIMES_LAST
+from albertine.text.cleaning import HAN
 from albertine.text.documents import Document
 from albertine.text.formats import EMOJI
 
 Language = Literal["en", "zh"]
 
-RULES = 5
+RULES_VERSION = 5
 """Counts the changes of the rules below and of those by which files become documents, so that no corpus is
 begun by one set and ended by another."""
 
@@ -49,7 +49,7 @@ _BACK = 28
 _QUOTE_WINDOW = 2000
 
 
-def guess_language(text: str) -> Language:
+def detect_language(text: str) -> Language:
     """`zh` if a fifth of the letters are Han characters, else `en`; looks at 20,000 characters."""
     sample = text[:20_000]
     han = len(HAN.findall(sample))
@@ -64,7 +64,9 @@ def _begins_sentence(text: str, at: int) -> bool:
     word = found.group()
     if len(word) == 1 and text[found.end() : found.end() + 1] == ".":
         return False  # an initial: J. A. Smith
-    return word in BEGINNERS or (len(word) > 1 and word.isupper() and word.capitalize() in BEGINNERS)
+    return word in SENTENCE_STARTERS or (
+        len(word) > 1 and word.isupper() and word.capitalize() in SENTENCE_STARTERS
+    )
 
 
 def _uncapitalised(word: str, text: str, after: int) -> str:

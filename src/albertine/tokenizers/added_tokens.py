@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from albertine.errors import TokenizerError
 
 
-class AddedPiece(NamedTuple):
+class AddedToken(NamedTuple):
     """A piece that is found in a text before anything else is done to it.
 
     The flags are those of the `tokenizers` library.
@@ -26,25 +26,25 @@ class AddedPiece(NamedTuple):
     rstrip: bool = False
 
 
-Added = dict[str, tuple[int, AddedPiece]]
+AddedTokens = dict[str, tuple[int, AddedToken]]
 """By spelling: id, and how it is found."""
-LISTS = ("additional_special_tokens", "extra_special_tokens")
+LIST_KEYS = ("additional_special_tokens", "extra_special_tokens")
 """Words of a configuration that list pieces without their ids; the second is that of release 5."""
 _MOST_IDS = 10**9
 _LISTED = -2
 """In place of the id of such a piece, which counts if the vocabulary has it."""
 
 
-def added_pieces(
+def read_added_tokens(
     fast: Mapping[str, Any], config: Mapping[str, Any], slow: Mapping[str, Any] | None = None
-) -> Added:
+) -> AddedTokens:
     """What three files say.
 
     Args:
         fast: `tokenizer.json`. config: `tokenizer_config.json`, whose lists of special pieces come last.
         slow: `added_tokens.json`, of ids alone.
     """
-    found = {text: (_whole_number(i), AddedPiece(text)) for text, i in (slow or {}).items()}
+    found = {text: (_whole_number(i), AddedToken(text)) for text, i in (slow or {}).items()}
     decoder = config.get("added_tokens_decoder")
     entries = list(decoder.items()) if isinstance(decoder, dict) else []
     listed = fast.get("added_tokens")
@@ -57,9 +57,9 @@ def added_pieces(
     return found
 
 
-def _special(config: Mapping[str, Any]) -> Iterator[AddedPiece]:
+def _special(config: Mapping[str, Any]) -> Iterator[AddedToken]:
     """The pieces of the lists, which hold names or objects, perhaps each under a name of its own."""
-    for listed in (config.get(name) for name in LISTS):
+    for listed in (config.get(name) for name in LIST_KEYS):
         entries = listed.values() if isinstance(listed, dict) else listed
         for entry in entries if isinstance(entries, Iterable) and not isinstance(entries, str) else ():
             told = {"content": entry} if isinstance(entry, str) else entry
@@ -67,9 +67,9 @@ def _special(config: Mapping[str, Any]) -> Iterator[AddedPiece]:
                 yield _piece(told)
 
 
-def _piece(entry: Mapping[str, Any]) -> AddedPiece:
-    flags = {name: entry.get(name) is True for name in AddedPiece._fields[1:]}
-    return AddedPiece(str(entry["content"]), **flags)
+def _piece(entry: Mapping[str, Any]) -> AddedToken:
+    flags = {name: entry.get(name) is True for name in AddedToken._fields[1:]}
+    return AddedToken(str(entry["content"]), **flags)
 
 
 def _whole_number(said: object) -> int:
@@ -78,9 +78,9 @@ def _whole_number(said: object) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < len(str(_MOST_IDS)) else -1
 
 
-def appended(
-    pieces: Sequence[str], added: Added, special: Iterable[str], usual: frozenset[str], where: object
-) -> tuple[list[str], list[AddedPiece]]:
+def append_added_tokens(
+    pieces: Sequence[str], added: AddedTokens, special: Iterable[str], usual: frozenset[str], where: object
+) -> tuple[list[str], list[AddedToken]]:
     """A vocabulary with the pieces that were added behind it, and all pieces that are kept whole, in the
     order of ids.
 
@@ -104,13 +104,13 @@ def appended(
             more[outside[i].content] = None
     lost = [text for text in added if text not in known and text not in usual and text not in more]
     if lost:
-        raise outside_error(lost, where)
+        raise id_gap_error(lost, where)
     found = known.keys() - hidden | more.keys()
     whole = [(i, p) for i, p in added.values() if p.content in found]
     return [*pieces, *more], [piece for _, piece in sorted(whole)]
 
 
-def outside_error(more: Sequence[str], where: object) -> TokenizerError:
+def id_gap_error(more: Sequence[str], where: object) -> TokenizerError:
     """Of pieces whose ids do not follow those of a vocabulary."""
     return TokenizerError(
         f"has pieces outside its vocabulary ({', '.join(more[:3]) or 'ids with gaps'})",

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from albertine.core.dataframes import is_table
 from albertine.errors import TokenizerError
-from albertine.tokenizers.batch_encode import BulkEncoder
+from albertine.tokenizers.word_cache import BatchEncoder
 
 Padding = bool | Literal["longest", "max_length"]
 Pair = tuple[str, str]
@@ -25,16 +25,16 @@ CLS_SEGMENT, PAD_SEGMENT = 2, 3
 """Where [CLS] is last. A separator has the segment of the text before it, as in XLNet's reference, whose
 SEG_ID_SEP is never used (classifier_utils.py, run_squad.py)."""
 MODEL_FILE, VOCABULARY_FILE = "spiece.model", "vocab.txt"
-LONGEST_WORD = 100
+MAX_WORD_CHARACTERS = 100
 """Characters of a word of WordPiece; longer ones are unknown. The value of transformers; Google's 200 differs
 for no real word."""
-CHARACTERS_A_TOKEN = 8
+CHARACTERS_PER_TOKEN = 8
 """More than most texts have; only the time of `head` and `tail` depends on it."""
 _HANDLES = ("_library", "_words", "_located", "_bulk", "_found")  # made anew in another process
 
 
 @dataclass(frozen=True)
-class SpecialPieces:
+class SpecialTokens:
     """How the five special pieces are written in the vocabulary."""
 
     pad: str
@@ -51,7 +51,7 @@ class Spans(NamedTuple):
     starts: list[int]
     ends: list[int]
 
-    def with_marks(self, text: str) -> Spans:
+    def with_combining_marks(self, text: str) -> Spans:
         """The same, where a token ends behind the combining marks of its last character, which cleaning takes
         away: a name that ends in one is that of its tokens."""
         if text.isascii():
@@ -93,13 +93,13 @@ class Tokenizer(ABC):
     segments: ClassVar[bool] = True
     _borders: re.Pattern[str] | None
     """Where a text can be cut so that both parts have the ids that they have together; None: nowhere."""
-    _bulk: BulkEncoder
+    _bulk: BatchEncoder
     _found: Callable[[str], list[tuple[int, int, str]]]
 
     def __init__(
         self,
         pieces: Sequence[str],
-        special: SpecialPieces,
+        special: SpecialTokens,
         fingerprint: str,
         *,
         cls_last: bool = False,
@@ -150,7 +150,7 @@ class Tokenizer(ABC):
         return self._end(text, tokens, left=True)
 
     def _end(self, text: str, tokens: int, *, left: bool) -> str:
-        size = CHARACTERS_A_TOKEN * (tokens + 1)
+        size = CHARACTERS_PER_TOKEN * (tokens + 1)
         while self._borders is not None and size < len(text):
             found = self._borders.search(text, len(text) - size if left else size)
             if found is None:  # no border up to the end
@@ -213,7 +213,7 @@ class Tokenizer(ABC):
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """Readable text for token ids. What cleaning took away (capitals, accents, spacing) stays away."""
 
-    def check_saving(self) -> None:  # noqa: B027  # most can
+    def check_can_save(self) -> None:  # noqa: B027  # most can
         """Whoever will save it at the end of hours asks before.
 
         Raises:
@@ -250,7 +250,7 @@ class Tokenizer(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.vocab_size:,} pieces, fingerprint {self.fingerprint[:12]})"
 
-    def encode_marked(self, text: str) -> list[int]:
+    def encode_with_special_tokens(self, text: str) -> list[int]:
         """`encode`, but special pieces written in the text, such as [MASK], become those pieces."""
         parts = self._written_special.split(text)
         if len(parts) == 1:
@@ -262,8 +262,8 @@ class Tokenizer(ABC):
                 ids.append(self._ids[special])
         return ids
 
-    def encode_marked_spans(self, text: str) -> Spans:
-        """The ids of `encode_marked` with the characters of the text that each came from."""
+    def encode_spans_with_special_tokens(self, text: str) -> Spans:
+        """The ids of `encode_with_special_tokens` with the characters of the text that each came from."""
         found, begin = Spans([], [], []), 0
         parts = self._written_special.split(text)
         for part, special in zip_longest(parts[::2], parts[1::2], fillvalue=""):
@@ -338,7 +338,9 @@ class Tokenizer(ABC):
         single = isinstance(text, str)
         rows = [
             self.layout(
-                self.encode_marked(a), None if b is None else self.encode_marked(b), max_length=max_length
+                self.encode_with_special_tokens(a),
+                None if b is None else self.encode_with_special_tokens(b),
+                max_length=max_length,
             )
             for a, b in _pairs(text, pair)
         ]

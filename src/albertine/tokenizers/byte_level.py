@@ -12,10 +12,10 @@ from typing import Any
 
 from albertine.errors import TokenizerError
 from albertine.text.cleaning import well_formed
-from albertine.tokenizers.base import Spans, SpecialPieces, Tokenizer
-from albertine.tokenizers.batch_encode import BulkEncoder
+from albertine.tokenizers.base import Spans, SpecialTokens, Tokenizer
+from albertine.tokenizers.word_cache import BatchEncoder
 
-ROBERTA = SpecialPieces("<pad>", "<unk>", "<s>", "</s>", "<mask>")
+ROBERTA = SpecialTokens("<pad>", "<unk>", "<s>", "</s>", "<mask>")
 BYTE_FILE, PAIRS_FILE = "vocab.json", "merges.txt"
 SPACE = "Ġ"
 """How the space before a word is written in its piece."""
@@ -78,15 +78,15 @@ class ByteLevelTokenizer(Tokenizer):
 
         self._library = byte_level_backend(self._pieces, self.merges, self.prefix_space)
         self._borders = _BORDER
-        self._bulk = BulkEncoder(None, self._encode_parts)
+        self._bulk = BatchEncoder(None, self._encode_parts)
 
     def _encode_text(self, text: str) -> tuple[int, ...]:
         return tuple(self._read(text).ids)
 
     def _read(self, text: str) -> Any:
-        from albertine.tokenizers.fast import encoded
+        from albertine.tokenizers.fast import library_encode
 
-        return encoded(self._library, text)
+        return library_encode(self._library, text)
 
     def _encode_parts(self, parts: list[str]) -> list[Sequence[int]]:
         texts = [well_formed(part) for part in parts]

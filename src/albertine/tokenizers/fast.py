@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import tokenizers
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from albertine.core.files import replace_durably
 from albertine.errors import TokenizerError
 from albertine.text.cleaning import Cleaning, combining_class, well_formed
-from albertine.tokenizers.added_tokens import AddedPiece
-from albertine.tokenizers.base import LONGEST_WORD, MODEL_FILE, VOCABULARY_FILE, Tokenizer
+from albertine.tokenizers.added_tokens import AddedToken
+from albertine.tokenizers.base import MAX_WORD_CHARACTERS, MODEL_FILE, VOCABULARY_FILE, Tokenizer
 from albertine.tokenizers.sentencepiece_proto import SPACE, ModelProto, ends_in_digit_comma
 
 LONG = 10_000
@@ -35,13 +35,13 @@ class TextRules(NamedTuple):
 
 
 def wordpiece_backend(
-    pieces: Sequence[str], unknown: str, rules: TextRules, whole: Sequence[AddedPiece] = ()
+    pieces: Sequence[str], unknown: str, rules: TextRules, whole: Sequence[AddedToken] = ()
 ) -> tokenizers.Tokenizer:
     """BERT's pipeline as the library has it, without special pieces: text is text, but for the pieces of the
     vocabulary that are kept whole."""
     vocabulary = {piece: i for i, piece in enumerate(pieces)}
     backend = tokenizers.Tokenizer(
-        models.WordPiece(vocabulary, unk_token=unknown, max_input_chars_per_word=LONGEST_WORD)
+        models.WordPiece(vocabulary, unk_token=unknown, max_input_chars_per_word=MAX_WORD_CHARACTERS)
     )
     backend.normalizer = bert_normalizer(rules)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -60,11 +60,11 @@ def bert_normalizer(rules: TextRules) -> Any:
     )
 
 
-def _keep_whole(backend: tokenizers.Tokenizer, whole: Sequence[AddedPiece]) -> None:
-    backend.add_tokens([AddedToken(**piece._asdict()) for piece in whole])
+def _keep_whole(backend: tokenizers.Tokenizer, whole: Sequence[AddedToken]) -> None:
+    backend.add_tokens([tokenizers.AddedToken(**piece._asdict()) for piece in whole])
 
 
-def encoded(backend: tokenizers.Tokenizer, text: str) -> tokenizers.Encoding:
+def library_encode(backend: tokenizers.Tokenizer, text: str) -> tokenizers.Encoding:
     """A text by the library, which lets other threads work meanwhile only if it is given a batch."""
     text = well_formed(text)
     if len(text) < LONG:
@@ -136,7 +136,9 @@ def sentencepiece_normalizer(cleaning: Cleaning, charsmap: bytes) -> Any:
     return normalizers.Sequence(steps)
 
 
-def piece_finder(whole: Sequence[AddedPiece], normalizer: Any) -> Callable[[str], list[tuple[int, int, str]]]:
+def added_token_finder(
+    whole: Sequence[AddedToken], normalizer: Any
+) -> Callable[[str], list[tuple[int, int, str]]]:
     """What finds pieces that are kept whole in a text: (start, end, piece) of each, in their order.
 
     Args:
@@ -148,7 +150,7 @@ def piece_finder(whole: Sequence[AddedPiece], normalizer: Any) -> Callable[[str]
     names = {backend.token_to_id(piece.content): piece.content for piece in whole}
 
     def found(text: str) -> list[tuple[int, int, str]]:
-        encoding = encoded(backend, text)
+        encoding = library_encode(backend, text)
         # A space that BERT's normalizer inserts beside a Chinese character has the offsets of that character.
         # If a piece includes such a space, its offsets overlap those of its neighbour and are cut there.
         begins = [*(start for start, _ in encoding.offsets), len(text)]
@@ -166,12 +168,12 @@ def piece_finder(whole: Sequence[AddedPiece], normalizer: Any) -> Callable[[str]
 def _add_special(backend: tokenizers.Tokenizer, tokenizer: Tokenizer) -> None:
     ids = sorted(tokenizer.special_ids)
     backend.add_special_tokens(
-        [AddedToken(tokenizer.id_to_piece(i), special=True, normalized=False) for i in ids]
+        [tokenizers.AddedToken(tokenizer.id_to_piece(i), special=True, normalized=False) for i in ids]
     )
-    backend.post_processor = template(tokenizer)
+    backend.post_processor = special_tokens_template(tokenizer)
 
 
-def template(tokenizer: Tokenizer) -> processors.TemplateProcessing:
+def special_tokens_template(tokenizer: Tokenizer) -> processors.TemplateProcessing:
     """What puts the special pieces around a text and around two, with their segments."""
     cls, sep = tokenizer.special.cls, tokenizer.special.sep
     if tokenizer.cls_last:
@@ -201,7 +203,7 @@ def save_sentencepiece(
     model: bytes,
     proto: ModelProto,
     cleaning: Cleaning,
-    whole: Sequence[AddedPiece],
+    whole: Sequence[AddedToken],
     folder: Path,
 ) -> None:
     """Write `spiece.model`, which is `model`, `tokenizer.json` and `tokenizer_config.json` into a folder."""
@@ -224,7 +226,7 @@ def save_sentencepiece(
 
 
 def save_wordpiece(
-    tokenizer: Tokenizer, pieces: Sequence[str], rules: TextRules, whole: Sequence[AddedPiece], folder: Path
+    tokenizer: Tokenizer, pieces: Sequence[str], rules: TextRules, whole: Sequence[AddedToken], folder: Path
 ) -> None:
     """Write `vocab.txt`, `tokenizer.json` and `tokenizer_config.json` into a folder."""
     backend = wordpiece_backend(pieces, tokenizer.special.unk, rules, whole)
@@ -261,7 +263,9 @@ def save_byte_level(
     )
     written.add_special_tokens(
         [
-            AddedToken(piece, normalized=False, special=True, lstrip=mask_lstrip and piece == special.mask)
+            tokenizers.AddedToken(
+                piece, normalized=False, special=True, lstrip=mask_lstrip and piece == special.mask
+            )
             for piece in vars(special).values()
         ]
     )
@@ -277,7 +281,7 @@ def save_byte_level(
     replace_durably(folder / "tokenizer_config.json", text.encode("utf-8"))
 
 
-def _noted(tokenizer: Tokenizer, whole: Sequence[AddedPiece]) -> dict[str, Any]:
+def _noted(tokenizer: Tokenizer, whole: Sequence[AddedToken]) -> dict[str, Any]:
     """The pieces that are kept whole, where transformers 4 reads them."""
     ids = {str(tokenizer.piece_to_id(piece.content)): piece._asdict() for piece in whole}
     entries = {i: {**flags, "special": False} for i, flags in ids.items()}

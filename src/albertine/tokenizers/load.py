@@ -20,11 +20,16 @@ from albertine.core.files import (
 from albertine.core.released import model_name_help
 from albertine.errors import AlbertineError, ModelError, TokenizerError
 from albertine.text.cleaning import Cleaning
-from albertine.tokenizers.added_tokens import LISTS, Added, added_pieces, appended
+from albertine.tokenizers.added_tokens import LIST_KEYS, AddedTokens, append_added_tokens, read_added_tokens
 from albertine.tokenizers.base import CLS_SEGMENT, MODEL_FILE, VOCABULARY_FILE, Tokenizer
 from albertine.tokenizers.byte_level import BYTE_FILE, PAIRS_FILE, read_byte_level, read_byte_pairs
 from albertine.tokenizers.sentencepiece import SentencePieceTokenizer
-from albertine.tokenizers.tokenizer_json import AS_IT_IS, USUAL_SPECIAL, read_tokenizer_json, with_added
+from albertine.tokenizers.tokenizer_json import (
+    GENERIC_CLASSES,
+    KNOWN_SPECIAL,
+    read_tokenizer_json,
+    with_added_tokens,
+)
 from albertine.tokenizers.wordpiece import BERT, WordPieceTokenizer
 
 CONFIG_FILE = "tokenizer_config.json"
@@ -68,14 +73,14 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         )
     if is_run_checkpoint(path):
         return _of_checkpoint(path)
-    file = path if path.is_file() else vocabulary_in(path)
+    file = path if path.is_file() else vocabulary_file(path)
     folder = file.parent
     config = _config(folder / CONFIG_FILE)
     if config.get("tokenizer_class") is None:
         told = _config(folder / "config.json").get("tokenizer_class")
         config = config | ({"tokenizer_class": told} if told else {})
     if "added_tokens_decoder" not in config:  # else transformers does not look there either
-        config |= {name: x for name, x in _config(folder / SPECIAL_FILE).items() if name in LISTS}
+        config |= {name: x for name, x in _config(folder / SPECIAL_FILE).items() if name in LIST_KEYS}
     if (found := _byte_level(file, config)) is not None:
         return found
     _check_class(config, folder)
@@ -86,10 +91,10 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         raise TokenizerError("is empty", where=file, remedy="Copy the vocabulary of the model again")
     if file.suffix == ".json":
         return read_tokenizer_json(file, data, config)
-    added = added_pieces(_config(folder / FAST_FILE), config, _config(folder / ADDED_FILE))
+    added = read_added_tokens(_config(folder / FAST_FILE), config, _config(folder / ADDED_FILE))
     if file.suffix == ".txt":
         return _wordpiece(data, config, added, file)
-    return with_added(_sentencepiece(data, config, file), added, folder)
+    return with_added_tokens(_sentencepiece(data, config, file), added, folder)
 
 
 def _of_checkpoint(folder: Path) -> Tokenizer:
@@ -144,7 +149,7 @@ def _byte_level(file: Path, config: dict[str, Any]) -> Tokenizer | None:
 def _as_it_is(config: dict[str, Any]) -> bool:
     """Whether `tokenizer.json` counts and not a vocabulary beside it: for a class of transformers that takes
     it as it is, but for a SentencePiece model of ours, which that file says less exactly."""
-    named = str(config.get("tokenizer_class")) in AS_IT_IS
+    named = str(config.get("tokenizer_class")) in GENERIC_CLASSES
     return named and config.keys().isdisjoint(("keep_accents", "replace_quotes"))
 
 
@@ -159,7 +164,7 @@ def _check_class(config: dict[str, Any], folder: Path) -> None:
         model = _config(folder / "config.json")
         own = "RoFormerTokenizer" if model.get("model_type") == "roformer" else None
         named = model.get("tokenizer_class") or own
-    if named and str(named) not in AS_IT_IS and str(named).removesuffix("Fast") not in _CLASSES:
+    if named and str(named) not in GENERIC_CLASSES and str(named).removesuffix("Fast") not in _CLASSES:
         raise TokenizerError(
             f"is of the class {named}, which may cut text otherwise than BERT's, ALBERT's and XLNet's",
             where=folder,
@@ -167,9 +172,9 @@ def _check_class(config: dict[str, Any], folder: Path) -> None:
         )
 
 
-def _wordpiece(data: bytes, config: dict[str, Any], added: Added, file: Path) -> Tokenizer:
+def _wordpiece(data: bytes, config: dict[str, Any], added: AddedTokens, file: Path) -> Tokenizer:
     lines = _lines(data, file)
-    pieces, whole = appended(lines, added, vars(BERT).values(), USUAL_SPECIAL, file.parent)
+    pieces, whole = append_added_tokens(lines, added, vars(BERT).values(), KNOWN_SPECIAL, file.parent)
     return WordPieceTokenizer(
         pieces,
         # transformers lowers where nobody says so; in Google's archives nobody does.
@@ -226,7 +231,7 @@ def _check_replaceable(folder: Path) -> None:
         )
 
 
-class ReadingEncoder(Protocol):
+class EncoderShape(Protocol):
     """What a tokenizer must fit; see `EncoderConfig`."""
 
     @property
@@ -239,7 +244,7 @@ class ReadingEncoder(Protocol):
     def summary(self) -> Literal["first", "last"]: ...
 
 
-def check_tokenizer(encoder: ReadingEncoder, tokenizer: Tokenizer, where: object) -> None:
+def check_tokenizer(encoder: EncoderShape, tokenizer: Tokenizer, where: object) -> None:
     """Refuse a tokenizer that an encoder cannot read with: one with more pieces than there are word vectors,
     one that puts [CLS] where the encoder does not look, or one with more kinds of segments.
 
@@ -276,7 +281,7 @@ def has_vocabulary(folder: Path) -> bool:
     )
 
 
-def vocabulary_in(folder: Path) -> Path:
+def vocabulary_file(folder: Path) -> Path:
     """The file with the pieces of the tokenizer that a folder holds. Raises as `load_tokenizer` does."""
     inside = folder / ASSETS
     return _one_of(inside if not _vocabularies(folder) and _vocabularies(inside) else folder)

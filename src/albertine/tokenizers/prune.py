@@ -15,20 +15,20 @@ from albertine.errors import SettingsError, TokenizerError
 from albertine.tokenizers.base import Tokenizer
 from albertine.tokenizers.load import has_vocabulary, load_tokenizer
 from albertine.tokenizers.sentencepiece import SentencePieceTokenizer
-from albertine.tokenizers.sentencepiece_proto import PieceType, ends_in_digit_comma, with_pieces
+from albertine.tokenizers.sentencepiece_proto import PieceType, ends_in_digit_comma, select_pieces
 from albertine.tokenizers.wordpiece import WordPieceTokenizer
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
-def kept_pieces(
+def select_tokens(
     tokenizer: Tokenizer, counts: Ints, *, keep: int | None = None, coverage: float = 1.0
 ) -> Ints:
     """The ids of the pieces that stay, increasing, int64 (V',).
 
-    Those that are `needed` stay in any case; then the most frequent ones, of equally frequent ones those that
-    stand first in the vocabulary.
+    Those that are `required_tokens` stay in any case; then the most frequent ones, of equally frequent ones
+    those that stand first in the vocabulary.
 
     Args:
         counts: how often the text has each piece, (V,).
@@ -38,7 +38,7 @@ def kept_pieces(
     Raises:
         SettingsError: fewer are to stay than are needed, or more than there are; a coverage outside of 0..1.
     """
-    stay = needed(tokenizer, counts)
+    stay = required_tokens(tokenizer, counts)
     order = np.argsort(-counts, kind="stable")
     if keep is None:
         if not 0 <= coverage <= 1:
@@ -59,7 +59,7 @@ def kept_pieces(
     return np.flatnonzero(stay)
 
 
-def needed(tokenizer: Tokenizer, counts: Ints) -> Flags:
+def required_tokens(tokenizer: Tokenizer, counts: Ints) -> Flags:
     """Which pieces stay whatever else does, (V,): the special ones, and every character by which a piece of
     the text can be spelled, so that nothing of it becomes unknown.
 
@@ -94,7 +94,7 @@ def _characters(tokenizer: Tokenizer, piece: str) -> list[str]:
     return [f"##{c}" if inside or place else c for place, c in enumerate(piece.removeprefix("##"))]
 
 
-def pruned(tokenizer: Tokenizer, kept: Ints) -> Tokenizer:
+def prune_tokenizer(tokenizer: Tokenizer, kept: Ints) -> Tokenizer:
     """The tokenizer that knows the pieces `kept` alone, in the order they had; all else about it is the same.
 
     Raises:
@@ -110,7 +110,7 @@ def pruned(tokenizer: Tokenizer, kept: Ints) -> Tokenizer:
         )
     if isinstance(tokenizer, SentencePieceTokenizer) and tokenizer.proto.model_type == 1:
         own = [i for i in kept.tolist() if i < len(tokenizer.proto.pieces)]
-        model = with_pieces(tokenizer.model, own)
+        model = select_pieces(tokenizer.model, own)
         return SentencePieceTokenizer(model, tokenizer.cleaning, whole=tokenizer.whole)
     raise TokenizerError(
         "is no unigram model and no WordPiece, and only of these a piece can be left out",
@@ -118,7 +118,7 @@ def pruned(tokenizer: Tokenizer, kept: Ints) -> Tokenizer:
     )
 
 
-def same_pieces(one: Tokenizer, other: Tokenizer) -> bool:
+def same_vocabulary(one: Tokenizer, other: Tokenizer) -> bool:
     """Whether two tokenizers give the same ids: told by their fingerprints, or where they lie in files of two
     kinds, by their pieces."""
     if one.fingerprint == other.fingerprint:
@@ -127,6 +127,8 @@ def same_pieces(one: Tokenizer, other: Tokenizer) -> bool:
     return size == other.vocab_size and all(one.id_to_piece(i) == other.id_to_piece(i) for i in range(size))
 
 
-def other_pieces(folder: Path, tokenizer: Tokenizer) -> bool:
+def has_other_vocabulary(folder: Path, tokenizer: Tokenizer) -> bool:
     """Whether a folder of a model holds a vocabulary, and not that of this tokenizer."""
-    return folder.is_dir() and has_vocabulary(folder) and not same_pieces(load_tokenizer(folder), tokenizer)
+    return (
+        folder.is_dir() and has_vocabulary(folder) and not same_vocabulary(load_tokenizer(folder), tokenizer)
+    )

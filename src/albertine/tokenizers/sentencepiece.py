@@ -12,21 +12,20 @@ from pathlib import Path
 
 from albertine.errors import TokenizerError
 from albertine.text.cleaning import Cleaning
-from albertine.tokenizers.added_tokens import AddedPiece
-from albertine.tokenizers.base import Spans, SpecialPieces, Tokenizer
-from albertine.tokenizers.batch_encode import BulkEncoder
+from albertine.tokenizers.added_tokens import AddedToken
+from albertine.tokenizers.base import Spans, SpecialTokens, Tokenizer
 from albertine.tokenizers.sentencepiece_proto import (
     SPACE,
     ModelProto,
     PieceType,
     ends_in_digit_comma,
-    parse,
-    parse_cuts,
+    parse_encoded_text,
+    parse_model,
 )
-from albertine.tokenizers.word_cache import LONGEST, WordCache
+from albertine.tokenizers.word_cache import MAX_CACHED_CHARACTERS, BatchEncoder, WordCache
 
-ALBERT = SpecialPieces("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
-XLNET = SpecialPieces("<pad>", "<unk>", "<cls>", "<sep>", "<mask>")
+ALBERT = SpecialTokens("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+XLNET = SpecialTokens("<pad>", "<unk>", "<cls>", "<sep>", "<mask>")
 XLNET_CLEANING = Cleaning(lower=False, replace_quotes=True)
 
 # The reference's idea of punctuation when it looks for word starts: ASCII without ' < = >
@@ -59,7 +58,7 @@ class SentencePieceTokenizer(Tokenizer):
         model: bytes,
         cleaning: Cleaning | None = None,
         *,
-        whole: Sequence[AddedPiece] = (),
+        whole: Sequence[AddedToken] = (),
         where: object = None,
     ) -> None:
         self.model, self.whole = model, tuple(whole)
@@ -97,12 +96,12 @@ class SentencePieceTokenizer(Tokenizer):
         self._by_words = self.proto.cuts_at_spaces  # a look at every piece: once, not for every text
         cut = self._by_words and not self.whole
         self._borders = _SPACE if cut else None
-        self._bulk = BulkEncoder(str.split if cut else None, self._encode_parts)
+        self._bulk = BatchEncoder(str.split if cut else None, self._encode_parts)
         if self.whole:
-            from albertine.tokenizers.fast import piece_finder, sentencepiece_normalizer
+            from albertine.tokenizers.fast import added_token_finder, sentencepiece_normalizer
 
             normalizer = sentencepiece_normalizer(self.cleaning, self.proto.charsmap)
-            self._found = piece_finder(self.whole, normalizer)
+            self._found = added_token_finder(self.whole, normalizer)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, without special pieces. A lone surrogate in it counts as U+FFFD."""
@@ -153,16 +152,18 @@ class SentencePieceTokenizer(Tokenizer):
 
     def _encode_spans(self, text: str) -> Spans:
         if not self._by_words:
-            return self._spans_of(text).with_marks(text)
+            return self._spans_of(text).with_combining_marks(text)
         spans, end = Spans([], [], []), 0
         for word in text.split():
             start = text.index(word, end)
             end = start + len(word)
-            ids, starts, ends = (self._located if len(word) <= LONGEST else self._spans_of)(word)
+            ids, starts, ends = (self._located if len(word) <= MAX_CACHED_CHARACTERS else self._spans_of)(
+                word
+            )
             spans.ids.extend(ids)
             spans.starts.extend([start + place for place in starts])
             spans.ends.extend([start + place for place in ends])
-        return spans.with_marks(text)
+        return spans.with_combining_marks(text)
 
     def _spans_of(self, part: str) -> Spans:
         clean, origins = self.cleaning.with_origins(part)
@@ -175,7 +176,7 @@ class SentencePieceTokenizer(Tokenizer):
         where.append(len(part))
         record = self._library.encode(clean, out_type="serialized_proto")
         ids, starts, ends = spans = Spans([], [], [])
-        for token, begin, end, text_begin, text_end in parse_cuts(record):
+        for token, begin, end, text_begin, text_end in parse_encoded_text(record):
             while begin < end and data[begin] == 0x20:  # the space before a word is not part of it
                 begin += 1
             if token in self._losing_comma:
@@ -219,7 +220,7 @@ class SentencePieceTokenizer(Tokenizer):
         words.append(self._library.decode(run))
         return " ".join(word for word in words if word)
 
-    def check_saving(self) -> None:
+    def check_can_save(self) -> None:
         from albertine.tokenizers.fast import check_sentencepiece
 
         check_sentencepiece(self.proto)
@@ -246,7 +247,7 @@ def _bytes(character: str) -> int:
 
 def _read(model: bytes, where: object) -> ModelProto:
     try:
-        proto = parse(model)
+        proto = parse_model(model)
     except (ValueError, UnicodeDecodeError) as error:
         raise TokenizerError(
             f"is not a SentencePiece model ({error})",
@@ -261,7 +262,7 @@ def _read(model: bytes, where: object) -> ModelProto:
     return proto
 
 
-def _special_pieces(proto: ModelProto, where: object) -> SpecialPieces:
+def _special_pieces(proto: ModelProto, where: object) -> SpecialTokens:
     texts = {piece.text for piece in proto.pieces}
     for special in (ALBERT, XLNET):
         needed = vars(special).values()
@@ -275,7 +276,7 @@ def _special_pieces(proto: ModelProto, where: object) -> SpecialPieces:
     )
 
 
-def _fingerprint(model: bytes, cleaning: Cleaning, whole: tuple[AddedPiece, ...]) -> str:
+def _fingerprint(model: bytes, cleaning: Cleaning, whole: tuple[AddedToken, ...]) -> str:
     more = {"whole": whole} if whole else {}
     settings = json.dumps({"kind": "sentencepiece", **vars(cleaning), **more}, sort_keys=True)
     return hashlib.sha256(settings.encode() + b"\0" + model).hexdigest()

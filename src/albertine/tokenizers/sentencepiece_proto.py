@@ -101,7 +101,7 @@ class ModelProto:
         )
 
 
-def parse(data: bytes) -> ModelProto:
+def parse_model(data: bytes) -> ModelProto:
     """Read a model file.
 
     Raises:
@@ -132,7 +132,7 @@ def parse(data: bytes) -> ModelProto:
     )
 
 
-def parse_cuts(data: bytes) -> list[tuple[int, int, int, int, int]]:
+def parse_encoded_text(data: bytes) -> list[tuple[int, int, int, int, int]]:
     """The pieces in a serialised SentencePieceText, the form with offsets that all releases give.
 
     Returns:
@@ -182,7 +182,7 @@ def _behind(data: bytes, at: int, kind: int) -> int:
     return at + value if kind == 2 else at
 
 
-def serialize(pieces: Sequence[Piece], charsmap: bytes, *, byte_fallback: bool = False) -> bytes:
+def serialize_model(pieces: Sequence[Piece], charsmap: bytes, *, byte_fallback: bool = False) -> bytes:
     """A unigram model file with these pieces and this normalisation rule ("nmt_nfkc" if there is one)."""
     parts = []
     for piece in pieces:
@@ -198,7 +198,7 @@ def serialize(pieces: Sequence[Piece], charsmap: bytes, *, byte_fallback: bool =
     return b"".join([*parts, encode_field(2, trainer), encode_field(3, normalizer)])
 
 
-def with_pieces(data: bytes, kept: Sequence[int]) -> bytes:
+def select_pieces(data: bytes, kept: Sequence[int]) -> bytes:
     """A model file with these pieces alone, in this order, and everything else as it stands in `data`, but
     for the size of the vocabulary that it tells and samples that were to test all pieces.
 

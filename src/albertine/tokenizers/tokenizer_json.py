@@ -11,11 +11,23 @@ from typing import Any
 
 from albertine.errors import TokenizerError
 from albertine.text.cleaning import Cleaning
-from albertine.tokenizers.added_tokens import Added, AddedPiece, added_pieces, appended, outside_error
-from albertine.tokenizers.base import LONGEST_WORD, Tokenizer
-from albertine.tokenizers.fast import DIGIT_COMMA_PENALTY, template
+from albertine.tokenizers.added_tokens import (
+    AddedToken,
+    AddedTokens,
+    append_added_tokens,
+    id_gap_error,
+    read_added_tokens,
+)
+from albertine.tokenizers.base import MAX_WORD_CHARACTERS, Tokenizer
+from albertine.tokenizers.fast import DIGIT_COMMA_PENALTY, special_tokens_template
 from albertine.tokenizers.sentencepiece import ALBERT, XLNET, SentencePieceTokenizer
-from albertine.tokenizers.sentencepiece_proto import SPACE, Piece, PieceType, ends_in_digit_comma, serialize
+from albertine.tokenizers.sentencepiece_proto import (
+    SPACE,
+    Piece,
+    PieceType,
+    ends_in_digit_comma,
+    serialize_model,
+)
 from albertine.tokenizers.wordpiece import BERT, WordPieceTokenizer
 
 _CONTROL = frozenset(
@@ -24,8 +36,8 @@ _CONTROL = frozenset(
 _IN_TEXT = frozenset({"<eop>"})
 """Special in XLNet's tokenizer.json, but its spiece.model finds it in text."""
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
-USUAL_SPECIAL = frozenset(piece for family in (BERT, ALBERT, XLNET) for piece in vars(family).values())
-AS_IT_IS = frozenset({"PreTrainedTokenizerFast", "TokenizersBackend"})
+KNOWN_SPECIAL = frozenset(piece for family in (BERT, ALBERT, XLNET) for piece in vars(family).values())
+GENERIC_CLASSES = frozenset({"PreTrainedTokenizerFast", "TokenizersBackend"})
 """The classes of transformers that take tokenizer.json alone for the pipeline."""
 _ORDER = ("controls", "``", "''", "NFKD", "accents", "sigma", "Lowercase", "Precompiled", "spaces")
 """The steps of ALBERT's and XLNet's normalizers, as transformers and `tokenizers.fast` write them."""
@@ -66,7 +78,7 @@ def read_tokenizer_json(file: Path, data: bytes, config: dict[str, Any]) -> Toke
     try:
         tree = json.loads(data.decode("utf-8-sig"))
         found = _read(tree, config, file)
-        if config.get("tokenizer_class") in AS_IT_IS:
+        if config.get("tokenizer_class") in GENERIC_CLASSES:
             _check_around(tree, found, file)
         return found
     except _DAMAGED as error:
@@ -89,23 +101,25 @@ def _read(tree: Any, config: dict[str, Any], file: Path) -> Tokenizer:
             remedy="Use the tokenizer of a BERT, ALBERT or XLNet model",
         )
     if ids != list(range(len(ids))):
-        raise outside_error([], file)
-    added = added_pieces(tree, config)
+        raise id_gap_error([], file)
+    added = read_added_tokens(tree, config)
     if isinstance(vocabulary, dict):
-        pieces, whole = appended(pieces, added, vars(BERT).values(), USUAL_SPECIAL, file)
+        pieces, whole = append_added_tokens(pieces, added, vars(BERT).values(), KNOWN_SPECIAL, file)
         return _wordpiece(pieces, whole, tree, config, file)
-    return with_added(_unigram(tree, config, file), added, file)
+    return with_added_tokens(_unigram(tree, config, file), added, file)
 
 
-def with_added(plain: SentencePieceTokenizer, added: Added, where: object) -> SentencePieceTokenizer:
+def with_added_tokens(
+    plain: SentencePieceTokenizer, added: AddedTokens, where: object
+) -> SentencePieceTokenizer:
     """The same tokenizer, with what was added to it: pieces behind its own, and those of its own that it does
     not find in a text by itself, as it finds what was asked for by name when it was made."""
-    special = {plain.id_to_piece(i) for i in plain.special_ids} | USUAL_SPECIAL
+    special = {plain.id_to_piece(i) for i in plain.special_ids} | KNOWN_SPECIAL
     if added.keys() <= special:  # of nearly every model; what follows looks at all its pieces
         return plain
     named = {piece.text for piece in plain.proto.pieces if piece.type is PieceType.USER_DEFINED}
     pieces = [plain.id_to_piece(i) for i in range(plain.vocab_size)]
-    _, listed = appended(pieces, added, special | named, USUAL_SPECIAL, where)
+    _, listed = append_added_tokens(pieces, added, special | named, KNOWN_SPECIAL, where)
     known = {piece: i for i, piece in enumerate(pieces)}
     whole = [p for p in listed if plain.encode(p.content) != [known.get(p.content)]]
     return SentencePieceTokenizer(plain.model, plain.cleaning, whole=whole, where=where) if whole else plain
@@ -140,14 +154,17 @@ def _puts_ours(step: dict[str, Any], tokenizer: Tokenizer) -> bool:
     if step.get("type") == "BertProcessing":
         ours = [special.cls, tokenizer.cls_id], [special.sep, tokenizer.sep_id]
         return not tokenizer.cls_last and (step.get("cls"), step.get("sep")) == ours
-    wanted, listed = json.loads(template(tokenizer).__getstate__()), step.get("special_tokens", {})
+    wanted, listed = (
+        json.loads(special_tokens_template(tokenizer).__getstate__()),
+        step.get("special_tokens", {}),
+    )
     return all(step.get(name) == wanted[name] for name in ("type", "single", "pair")) and all(
         listed[name]["ids"] == piece["ids"] for name, piece in wanted["special_tokens"].items()
     )
 
 
 def _wordpiece(
-    pieces: list[str], whole: list[AddedPiece], tree: dict[str, Any], config: dict[str, Any], file: Path
+    pieces: list[str], whole: list[AddedToken], tree: dict[str, Any], config: dict[str, Any], file: Path
 ) -> Tokenizer:
     steps = _steps(tree.get("normalizer"), "normalizers")
     if not _is_bert(tree, steps):
@@ -172,7 +189,7 @@ def _wordpiece(
 def _said(config: dict[str, Any]) -> dict[str, Any]:
     """The settings beside the file that count more than what it says; for a class that takes the file as it
     is, none."""
-    return {} if config.get("tokenizer_class") in AS_IT_IS else config
+    return {} if config.get("tokenizer_class") in GENERIC_CLASSES else config
 
 
 def _is_bert(tree: dict[str, Any], steps: list[dict[str, Any]]) -> bool:
@@ -184,7 +201,7 @@ def _is_bert(tree: dict[str, Any], steps: list[dict[str, Any]]) -> bool:
         and [step.get("type") for step in before] == ["BertPreTokenizer"]
         and model.get("continuing_subword_prefix", "##") == "##"
         and model.get("unk_token", BERT.unk) == BERT.unk
-        and model.get("max_input_chars_per_word", LONGEST_WORD) == LONGEST_WORD
+        and model.get("max_input_chars_per_word", MAX_WORD_CHARACTERS) == MAX_WORD_CHARACTERS
     )
 
 
@@ -261,7 +278,9 @@ def _unigram(tree: dict[str, Any], config: dict[str, Any], file: Path) -> Senten
     kinds = [step.get("type") for step in steps]
     charsmap = next((step["precompiled_charsmap"] for step in steps if step.get("type") == "Precompiled"), "")
     quotes = any(step.get("type") == "Replace" and step.get("pattern") == {"String": "``"} for step in steps)
-    data = serialize(pieces, base64.b64decode(charsmap or ""), byte_fallback=bool(model.get("byte_fallback")))
+    data = serialize_model(
+        pieces, base64.b64decode(charsmap or ""), byte_fallback=bool(model.get("byte_fallback"))
+    )
     said = _said(config)
     cleaning = Cleaning(
         lower=bool(said.get("do_lower_case", "Lowercase" in kinds)),

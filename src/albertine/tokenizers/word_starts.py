@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from albertine.errors import DataError
-from albertine.text.chinese import is_han
+from albertine.text.cleaning import is_han
 
 # brightmart/albert_zh masks words of at most three characters whole (create_pretraining_data.py)
 LONGEST_WORD = 3

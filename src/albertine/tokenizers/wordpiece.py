@@ -14,12 +14,11 @@ from typing import Any
 
 from albertine.errors import TokenizerError
 from albertine.text.cleaning import well_formed
-from albertine.tokenizers.added_tokens import AddedPiece
-from albertine.tokenizers.base import LONGEST_WORD, Spans, SpecialPieces, Tokenizer
-from albertine.tokenizers.batch_encode import BulkEncoder
-from albertine.tokenizers.word_cache import LONGEST, WordCache
+from albertine.tokenizers.added_tokens import AddedToken
+from albertine.tokenizers.base import MAX_WORD_CHARACTERS, Spans, SpecialTokens, Tokenizer
+from albertine.tokenizers.word_cache import MAX_CACHED_CHARACTERS, BatchEncoder, WordCache
 
-BERT = SpecialPieces("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+BERT = SpecialTokens("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 # The blocks that the library sets apart as Chinese characters: BERT's, but for U+2B820 to U+2B91F. Escaped:
 # normalising this file would turn the first compatibility ideograph into an ordinary one, and the range with
@@ -35,7 +34,7 @@ _SPACE_OR_HAN = re.compile(f"[ \\t\\n\\r\\u3000{HAN}]")
 # BERT parts words at each of these, whatever stands beside them
 _MARKS = re.escape(string.punctuation)
 _MARK_OR_REST = re.compile(f"[{_MARKS}]|[^{_MARKS}]+")
-_LONG_WORD = re.compile(f"[A-Za-z0-9]{{{LONGEST_WORD + 1},}}")
+_LONG_WORD = re.compile(f"[A-Za-z0-9]{{{MAX_WORD_CHARACTERS + 1},}}")
 
 
 class WordPieceTokenizer(Tokenizer):
@@ -67,7 +66,7 @@ class WordPieceTokenizer(Tokenizer):
         lower: bool = True,
         strip_accents: bool | None = None,
         chinese: bool = True,
-        whole: Sequence[AddedPiece] = (),
+        whole: Sequence[AddedToken] = (),
         where: object = None,
     ) -> None:
         _check(pieces, where)
@@ -79,16 +78,21 @@ class WordPieceTokenizer(Tokenizer):
         self._open()
 
     def _open(self) -> None:
-        from albertine.tokenizers.fast import TextRules, bert_normalizer, piece_finder, wordpiece_backend
+        from albertine.tokenizers.fast import (
+            TextRules,
+            added_token_finder,
+            bert_normalizer,
+            wordpiece_backend,
+        )
 
         rules = TextRules(self.lower, self.strip_accents, self.chinese)
         self._library = wordpiece_backend(self.pieces, self.special.unk, rules)
         self._words = WordCache(self._encode_part)
         self._borders = None if self.whole else _SPACE_OR_HAN if self.chinese else _SPACE
         self._located = lru_cache(maxsize=1 << 15)(self._spans_of)
-        self._bulk = BulkEncoder(None if self.whole else self.parts, self._encode_parts)
+        self._bulk = BatchEncoder(None if self.whole else self.parts, self._encode_parts)
         if self.whole:
-            self._found = piece_finder(self.whole, bert_normalizer(rules))
+            self._found = added_token_finder(self.whole, bert_normalizer(rules))
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, without special pieces. A lone surrogate in it counts as U+FFFD."""
@@ -103,11 +107,14 @@ class WordPieceTokenizer(Tokenizer):
     def _encode_parts(self, parts: list[str]) -> list[Sequence[int]]:
         if self.whole:
             return [self.encode(part) for part in parts]
-        short = [part for part in parts if len(part) <= LONGEST]
+        short = [part for part in parts if len(part) <= MAX_CACHED_CHARACTERS]
         # in one call, which other threads do not wait for
         texts = [well_formed(part) for part in short]
         found = iter(self._library.encode_batch(texts, add_special_tokens=False))
-        return [next(found).ids if len(part) <= LONGEST else self._encode_part(part) for part in parts]
+        return [
+            next(found).ids if len(part) <= MAX_CACHED_CHARACTERS else self._encode_part(part)
+            for part in parts
+        ]
 
     def parts(self, text: str) -> list[str]:
         """The text cut at spaces and around Chinese characters, so that each part can be encoded alone."""
@@ -121,7 +128,7 @@ class WordPieceTokenizer(Tokenizer):
         return [word for word, _ in self._library.pre_tokenizer.pre_tokenize_str(clean)]
 
     def _encode_part(self, part: str) -> tuple[int, ...]:
-        if len(part) <= LONGEST:
+        if len(part) <= MAX_CACHED_CHARACTERS:
             return tuple(self._library.encode(well_formed(part), add_special_tokens=False).ids)
         cuts = _MARK_OR_REST.findall(part)
         if len(cuts) > 1:
@@ -132,9 +139,9 @@ class WordPieceTokenizer(Tokenizer):
         """A part, with places in it, that has no more marks at which it could be cut."""
         if _LONG_WORD.fullmatch(part):
             return Spans([self.unk_id], [0], [len(part)])
-        from albertine.tokenizers.fast import encoded
+        from albertine.tokenizers.fast import library_encode
 
-        return _spans(encoded(self._library, part))
+        return _spans(library_encode(self._library, part))
 
     def encode_spans(self, text: str) -> Spans:
         """The ids of `encode` with the characters of the given text that each token came from."""
@@ -146,7 +153,7 @@ class WordPieceTokenizer(Tokenizer):
         ids, starts, ends = spans = Spans([], [], [])
         for match in self._parts.finditer(text):
             part, begin = match[0], match.start()
-            if len(part) <= LONGEST:
+            if len(part) <= MAX_CACHED_CHARACTERS:
                 found = self._located(part)
                 ids += found.ids
                 starts += [begin + place for place in found.starts]
@@ -154,11 +161,15 @@ class WordPieceTokenizer(Tokenizer):
                 continue
             for cut in _MARK_OR_REST.finditer(part):
                 at = begin + cut.start()
-                found = self._located(cut[0]) if len(cut[0]) <= LONGEST else self._encode_long(cut[0])
+                found = (
+                    self._located(cut[0])
+                    if len(cut[0]) <= MAX_CACHED_CHARACTERS
+                    else self._encode_long(cut[0])
+                )
                 ids += found.ids
                 starts += [at + place for place in found.starts]
                 ends += [at + place for place in found.ends]
-        return spans.with_marks(text)
+        return spans.with_combining_marks(text)
 
     def _spans_of(self, part: str) -> Spans:
         return _spans(self._library.encode(well_formed(part), add_special_tokens=False))
@@ -246,7 +257,7 @@ def _fingerprint(
     lower: bool,
     strip_accents: bool | None,
     chinese: bool,
-    whole: tuple[AddedPiece, ...],
+    whole: tuple[AddedToken, ...],
 ) -> str:
     settings = {
         "kind": "wordpiece",

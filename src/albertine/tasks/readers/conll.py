@@ -9,7 +9,7 @@ from typing import NamedTuple
 from albertine.errors import DataError
 from albertine.inference.tags import AS_BIOES, UNTYPED
 from albertine.tasks.readers.files import File, text_lines
-from albertine.text.chinese import HAN, is_han
+from albertine.text.cleaning import HAN, is_han
 
 _TYPED = re.compile(r"O|[BIESMLU]-\S.*")
 _TAG = re.compile(rf"{_TYPED.pattern}|[BIESMLU]")

@@ -13,7 +13,7 @@ from typing import Any
 
 from albertine.errors import DataError
 from albertine.tasks.readers.values import plain
-from albertine.text.lines import TextLines, check_encoding, encoding_of, undecodable
+from albertine.text.lines import TextLines, check_encoding, decoding_error, detect_encoding
 from albertine.text.streams import HEAD_BYTES, ByteStream, Limits, decompressed, tar_members
 
 PACKED = ("", ".xz", ".gz", ".zst", ".bz2")
@@ -110,7 +110,7 @@ def text_lines(
         prefix: what stands before the name of the setting `encoding` in messages; None: there is none.
     """
     with unpacked(path) as stream, own_words(prefix):
-        lines = TextLines(stream, encoding_of(stream, encoding), LIMITS)
+        lines = TextLines(stream, detect_encoding(stream, encoding), LIMITS)
         for line in lines:
             yield f"{path}:{lines.number}", line
 
@@ -169,7 +169,7 @@ def _decoded(content: bytes, where: str, encoding: str) -> str:
     except UnicodeError as error:
         start, reason = getattr(error, "start", 0), getattr(error, "reason", str(error))
         line, begin = content.count(b"\n", 0, start) + 1, max(0, start - HEAD_BYTES // 2)
-        raise undecodable(where, line, content[begin : begin + HEAD_BYTES], name, reason) from error
+        raise decoding_error(where, line, content[begin : begin + HEAD_BYTES], name, reason) from error
 
 
 def whole(stream: ByteStream) -> bytes:

@@ -29,8 +29,8 @@ from albertine.tasks.readers.files import (
     whole,
 )
 from albertine.tasks.readers.values import check_names, kind_of_value, plain
-from albertine.text.formats import columns
-from albertine.text.lines import TextLines, encoding_of, head_text, returns_end_lines
+from albertine.text.formats import display_width
+from albertine.text.lines import TextLines, detect_encoding, ends_lines_with_carriage_returns, head_text
 from albertine.text.streams import ByteStream
 
 Source = Any
@@ -153,9 +153,11 @@ def rows_of(
             placed = _parquet(path, stream)
         else:
             with own_words(prefix):
-                encoding = encoding_of(stream, encoding)
+                encoding = detect_encoding(stream, encoding)
                 head, _ = head_text(stream, encoding)
-            kept = form == "csv" and not returns_end_lines(stream, encoding)  # they may stand in quotes
+            kept = form == "csv" and not ends_lines_with_carriage_returns(
+                stream, encoding
+            )  # they may stand in quotes
             lines = TextLines(stream, encoding, LIMITS, inner_marks=form == "json", returns=kept)
             if form == "json":
                 placed = _json(lines, head.lstrip("\ufeff \t\r\n").startswith("["), prefix)
@@ -379,7 +381,7 @@ def _headed(
         return [], table, advice
     if header is True:
         names = _told_apart(check_names(first[1], f"{where}:{first[0]}"))
-        if any(_NUMBER.fullmatch(name) or columns(name) > _LONGEST_NAME for name in names):
+        if any(_NUMBER.fullmatch(name) or display_width(name) > _LONGEST_NAME for name in names):
             ways = {"--": "pass --no-header", "": "pass header=False"}
             how = ways.get(prefix, f"set {prefix}header=false")
             advice += f", or {how} if its first line is a row; they are then 1, 2, …"

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from albertine.errors import DataError
-from albertine.text.cleaning import whole
+from albertine.text.cleaning import check_well_formed
 
 _MISSING = ("NAType", "NaTType")
 """What pandas writes for a missing value, beside NaN."""
@@ -57,7 +57,7 @@ def _plain(value: Any, where: str) -> Any:
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, str):
-        return whole(value, where)
+        return check_well_formed(value, where)
     if isinstance(value, float):
         return None if value != value else float(value)
     if isinstance(value, Mapping):

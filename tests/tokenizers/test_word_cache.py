@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from albertine.tokenizers import batch_encode
+from albertine.tokenizers import word_cache
 from albertine.tokenizers.base import Tokenizer
-from albertine.tokenizers.batch_encode import BulkEncoder
 from albertine.tokenizers.load import load_tokenizer
+from albertine.tokenizers.word_cache import BatchEncoder
 
 TEXTS = st.lists(
     st.one_of(
@@ -47,8 +47,8 @@ def letters(words: list[str]) -> list[Sequence[int]]:
 
 
 def test_tables_that_are_emptied_and_batches_that_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_encode, "AT_ONCE", 40)
-    encoder = BulkEncoder(str.split, letters, rows=20)
+    monkeypatch.setattr(word_cache, "BATCH_CHARACTERS", 40)
+    encoder = BatchEncoder(str.split, letters, rows=20)
     texts = [f"word{i} w{i % 7} {'x' * (i % 5)}" for i in range(200)]
     for _ in range(2):
         ids, lengths = encoder(texts)
@@ -60,7 +60,7 @@ def test_a_table_of_long_words_is_emptied_earlier() -> None:
     """Kills: a bound on words alone, which DNA fills with gigabytes; one on ids, of which an unknown word of
     any length has one."""
     for encode in (letters, lambda words: [[7] for _ in words]):
-        encoder = BulkEncoder(str.split, encode, rows=1000)
+        encoder = BatchEncoder(str.split, encode, rows=1000)
         for call in range(90):
             words = [f"{10 * call + i:04}" + "ACGT" * 249 for i in range(10)]
             ids, lengths = encoder([" ".join(words)])
@@ -76,14 +76,14 @@ def test_every_word_is_encoded_once() -> None:
         asked.extend(words)
         return letters(words)
 
-    encoder = BulkEncoder(str.split, encode)
+    encoder = BatchEncoder(str.split, encode)
     for _ in range(3):
         encoder(["a b a", "b c", "", "a"])
     assert sorted(asked) == ["a", "b", "c"]
 
 
 def test_texts_that_are_only_right_as_a_whole() -> None:
-    encoder = BulkEncoder(None, letters)
+    encoder = BatchEncoder(None, letters)
     ids, lengths = encoder(["a b", "", "<|~|>", "a b"])
     assert lengths.tolist() == [3, 0, 5, 3] and bytes(ids.tolist()) == b"a b<|~|>a b"
 
@@ -96,7 +96,7 @@ def test_an_error_leaves_the_table_right() -> None:
             raise MemoryError
         return letters(words)
 
-    encoder = BulkEncoder(str.split, encode)
+    encoder = BatchEncoder(str.split, encode)
     with pytest.raises(MemoryError):
         encoder(["a b"])
     broken = False

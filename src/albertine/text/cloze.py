@@ -1,22 +1,26 @@
-"""What can be asked for in a sentence, and how, in English and in Chinese.
+"""Questions about passages that nobody had to write: a sentence of a passage with a part taken out of it.
 
-A question keeps some of the words around its answer, mostly in their order, with a question word that fits
-the kind of answer (after Lewis et al. 2019, arXiv 1906.04980, who find answers with a tagger; here a few
-patterns of the language do).
+What is learned from them is to find the sentence that a question is about, and the part that it lacks, which
+a small encoder does not learn from a few thousand questions of people (docs/decisions/032).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+
+from albertine.core.randomness import generator
+from albertine.text.cleaning import well_formed
+from albertine.text.documents import Document
+from albertine.text.sentences import Language, split_sentences
 
 T = TypeVar("T")
 
 # fmt: off
-SMALL = frozenset((
+STOP_WORDS = frozenset((
     "a", "about", "after", "against", "also", "an", "and", "are", "as", "at", "be", "been", "before",
     "being", "between", "but", "by", "can", "could", "during", "for", "from", "had", "has", "have", "he",
     "her", "his", "if", "in", "into", "is", "it", "its", "may", "might", "no", "nor", "not", "of", "on",
@@ -29,7 +33,7 @@ SMALL = frozenset((
 MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
 NUMBERS = "two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|thirty|hundreds|thousands"
 NAME = r"[A-Z](?:[\w.-]|['’](?=[A-Z]))*\w"
-WORD = rf"(?!(?:{'|'.join(sorted(SMALL))})\b)[a-z][a-z-]+"
+WORD = rf"(?!(?:{'|'.join(sorted(STOP_WORDS))})\b)[a-z][a-z-]+"
 AFTER = ("a", "an", "the", "of", "by", "for", "as", "with", "in")
 ENGLISH = {
     "date": rf"(?<![$£€])\b(?:(?:{MONTHS})(?: \d{{1,2}},)? \d{{4}}|\d{{1,2}} (?:{MONTHS}) \d{{4}}"
@@ -61,7 +65,7 @@ class Gap(NamedTuple):
     kind: str
 
 
-class Chooser:
+class RandomChooser:
     """Choices out of a stream of numbers."""
 
     def __init__(self, numbers: np.random.Generator) -> None:
@@ -77,22 +81,27 @@ class Chooser:
         return among[int(self.numbers.integers(len(among)))]
 
 
-def gaps(sentence: str, patterns: Mapping[str, str]) -> list[Gap]:
+def find_gaps(sentence: str, patterns: Mapping[str, str]) -> list[Gap]:
     """All that can be asked for in a sentence."""
     found: list[Gap] = []
     for kind, pattern in patterns.items():
         for match in re.finditer(pattern, sentence):
             begin, text = match.start(), match[0].rstrip(" .,")
             end, (first, *others) = begin + len(text), text.split(" ")
-            if kind == "name" and begin == 0 and (not others or first.lower() in SMALL) and first.isascii():
+            if (
+                kind == "name"
+                and begin == 0
+                and (not others or first.lower() in STOP_WORDS)
+                and first.isascii()
+            ):
                 continue  # a capital that means no more than the sentence's begin
             taken = any(begin < one.end and one.begin < end for one in found)
-            if text and text.lower() not in SMALL and not taken:
+            if text and text.lower() not in STOP_WORDS and not taken:
                 found.append(Gap(begin, end, kind))
     return found
 
 
-def ask_english(sentence: str, gap: Gap, draw: Chooser) -> str | None:
+def english_question(sentence: str, gap: Gap, draw: RandomChooser) -> str | None:
     """A question that the gap answers; None where too little is left to ask with."""
     word, instead = _english_word(sentence, gap, draw)
     left, right = sentence[: gap.begin].split(), sentence[gap.end :].split()
@@ -114,7 +123,7 @@ def ask_english(sentence: str, gap: Gap, draw: Chooser) -> str | None:
     return asked[0].upper() + asked[1:] + "?"
 
 
-def _english_word(sentence: str, gap: Gap, draw: Chooser) -> tuple[str, bool]:
+def _english_word(sentence: str, gap: Gap, draw: RandomChooser) -> tuple[str, bool]:
     """What to ask with, and whether it says what the word before the answer did."""
     text, before = sentence[gap.begin : gap.end], sentence[: gap.begin].split()[-1:]
     last = before[0].lower() if before else ""
@@ -136,7 +145,7 @@ def _english_word(sentence: str, gap: Gap, draw: Chooser) -> tuple[str, bool]:
     return draw.one(["what", "which", "who", "what"]), False
 
 
-def _fewer(words: Sequence[str], draw: Chooser, *, first: bool = False) -> list[str]:
+def _fewer(words: Sequence[str], draw: RandomChooser, *, first: bool = False) -> list[str]:
     """Some of the words are left out, two may change places.
 
     Args:
@@ -145,7 +154,7 @@ def _fewer(words: Sequence[str], draw: Chooser, *, first: bool = False) -> list[
     left = []
     for number, word in enumerate(word.strip('.,;:()"“”') for word in words):
         stays = first and number == 0
-        if word and (stays or not draw.chance(LEFT_OUT_SMALL if word.lower() in SMALL else LEFT_OUT)):
+        if word and (stays or not draw.chance(LEFT_OUT_SMALL if word.lower() in STOP_WORDS else LEFT_OUT)):
             left.append(word)
     if len(left) > 3 and draw.chance(0.3):
         at = draw.between(int(first), len(left) - 2)
@@ -153,7 +162,7 @@ def _fewer(words: Sequence[str], draw: Chooser, *, first: bool = False) -> list[
     return left
 
 
-def ask_chinese(sentence: str, gap: Gap, draw: Chooser) -> str | None:
+def chinese_question(sentence: str, gap: Gap, draw: RandomChooser) -> str | None:
     """The same in Chinese, where the question word stands in the answer's place: its clause, perhaps with a
     neighbour, less some pairs of characters."""
     clauses = [(m.start(), m.end()) for m in re.finditer("[^，；：,;。！？]+", sentence)]
@@ -170,7 +179,7 @@ def ask_chinese(sentence: str, gap: Gap, draw: Chooser) -> str | None:
     return asked + "？" if len(known) >= 10 else None
 
 
-def _chinese_word(sentence: str, gap: Gap, draw: Chooser) -> str:
+def _chinese_word(sentence: str, gap: Gap, draw: RandomChooser) -> str:
     text, last = sentence[gap.begin : gap.end], sentence[: gap.begin][-1:]
     if gap.kind == "date":
         return draw.one(["什么时候", "何时", {"年": "哪一年", "月": "哪个月"}.get(text[-1], "哪一天")])
@@ -185,7 +194,91 @@ def _chinese_word(sentence: str, gap: Gap, draw: Chooser) -> str:
     return draw.one(["什么", "什么", "谁", "哪个", "哪些"])
 
 
-def _shorter(text: str, draw: Chooser) -> str:
+def _shorter(text: str, draw: RandomChooser) -> str:
     """Without some of its pairs of characters, which are words as often as not."""
     pairs = [text[i : i + 2] for i in range(0, len(text), 2)]
     return "".join(pair for pair in pairs if not draw.chance(LEFT_OUT_PAIRS))
+
+
+RULES = {"en": (ENGLISH, english_question), "zh": (CHINESE, chinese_question)}
+PASSAGE_CHARACTERS = {"en": (360, 660), "zh": (120, 300)}
+"""Characters of a passage: it ends with the first sentence behind a length drawn from these."""
+SENTENCE_CHARACTERS = {"en": 48, "zh": 14}
+"""Least characters of a sentence that is asked about."""
+MAX_QUESTIONS = 3
+"""Most questions about a passage, each about another of its sentences."""
+SPARE = 2
+"""Passages kept for each that is needed: not all can be asked about."""
+
+
+def cloze_questions(
+    documents: Iterable[Document], language: Language, *, count: int, seed: int = 0
+) -> dict[str, Any]:
+    """Questions in the form of SQuAD's files, `count` of them or as many as the text gives.
+
+    Only so many passages are in memory as they need, drawn from all of the text.
+    """
+    draw = RandomChooser(generator(seed, "cloze"))
+    told: list[dict[str, Any]] = []
+    made = 0
+    for group in _drawn(_passages(documents, language, draw), SPARE * count // MAX_QUESTIONS + 1, draw):
+        if made >= count:
+            break
+        asked = _asked_of(group, language, draw)[: count - made]
+        if asked:
+            named = [{"id": str(made + i), **one} for i, one in enumerate(asked)]
+            between = " " if language == "en" else ""
+            told.append({"title": "", "paragraphs": [{"context": between.join(group), "qas": named}]})
+            made += len(asked)
+    return {"version": "1.1", "data": told}
+
+
+def _passages(documents: Iterable[Document], language: Language, draw: RandomChooser) -> Iterator[list[str]]:
+    """Sentences that stand together and are long enough: of one paragraph, or of short ones that follow each
+    other."""
+    least, most = PASSAGE_CHARACTERS[language]
+    for document in documents:
+        group: list[str] = []
+        wanted = draw.between(least, most)
+        for paragraph in document.paragraphs:
+            if len(paragraph) >= least:
+                group = []
+            for sentence in split_sentences(well_formed(paragraph), language):
+                group.append(sentence)
+                if (size := sum(map(len, group))) >= wanted:
+                    if size <= 1.5 * most:
+                        yield group
+                    group, wanted = [], draw.between(least, most)
+
+
+def _drawn(passages: Iterable[list[str]], count: int, draw: RandomChooser) -> list[list[str]]:
+    """So many of them, each as likely as any other, in any order (Vitter 1985, algorithm R)."""
+    kept: list[list[str]] = []
+    for number, passage in enumerate(passages):
+        if number < count:
+            kept.append(passage)
+        elif (place := draw.between(0, number)) < count:
+            kept[place] = passage
+    draw.numbers.shuffle(kept)  # type: ignore[arg-type]
+    return kept
+
+
+def _asked_of(group: Sequence[str], language: Language, draw: RandomChooser) -> list[dict[str, Any]]:
+    """Questions about a passage, and their answers with their places."""
+    patterns, ask = RULES[language]
+    between = len(" ") if language == "en" else 0
+    places = [sum(len(s) + between for s in group[:i]) for i in range(len(group))]
+    found = []
+    for number in draw.numbers.permutation(len(group))[:MAX_QUESTIONS].tolist():
+        sentence, at = group[number], places[number]
+        among = find_gaps(sentence, patterns)
+        if len(sentence) < SENTENCE_CHARACTERS[language] or not among:
+            continue
+        kind = draw.one(
+            [k for k, share in SHARES.items() for _ in range(share) if k in {s.kind for s in among}]
+        )
+        gap = draw.one([s for s in among if s.kind == kind])
+        if (text := ask(sentence, gap, draw)) is not None:
+            answer = {"text": sentence[gap.begin : gap.end], "answer_start": at + gap.begin}
+            found.append({"question": text, "answers": [answer]})
+    return found
