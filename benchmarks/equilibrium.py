@@ -24,7 +24,7 @@ import torch
 from albertine.analysis.depth import study_depth
 from albertine.bench.machine import describe
 from albertine.core.settings import resolve
-from albertine.interop.huggingface import load_model
+from albertine.interop.huggingface.folders import load_model
 from albertine.pretraining.data import held_out_batches
 from albertine.pretraining.demo import demo_texts
 from albertine.pretraining.run import pretrain

@@ -31,7 +31,7 @@ import albertine
 from albertine import Predictor
 from albertine.bench.machine import describe, save_result
 from albertine.export.export_model import export
-from albertine.interop.huggingface import save_model
+from albertine.interop.huggingface.folders import save_model
 from tests.export import saved
 
 HERE = Path(__file__).with_name("foreign")

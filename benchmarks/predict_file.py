@@ -29,7 +29,7 @@ import albertine
 from albertine.bench.machine import describe, save_result
 from albertine.bench.process import megabytes
 from albertine.interop.heads import head_config
-from albertine.interop.huggingface import save_model
+from albertine.interop.huggingface.folders import save_model
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan

@@ -34,10 +34,10 @@ from albertine.core.processors import usable_cores
 from albertine.core.released import FOLDER
 from albertine.corpus.manifest import load_manifest
 from albertine.inference import whitening
-from albertine.interop.card import Card
-from albertine.interop.card import render_card as card_text
-from albertine.interop.citations import citation
-from albertine.interop.huggingface import save_model
+from albertine.interop.hub.card import Card
+from albertine.interop.hub.card import render_card as card_text
+from albertine.interop.hub.citations import citation
+from albertine.interop.huggingface.folders import save_model
 from albertine.model.config import EncoderConfig
 from albertine.pretraining.run import stage_ends
 from albertine.training.metrics import read_metrics

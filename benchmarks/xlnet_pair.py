@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from albertine.core.batch import pack
 from albertine.core.precision import InferencePrecision
 from albertine.core.randomness import generator
-from albertine.interop.huggingface import save_model
-from albertine.interop.xlnet import xlnet_json
+from albertine.interop.huggingface.folders import save_model
+from albertine.interop.huggingface.xlnet import xlnet_json
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.segment_memory import Memory

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from albertine.bench.machine import describe
-from albertine.interop.huggingface import save_model
+from albertine.interop.huggingface.folders import save_model
 from albertine.model.model import Model
 from albertine.model.presets import preset
 from albertine.model.sharing import SharingPlan

@@ -150,7 +150,7 @@ def _same_loss(shape: EncoderConfig, found: Findings) -> None:
 @contextmanager
 def saved(shape: EncoderConfig) -> Iterator[Path]:
     """A model folder with random weights."""
-    from albertine.interop.huggingface import save_model
+    from albertine.interop.huggingface.folders import save_model
 
     objective = "sop" if shape.plan.num_attention_blocks == 1 else "nsp"
     with tempfile.TemporaryDirectory() as folder:

@@ -111,7 +111,7 @@ def load(what: str | Path, *, random: bool = False, seed: int = 0, **changes: An
         ModelError: nothing of these exists or can be had, or the folder is damaged.
         SettingsError: there is no preset or field of that name, or values do not fit together.
     """
-    from albertine.interop.huggingface import read_folder
+    from albertine.interop.huggingface.folders import read_folder
     from albertine.interop.model_location import model_folder
     from albertine.model.model import Model
     from albertine.model.presets import changed_preset
@@ -134,8 +134,8 @@ def load(what: str | Path, *, random: bool = False, seed: int = 0, **changes: An
 def _warn_of_head(found: ModelFolder, what: object, folder: Path) -> None:
     """Warn that the head of a task, or a whitening, is not part of what `load` returns."""
     from albertine.interop.heads import task_of
+    from albertine.interop.huggingface.xlnet_names import MASK_EMBEDDING
     from albertine.interop.sentence_transformers import WHITENING
-    from albertine.interop.xlnet_names import MASK_EMBEDDING
 
     task = task_of(found)
     named = f" ({task})" if task else ""
@@ -193,7 +193,7 @@ def save(model: Model | TrainableTask, tokenizer: SavableTokenizer | None, folde
         TokenizerError: the tokenizer is none of ours.
     """
     from albertine.core.files import user_path
-    from albertine.interop.huggingface import save_model
+    from albertine.interop.huggingface.folders import save_model
     from albertine.interop.save_checks import COMPILED, plain_model
     from albertine.interop.sentence_transformers import vector_files
 

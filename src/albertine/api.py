@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from albertine.evaluation.ensembles import Rule
     from albertine.export.convert import Converted
     from albertine.export.export_model import Exported
-    from albertine.interop.huggingface import Stored
+    from albertine.interop.huggingface.folders import Stored
     from albertine.pretraining.run import PretrainResult
     from albertine.pretraining.scores import SentenceTask
     from albertine.tasks.finetune import FinetuneResult

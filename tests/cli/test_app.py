@@ -23,7 +23,7 @@ from typer.main import get_command
 
 from albertine.cli import demo, info
 from albertine.cli.app import build, run
-from albertine.interop.huggingface import save_model
+from albertine.interop.huggingface.folders import save_model
 from tests.cli.conftest import Command
 from tests.model import builders
 

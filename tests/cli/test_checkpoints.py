@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import albertine as package
-from albertine.interop.google import save_checkpoint
 from albertine.interop.heads import (
     head_config,
     labels_in,
@@ -20,9 +19,10 @@ from albertine.interop.heads import (
     objective_config,
     task_of,
 )
-from albertine.interop.huggingface import folder_config, read_folder, save_model
-from albertine.interop.huggingface_config import our_flags
-from albertine.interop.lossy_layouts import greatest_difference, random_rows
+from albertine.interop.huggingface.config import our_flags
+from albertine.interop.huggingface.folders import folder_config, read_folder, save_model
+from albertine.interop.tensorflow.checkpoints import save_checkpoint
+from albertine.interop.tensorflow.lossy import greatest_difference, random_rows
 from albertine.model.answerability_head import JointAnswer
 from albertine.model.pooling import Pooling
 from albertine.model.sharing import SharingPlan

@@ -6,7 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
-from albertine.interop.huggingface import save_model
+from albertine.interop.huggingface.folders import save_model
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan

@@ -13,7 +13,7 @@ import yaml
 import albertine.training.launch as launch
 from albertine.cli.app import build
 from albertine.corpus.prepare import write_corpus
-from albertine.interop.huggingface import load_model, save_model
+from albertine.interop.huggingface.folders import load_model, save_model
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan

@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from albertine.cli.checkup import machine
-from albertine.interop.google import save_checkpoint
 from albertine.interop.heads import head_config
-from albertine.interop.huggingface import save_model
+from albertine.interop.huggingface.folders import save_model
+from albertine.interop.tensorflow.checkpoints import save_checkpoint
 from albertine.model.backend.autotune import KernelChoice
 from albertine.model.model import Model
 from albertine.tokenizers.wordpiece import WordPieceTokenizer

@@ -14,7 +14,7 @@ import pytest
 
 from albertine.core import files
 from albertine.errors import RunError
-from albertine.interop.huggingface import save_model
+from albertine.interop.huggingface.folders import save_model
 from albertine.model.model import Model
 from albertine.pretraining.initial_model import encoder_config
 from albertine.pretraining.settings import ModelChoice

@@ -10,8 +10,8 @@ import pytest
 import albertine as package
 from albertine.corpus.manifest import load_manifest
 from albertine.corpus.prepare import write_corpus
-from albertine.interop.google import save_checkpoint
-from albertine.interop.huggingface import save_model
+from albertine.interop.huggingface.folders import save_model
+from albertine.interop.tensorflow.checkpoints import save_checkpoint
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan, sharing_in_words
 from albertine.pretraining.model_names import look_up

@@ -14,7 +14,7 @@ from albertine.errors import NotFinite
 from albertine.inference.likelihood import PseudoLikelihood
 from albertine.inference.whitening import fit_whitening
 from albertine.interop.heads import head_config
-from albertine.interop.huggingface import load_model, save_model
+from albertine.interop.huggingface.folders import load_model, save_model
 from albertine.model.task_model import Classifier
 from albertine.tokenizers.load import load_tokenizer
 from tests.cli.conftest import Command

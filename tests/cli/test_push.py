@@ -12,8 +12,8 @@ import torch
 
 import albertine as package
 from albertine.errors import ModelError
-from albertine.interop import hub_upload
-from albertine.interop.hub_upload import plan_upload, upload
+from albertine.interop.hub import upload as hub_upload
+from albertine.interop.hub.upload import plan_upload, upload
 from tests import stand_in
 from tests.cli.conftest import Command
 from tests.hub import Hub, contents, serving

@@ -280,7 +280,7 @@ def test_suite(albertine: Command, home: Path, tmp_path: Path) -> None:
 
 
 def test_score_refuses_a_model_without_the_head(albertine: Command, home: Path, tmp_path: Path) -> None:
-    from albertine.interop.huggingface import load_model, save_model
+    from albertine.interop.huggingface.folders import load_model, save_model
     from albertine.model.model import Model
     from albertine.tokenizers.load import load_tokenizer
     from tests.evaluation.test_suites import write
@@ -301,7 +301,7 @@ def test_score_refuses_a_model_without_the_head(albertine: Command, home: Path, 
 def test_without_pairs_models_with_and_without_sentence_order_see_the_same(
     albertine: Command, home: Path, tmp_path: Path
 ) -> None:
-    from albertine.interop.huggingface import load_model, save_model
+    from albertine.interop.huggingface.folders import load_model, save_model
     from albertine.model.model import Model
     from albertine.tokenizers.load import load_tokenizer
 

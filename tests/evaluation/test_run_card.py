@@ -25,10 +25,10 @@ from albertine.evaluation.run_card import write_card
 from albertine.evaluation.run_facts import Facts, Score, read_facts
 from albertine.evaluation.runs import RECORD
 from albertine.evaluation.seed_statistics import Spread
-from albertine.interop.card import Card, describe_shape, head_of, model_card, stored_metadata
-from albertine.interop.card import render_card as card_text
-from albertine.interop.huggingface import save_model
-from albertine.interop.huggingface_config import config_json
+from albertine.interop.hub.card import Card, describe_shape, head_of, model_card, stored_metadata
+from albertine.interop.hub.card import render_card as card_text
+from albertine.interop.huggingface.config import config_json
+from albertine.interop.huggingface.folders import save_model
 from albertine.interop.model_folder import ModelFolder
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan

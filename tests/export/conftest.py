@@ -10,7 +10,7 @@ import torch
 
 import albertine
 from albertine.cli.app import run
-from albertine.interop.huggingface import save_model, written_type
+from albertine.interop.huggingface.folders import save_model, written_type
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan

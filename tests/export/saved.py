@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 
 from albertine.interop.heads import head_config
-from albertine.interop.huggingface import save_model
+from albertine.interop.huggingface.folders import save_model
 from albertine.interop.sentence_transformers import sentence_files
 from albertine.model.model import Model
 from albertine.model.pooling import Pooling

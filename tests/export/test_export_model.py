@@ -24,8 +24,8 @@ from albertine.export.verify import Arrays, Compared, Run, Verified, rounding_of
 from albertine.inference.embedding import vector_settings
 from albertine.interop.exported_folder import read_exported
 from albertine.interop.heads import task_in
-from albertine.interop.hub_upload import plan_upload
-from albertine.interop.huggingface import read_folder
+from albertine.interop.hub.upload import plan_upload
+from albertine.interop.huggingface.folders import read_folder
 from albertine.interop.pickled import PICKLED
 from albertine.interop.weights import INDEX, SINGLE
 from albertine.model.crf import CrfTagger

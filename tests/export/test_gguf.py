@@ -19,8 +19,8 @@ from albertine.export.export_model import export
 from albertine.export.formats import ExportOptions
 from albertine.export.gguf import read_llama
 from albertine.export.llama_vocabulary import LEAST_SCORE, unlike, vocabulary
-from albertine.interop.gguf_file import read_gguf, write_gguf
-from albertine.interop.huggingface import save_model
+from albertine.interop.gguf.file import read_gguf, write_gguf
+from albertine.interop.huggingface.folders import save_model
 from albertine.tokenizers.added_tokens import AddedToken
 from albertine.tokenizers.load import load_tokenizer
 from albertine.tokenizers.sentencepiece_proto import PieceType

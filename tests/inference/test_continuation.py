@@ -22,7 +22,7 @@ from albertine.inference.continuation import Continuation, Going
 from albertine.inference.search import Draw, Search
 from albertine.inference.seq2seq_rows import generate_texts
 from albertine.interop.heads import objective_config
-from albertine.interop.huggingface import save_model
+from albertine.interop.huggingface.folders import save_model
 from albertine.model.model import Model
 from albertine.model.presets import preset
 from albertine.model.sharing import SharingPlan

@@ -9,7 +9,7 @@ import torch
 
 from albertine.errors import ModelError
 from albertine.inference import int8_parity
-from albertine.interop.huggingface import save_model
+from albertine.interop.huggingface.folders import save_model
 from albertine.model.backend import int8
 from albertine.tasks.predictor import Predictor
 from albertine.tokenizers.load import load_tokenizer

@@ -26,7 +26,7 @@ from albertine.corpus.vocabulary_usage import measure_coverage, token_counts
 from albertine.errors import AlbertineError, CorpusError
 from albertine.inference.pruning import prune
 from albertine.interop.heads import head_config
-from albertine.interop.huggingface import load_model, read_folder, save_model
+from albertine.interop.huggingface.folders import load_model, read_folder, save_model
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan

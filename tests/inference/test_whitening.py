@@ -13,7 +13,7 @@ from albertine.core.batch import pack
 from albertine.errors import DataError, ModelError, SettingsError
 from albertine.inference.embedding import cosines
 from albertine.inference.whitening import FILE, fit_whitening, read_whitening, sentences_of
-from albertine.interop.huggingface import save_model
+from albertine.interop.huggingface.folders import save_model
 from albertine.tasks.predictor import Predictor
 from albertine.tokenizers.load import load_tokenizer
 from tests import stand_in

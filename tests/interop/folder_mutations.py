@@ -24,8 +24,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from albertine.errors import AlbertineError
-from albertine.interop.google import save_checkpoint
-from albertine.interop.huggingface import read_folder, save_model
+from albertine.interop.huggingface.folders import read_folder, save_model
+from albertine.interop.tensorflow.checkpoints import save_checkpoint
 from albertine.model.sharing import SharingPlan
 from albertine.pretraining.model_names import copies_behind, look_up_model
 from albertine.tokenizers.base import SpecialTokens

@@ -16,9 +16,9 @@ import numpy as np
 
 from albertine.core.protobuf import MalformedProtobuf
 from albertine.errors import ModelError
-from albertine.interop.crc32c import masked
-from albertine.interop.sorted_table import FOOTER, MAGIC, _put, read_table, table
-from albertine.interop.tensorflow_bundle import read_index
+from albertine.interop.tensorflow.bundle import read_index
+from albertine.interop.tensorflow.crc32c import masked
+from albertine.interop.tensorflow.sorted_table import FOOTER, MAGIC, _put, read_table, table
 
 SECONDS = 5.0
 ODD = (b"", b"\0", b"\xff" * 9 + b"\x01", b"\x80" * 12, b"\xff\xff\xff\xff\x0f", b"\x7f", b"\x08\x01" * 40)

@@ -16,10 +16,10 @@ import transformers
 
 import albertine
 from albertine.errors import SettingsError
-from albertine.interop.google import NAME, save_checkpoint
-from albertine.interop.google_names import kind_of
-from albertine.interop.huggingface import save_model
-from albertine.interop.tensorflow_bundle import open_bundle, read_index
+from albertine.interop.huggingface.folders import save_model
+from albertine.interop.tensorflow.bundle import open_bundle, read_index
+from albertine.interop.tensorflow.checkpoints import NAME, save_checkpoint
+from albertine.interop.tensorflow.names import kind_of
 from albertine.interop.weights import read_json
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan

@@ -22,11 +22,11 @@ from albertine.analysis.parameters import parameters_by_part
 from albertine.core.precision import InferencePrecision
 from albertine.errors import ModelError, SettingsError
 from albertine.interop import tied_expansion
-from albertine.interop.google import NAME, save_checkpoint
-from albertine.interop.google_names import SECOND, WORDS, keymap, kind_of
 from albertine.interop.heads import usual_pooling
-from albertine.interop.huggingface import Layout, load_model, read_folder, save_model
-from albertine.interop.tensorflow_bundle import open_bundle, read_index, write_bundle
+from albertine.interop.huggingface.folders import Layout, load_model, read_folder, save_model
+from albertine.interop.tensorflow.bundle import open_bundle, read_index, write_bundle
+from albertine.interop.tensorflow.checkpoints import NAME, save_checkpoint
+from albertine.interop.tensorflow.names import SECOND, WORDS, keymap, kind_of
 from albertine.interop.tied_expansion import KEPT
 from albertine.interop.weights import open_weights, read_json
 from albertine.model.config import EncoderConfig

@@ -18,11 +18,11 @@ import transformers
 from albertine.analysis.parameters import parameters_by_part
 from albertine.evaluation.card_metadata import CardMetadata
 from albertine.evaluation.run_card import write_card
-from albertine.interop.citations import citation
 from albertine.interop.heads import head_config
-from albertine.interop.huggingface import Layout, read_folder, save_model
-from albertine.interop.huggingface_config import KINDS
-from albertine.interop.lonepatient import save_lonepatient
+from albertine.interop.hub.citations import citation
+from albertine.interop.huggingface.config import KINDS
+from albertine.interop.huggingface.folders import Layout, read_folder, save_model
+from albertine.interop.huggingface.lonepatient import save_lonepatient
 from albertine.model.answerability_head import JointAnswer
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan

@@ -17,13 +17,13 @@ import transformers
 import albertine
 from albertine.analysis.parameters import parameters_by_part
 from albertine.errors import SettingsError
-from albertine.interop.google import save_checkpoint
-from albertine.interop.google_names import keymap
 from albertine.interop.heads import head_config, head_config_for, read_classifier, task_of
-from albertine.interop.huggingface import read_folder, save_model, written_type
-from albertine.interop.lonepatient import save_lonepatient
+from albertine.interop.huggingface.folders import read_folder, save_model, written_type
+from albertine.interop.huggingface.lonepatient import save_lonepatient
 from albertine.interop.model_folder import ModelFolder
-from albertine.interop.tensorflow_layouts import written_kind
+from albertine.interop.tensorflow.checkpoints import save_checkpoint
+from albertine.interop.tensorflow.layouts import written_kind
+from albertine.interop.tensorflow.names import keymap
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.presets import preset

@@ -19,8 +19,8 @@ import albertine
 from albertine.core import files
 from albertine.core.released import released_folder
 from albertine.errors import ModelError, RunError, SettingsError
-from albertine.interop.huggingface import load_model, read_folder, save_model
-from albertine.interop.huggingface_names import ALBERT, BERT, ROFORMER
+from albertine.interop.huggingface.folders import load_model, read_folder, save_model
+from albertine.interop.huggingface.names import ALBERT, BERT, ROFORMER
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
 from albertine.tokenizers.wordpiece import WordPieceTokenizer

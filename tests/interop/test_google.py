@@ -22,14 +22,14 @@ from torch import Tensor
 import albertine
 from albertine.analysis.parameters import report
 from albertine.errors import ModelError, SettingsError
-from albertine.interop.google import NAME, google_config, save_checkpoint
-from albertine.interop.google_config import google_json, read_google
-from albertine.interop.google_names import Kind, keymap, kind_of, without_slots
 from albertine.interop.heads import is_joint, task_of
-from albertine.interop.hub_upload import plan_upload
-from albertine.interop.huggingface import read_folder, save_model
+from albertine.interop.hub.upload import plan_upload
+from albertine.interop.huggingface.folders import read_folder, save_model
 from albertine.interop.model_files import checkpoint_in
-from albertine.interop.tensorflow_bundle import open_bundle, read_index, write_bundle
+from albertine.interop.tensorflow.bundle import open_bundle, read_index, write_bundle
+from albertine.interop.tensorflow.checkpoints import NAME, google_config, save_checkpoint
+from albertine.interop.tensorflow.config import google_json, read_google
+from albertine.interop.tensorflow.names import Kind, keymap, kind_of, without_slots
 from albertine.model.answerability_head import JointAnswer
 from albertine.model.model import Model
 from albertine.model.presets import preset

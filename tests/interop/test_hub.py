@@ -13,7 +13,7 @@ import torch
 
 import albertine
 from albertine.errors import ModelError
-from albertine.interop.hub import _completed, cache, commit_of
+from albertine.interop.hub.download import _completed, cache, commit_of
 from albertine.interop.model_location import model_folder
 from albertine.tasks.predictor import Predictor
 from tests import stand_in

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import albertine
 from albertine.core.batch import Packed, pack
-from albertine.interop.google import save_checkpoint
+from albertine.interop.tensorflow.checkpoints import save_checkpoint
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
 from albertine.model.two_streams import Segments, predict_segments, read_segments

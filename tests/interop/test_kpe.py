@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from albertine.interop.google import save_checkpoint
+from albertine.interop.tensorflow.checkpoints import save_checkpoint
 from albertine.model.sharing import SharingPlan
 from tests.model import builders
 

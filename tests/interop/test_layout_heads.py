@@ -20,10 +20,10 @@ import albertine
 from albertine.cli.app import run
 from albertine.core.batch import from_padded
 from albertine.errors import ModelError
-from albertine.interop.google import save_checkpoint
 from albertine.interop.heads import Task, head_config, head_config_for, read_classifier, task_of
-from albertine.interop.huggingface import read_folder, save_model
+from albertine.interop.huggingface.folders import read_folder, save_model
 from albertine.interop.sentence_transformers import sentence_files
+from albertine.interop.tensorflow.checkpoints import save_checkpoint
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
 from albertine.model.task_model import Classifier, Embedder

@@ -21,10 +21,10 @@ from albertine.analysis.parameters import parameters_by_part
 from albertine.cli.app import build, run
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.heads import head_config
-from albertine.interop.huggingface import read_folder, save_model
-from albertine.interop.huggingface_names import huggingface_plan
-from albertine.interop.lonepatient import save_lonepatient
-from albertine.interop.lonepatient_names import layout_of, lonepatient_plan
+from albertine.interop.huggingface.folders import read_folder, save_model
+from albertine.interop.huggingface.lonepatient import save_lonepatient
+from albertine.interop.huggingface.lonepatient_names import layout_of, lonepatient_plan
+from albertine.interop.huggingface.names import huggingface_plan
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
 from albertine.pretraining.model_names import look_up_model

@@ -19,8 +19,8 @@ import transformers
 import albertine
 from albertine.core.batch import from_padded
 from albertine.errors import ModelError, SettingsError
-from albertine.interop.huggingface import read_folder, save_model
-from albertine.interop.modernbert import preserved_keys
+from albertine.interop.huggingface.folders import read_folder, save_model
+from albertine.interop.huggingface.modernbert import preserved_keys
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
 from albertine.tokenizers.wordpiece import WordPieceTokenizer

@@ -13,7 +13,7 @@ import transformers
 
 import albertine
 from albertine.core.batch import from_padded
-from albertine.interop.huggingface import save_model
+from albertine.interop.huggingface.folders import save_model
 from albertine.model.model import Model
 
 transformers.logging.set_verbosity_error()

@@ -29,8 +29,8 @@ from albertine.errors import ModelError
 from albertine.export.source_model import opened
 from albertine.interop.exported_folder import ExportedFolder
 from albertine.interop.heads import Kind, Task, head_config, read_classifier
-from albertine.interop.huggingface import save_model
-from albertine.interop.huggingface_config import model_type
+from albertine.interop.huggingface.config import model_type
+from albertine.interop.huggingface.folders import save_model
 from albertine.interop.sentence_transformers import sentence_files
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan

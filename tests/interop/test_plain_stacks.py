@@ -22,7 +22,7 @@ from albertine.cli.app import run
 from albertine.core.batch import from_padded
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.heads import head_config
-from albertine.interop.huggingface import read_folder, save_model
+from albertine.interop.huggingface.folders import read_folder, save_model
 from albertine.model.sharing import SharingPlan
 from albertine.model.task_model import Classifier
 from albertine.tokenizers.wordpiece import WordPieceTokenizer

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 import albertine
 from albertine.core.batch import from_padded
 from albertine.errors import ModelError, SettingsError
-from albertine.interop.huggingface import read_folder, save_model
+from albertine.interop.huggingface.folders import read_folder, save_model
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
 from albertine.tokenizers.wordpiece import WordPieceTokenizer

@@ -14,8 +14,8 @@ import torch
 import albertine
 from albertine.cli.app import run
 from albertine.errors import ModelError
-from albertine.interop.hub_upload import plan_upload
-from albertine.interop.huggingface import save_model
+from albertine.interop.hub.upload import plan_upload
+from albertine.interop.huggingface.folders import save_model
 from albertine.interop.sentence_transformers import VectorSettings, read_vectors, sentence_files
 from albertine.model.model import Model
 from albertine.model.pooling import Pooling

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from albertine.cli.app import build
 from albertine.errors import ModelError
-from albertine.interop.huggingface import load_model, save_model
+from albertine.interop.huggingface.folders import load_model, save_model
 from albertine.model.sharing import SharingPlan
 from tests.model import builders
 

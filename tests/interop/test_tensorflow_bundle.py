@@ -17,11 +17,12 @@ from torch import Tensor
 
 from albertine.core.protobuf import MalformedProtobuf, encode_field, encode_varint, read_varint
 from albertine.errors import ModelError
-from albertine.interop import sorted_table, tensorflow_bundle
-from albertine.interop.crc32c import crc32c, masked
-from albertine.interop.snappy import decompressed
-from albertine.interop.sorted_table import FOOTER, MAGIC, read_table, table
-from albertine.interop.tensorflow_bundle import open_bundle, read_index, write_bundle
+from albertine.interop.tensorflow import bundle as tensorflow_bundle
+from albertine.interop.tensorflow import sorted_table
+from albertine.interop.tensorflow.bundle import open_bundle, read_index, write_bundle
+from albertine.interop.tensorflow.crc32c import crc32c, masked
+from albertine.interop.tensorflow.snappy import decompressed
+from albertine.interop.tensorflow.sorted_table import FOOTER, MAGIC, read_table, table
 from tests.interop.mutations import mutated
 
 HERE = Path(__file__).with_name("tensorflow")

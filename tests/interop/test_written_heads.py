@@ -22,8 +22,8 @@ from albertine.cli.app import run
 from albertine.core.batch import Packed
 from albertine.errors import SettingsError
 from albertine.inference.windows import WindowSettings
-from albertine.interop.huggingface import read_folder, save_model
-from albertine.interop.huggingface_config import model_type
+from albertine.interop.huggingface.config import model_type
+from albertine.interop.huggingface.folders import read_folder, save_model
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
 from albertine.model.task_model import TaskModel

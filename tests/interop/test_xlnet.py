@@ -22,9 +22,9 @@ import albertine
 from albertine.core.batch import pack
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.heads import left_to_right, objective_config
-from albertine.interop.huggingface import read_folder, save_model
+from albertine.interop.huggingface.folders import read_folder, save_model
+from albertine.interop.huggingface.xlnet_names import MASK_EMBEDDING, XLNET, xlnet_tf
 from albertine.interop.keymap import check, to_ours, to_theirs
-from albertine.interop.xlnet_names import MASK_EMBEDDING, XLNET, xlnet_tf
 from albertine.model.model import Model
 from albertine.model.presets import preset
 from albertine.model.resharing import replan, shared_again

@@ -12,7 +12,7 @@ import torch
 from albertine.core.batch import from_padded, pack
 from albertine.core.randomness import seed_torch
 from albertine.errors import SettingsError
-from albertine.interop.huggingface import load_model, save_model
+from albertine.interop.huggingface.folders import load_model, save_model
 from albertine.model.config import EncoderConfig
 from albertine.model.incremental_decoding import read_on
 from albertine.model.model import Model

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from albertine.core.batch import Packed, pack
 from albertine.core.randomness import seed_torch
 from albertine.errors import SettingsError
-from albertine.interop.huggingface import load_model, save_model
+from albertine.interop.huggingface.folders import load_model, save_model
 from albertine.model.encoder import EncoderOutput
 from albertine.model.fixed_point import FixedPoint
 from albertine.model.incremental_decoding import read_on

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from albertine.core.batch import Packed, pack
 from albertine.core.precision import ComputeFormat
 from albertine.errors import SettingsError
-from albertine.interop.huggingface import save_model
+from albertine.interop.huggingface.folders import save_model
 from albertine.model.backend.base import Backend
 from albertine.model.backend.cpu_attention import attend
 from albertine.model.backend.cuda import attend_padded

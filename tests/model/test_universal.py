@@ -14,7 +14,7 @@ from torch import Tensor
 
 from albertine.core.batch import Packed, pack
 from albertine.errors import InputError, SettingsError
-from albertine.interop.huggingface import load_model, save_model
+from albertine.interop.huggingface.folders import load_model, save_model
 from albertine.model.config import EncoderConfig
 from albertine.model.halting import Halting, HaltingUnit
 from albertine.model.model import Model

@@ -12,7 +12,7 @@ import torch
 
 import albertine
 from albertine.errors import ModelError, TokenizerError
-from albertine.interop.huggingface import folder_config
+from albertine.interop.huggingface.folders import folder_config
 from albertine.pretraining.run import pretrain
 from albertine.training.progress import Reporter
 from tests.pretraining.conftest import Build

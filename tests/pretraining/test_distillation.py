@@ -21,8 +21,8 @@ import albertine
 from albertine.core.settings import dump
 from albertine.corpus.reader import Corpus
 from albertine.errors import AlbertineError, CheckpointError, ModelError, RunError, SettingsError
-from albertine.interop.google import save_checkpoint
-from albertine.interop.huggingface import load_model, save_model
+from albertine.interop.huggingface.folders import load_model, save_model
+from albertine.interop.tensorflow.checkpoints import save_checkpoint
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from albertine.interop.huggingface import load_model
+from albertine.interop.huggingface.folders import load_model
 from albertine.pretraining.run import pretrain
 from albertine.training.metrics import read_metrics
 from albertine.training.progress import Reporter

@@ -15,7 +15,7 @@ import torch
 
 from albertine import Predictor
 from albertine.errors import SettingsError
-from albertine.interop.huggingface import load_model
+from albertine.interop.huggingface.folders import load_model
 from albertine.model.fixed_point import FixedPoint
 from albertine.objectives.equilibrium import EquilibriumLosses
 from albertine.pretraining.data import held_out_batches

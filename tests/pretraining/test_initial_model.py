@@ -12,7 +12,7 @@ import torch
 
 from albertine.corpus.reader import Corpus
 from albertine.errors import ModelError, SettingsError
-from albertine.interop.huggingface import save_model
+from albertine.interop.huggingface.folders import save_model
 from albertine.model.init import WIDE, sinusoids
 from albertine.model.model import Model
 from albertine.objectives.unigram_baseline import count_tokens

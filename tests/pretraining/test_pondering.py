@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from albertine.errors import SettingsError
-from albertine.interop.huggingface import load_model
+from albertine.interop.huggingface.folders import load_model
 from albertine.objectives.losses import pretraining_losses
 from albertine.objectives.ponder_cost import pondering_losses
 from albertine.pretraining.data import held_out_batches

@@ -22,7 +22,7 @@ from albertine.core.settings import dump, load, read_yaml, resolve
 from albertine.corpus.prepare import write_corpus
 from albertine.corpus.reader import Corpus
 from albertine.errors import AlbertineError, CheckpointError, CorpusError, ModelError, RunError, SettingsError
-from albertine.interop.huggingface import load_model
+from albertine.interop.huggingface.folders import load_model
 from albertine.model.config import EncoderConfig
 from albertine.model.presets import preset
 from albertine.objectives import batch

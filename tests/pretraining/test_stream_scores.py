@@ -12,7 +12,7 @@ import torch
 import albertine
 from albertine.cli.app import run as command_line
 from albertine.errors import CorpusError, ModelError, SettingsError
-from albertine.interop.huggingface import load_model
+from albertine.interop.huggingface.folders import load_model
 from albertine.pretraining.held_out import score_streams
 from albertine.pretraining.scores import stream_scores
 from albertine.pretraining.stream_data import held_out_streams

@@ -25,7 +25,7 @@ from albertine.core.settings import dump
 from albertine.corpus.reader import Corpus
 from albertine.errors import CheckpointError, CorpusError, ModelError, SettingsError
 from albertine.interop.heads import left_to_right
-from albertine.interop.huggingface import load_model, read_folder, save_model
+from albertine.interop.huggingface.folders import load_model, read_folder, save_model
 from albertine.model.eval_mode import evaluating
 from albertine.model.model import Model
 from albertine.model.presets import preset

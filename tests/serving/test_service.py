@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from albertine.errors import DataError, NotFinite
-from albertine.interop.huggingface import save_model
+from albertine.interop.huggingface.folders import save_model
 from albertine.serving import service as services
 from albertine.serving.app import application, as_json, in_parts
 from albertine.serving.limits import ServingLimits

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from albertine.core.settings import resolve
-from albertine.interop.huggingface import save_model
+from albertine.interop.huggingface.folders import save_model
 from albertine.model.model import Model
 from albertine.pretraining.initial_model import encoder_config
 from albertine.pretraining.settings import ModelChoice

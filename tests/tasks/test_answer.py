@@ -491,7 +491,7 @@ def test_a_classifier_does_not_answer(tune: Tune) -> None:
 
 def test_chinese_is_learned_and_answered_in_characters(tune: Tune, shared_data: Path, tmp_path: Path) -> None:
     """A few real questions at toy size, over and over: the spans come out as they stand in the passage."""
-    from albertine.interop.huggingface import save_model
+    from albertine.interop.huggingface.folders import save_model
     from albertine.model.model import Model
     from albertine.pretraining.initial_model import encoder_config
     from albertine.pretraining.settings import ModelChoice

@@ -11,7 +11,7 @@ import pytest
 import albertine
 from albertine.errors import ModelError
 from albertine.interop.heads import task_of
-from albertine.interop.huggingface import read_folder
+from albertine.interop.huggingface.folders import read_folder
 from albertine.tasks.ensemble import ensemble
 from albertine.tasks.finetune import finetune
 from albertine.tasks.rescore import open_run

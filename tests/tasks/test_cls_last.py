@@ -16,7 +16,7 @@ from albertine.core.batch import pack
 from albertine.errors import ModelError
 from albertine.inference.whitening import fit_whitening
 from albertine.inference.windows import PassageTokens, WindowSettings, rows_of
-from albertine.interop.huggingface import load_model, save_model
+from albertine.interop.huggingface.folders import load_model, save_model
 from albertine.interop.sentence_transformers import sentence_files
 from albertine.model.model import Model
 from albertine.model.task_model import Classifier, Embedder

@@ -17,7 +17,7 @@ from torch import Tensor
 from albertine.core.batch import pack
 from albertine.core.settings import dump
 from albertine.errors import CheckpointError, ModelError, SettingsError
-from albertine.interop.huggingface import load_model, save_model
+from albertine.interop.huggingface.folders import load_model, save_model
 from albertine.tasks.answer import Answer
 from albertine.tasks.classify import Classify
 from albertine.tasks.distillation import disagreement, open_task_teacher

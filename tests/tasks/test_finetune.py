@@ -19,7 +19,7 @@ from albertine.errors import (
     SettingsError,
     TokenizerError,
 )
-from albertine.interop.huggingface import load_model, save_model
+from albertine.interop.huggingface.folders import load_model, save_model
 from albertine.interop.weights import read_json
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan

@@ -23,7 +23,7 @@ from albertine.inference.search import Draw, Search
 from albertine.inference.seq2seq_rows import Written
 from albertine.inference.windows import WindowSettings
 from albertine.interop.heads import task_of
-from albertine.interop.huggingface import read_folder, save_model
+from albertine.interop.huggingface.folders import read_folder, save_model
 from albertine.model.model import Model
 from albertine.model.task_model import predicting_rows
 from albertine.tasks.answer import Question

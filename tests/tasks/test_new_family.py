@@ -12,7 +12,7 @@ import pytest
 
 import albertine
 from albertine.errors import DataError, ModelError, SettingsError
-from albertine.interop.huggingface import read_folder
+from albertine.interop.huggingface.folders import read_folder
 from albertine.tasks import families
 from albertine.tasks.families import FAMILIES, KINDS, asks, checked, family_of
 from albertine.tasks.family import Fields

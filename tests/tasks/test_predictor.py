@@ -23,7 +23,7 @@ from albertine.core.settings import read_recipe, recipe_names
 from albertine.errors import DataError, ModelError, SettingsError
 from albertine.inference.fill_mask import Guess
 from albertine.inference.whitening import FILE, Whitening
-from albertine.interop.huggingface import save_model
+from albertine.interop.huggingface.folders import save_model
 from albertine.model.model import Model
 from albertine.pretraining.initial_model import encoder_config
 from albertine.pretraining.settings import ModelChoice

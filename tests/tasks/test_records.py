@@ -17,7 +17,7 @@ import yaml
 
 from albertine.core.settings import dump
 from albertine.errors import AlbertineError, RunError
-from albertine.interop.huggingface import load_model, save_model
+from albertine.interop.huggingface.folders import load_model, save_model
 from albertine.tasks.families import saved
 from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.rescore import judge, open_run

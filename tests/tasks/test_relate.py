@@ -20,7 +20,7 @@ from albertine.core.settings import load
 from albertine.errors import DataError, ModelError
 from albertine.evaluation.metrics import score
 from albertine.inference.triples import Relation, pointer_spans
-from albertine.interop.huggingface import load_model
+from albertine.interop.huggingface.folders import load_model
 from albertine.model.relation_head import Relations
 from albertine.tasks.batches import TaskBatches
 from albertine.tasks.dataset_files import check_known

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from albertine.cli.app import run
-from albertine.interop.huggingface import load_model, save_model
+from albertine.interop.huggingface.folders import load_model, save_model
 from albertine.interop.weights import read_json
 from albertine.model.model import Model
 from albertine.model.resharing import shared_again

@@ -13,7 +13,7 @@ import yaml
 
 from albertine.core.settings import load, merge
 from albertine.errors import DataError, SettingsError
-from albertine.interop.huggingface import load_model
+from albertine.interop.huggingface.folders import load_model
 from albertine.tasks import finetune as module
 from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.initial_model import first_encoder, open_encoder

@@ -11,7 +11,7 @@ import pytest
 
 from albertine.inference.tags import entities_of, tags_of, typed
 from albertine.inference.windows import Window
-from albertine.interop.huggingface import load_model
+from albertine.interop.huggingface.folders import load_model
 from albertine.tasks.encoded import IGNORED
 from albertine.tasks.examples import Example
 from albertine.tasks.finetune import save_tuned

@@ -20,7 +20,7 @@ from albertine.analysis.plots import save_curves
 from albertine.core.batch import Packed, pack
 from albertine.core.randomness import isolated_torch_rng, seed_torch
 from albertine.errors import DataError, NotFinite, SettingsError
-from albertine.interop.huggingface import load_model
+from albertine.interop.huggingface.folders import load_model
 from albertine.interop.model_location import model_folder
 from albertine.model.config_checks import KNOWS_ITS_STEP
 from albertine.model.encoder import Encoder

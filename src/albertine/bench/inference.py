@@ -18,7 +18,7 @@ from albertine.bench.interleaved import PATIENCE, Contest, Say, compete, in_a_li
 from albertine.bench.peers import Batch, Run, peers
 from albertine.core.devices import fast_bfloat16
 from albertine.core.number_formats import InferencePrecision
-from albertine.interop.huggingface import save_model
+from albertine.interop.huggingface.folders import save_model
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 

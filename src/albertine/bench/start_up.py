@@ -11,7 +11,7 @@ from typing import Any
 
 from albertine.bench.interleaved import PATIENCE, Contest, Say, compete
 from albertine.bench.process import call, run
-from albertine.interop.huggingface import save_model
+from albertine.interop.huggingface.folders import save_model
 from albertine.model.model import Model
 from albertine.model.presets import preset
 from albertine.tokenizers.load import load_tokenizer

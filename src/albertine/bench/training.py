@@ -17,7 +17,7 @@ from albertine.bench.peers import pretraining_peer
 from albertine.bench.step import learn
 from albertine.core.devices import fast_bfloat16
 from albertine.core.number_formats import Precision
-from albertine.interop.huggingface import save_model
+from albertine.interop.huggingface.folders import save_model
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.objectives.batch import PretrainingBatch

@@ -151,7 +151,7 @@ def _check_run(folder: Path, full: bool) -> str:
 
 def _check_model(folder: Path, full: bool) -> str:
     from albertine.interop.head_checks import outdated_head
-    from albertine.interop.huggingface import read_folder
+    from albertine.interop.huggingface.folders import read_folder
     from albertine.interop.weights import read_json
 
     folder = resolve_folder(folder)

@@ -141,7 +141,7 @@ def _tell_suite(name: str, result: SuiteResult) -> None:
 
 def _tell(result: FinetuneResult, resume: str) -> None:
     from albertine.interop.heads import known_to_transformers
-    from albertine.interop.huggingface import folder_config
+    from albertine.interop.huggingface.folders import folder_config
 
     outcome, folder = result.outcome, result.folder
     if not outcome.done:

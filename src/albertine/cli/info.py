@@ -10,7 +10,7 @@ from albertine.cli import show
 from albertine.cli.options import Json
 
 if TYPE_CHECKING:
-    from albertine.interop.tied_sources import ExpandedModel
+    from albertine.interop.tied_detection import ExpandedModel
     from albertine.model.config import EncoderConfig
 
 _WHAT = "PRESET|FILE|FOLDER|NAME"

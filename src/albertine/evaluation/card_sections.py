@@ -10,7 +10,7 @@ from albertine.evaluation.card_metadata import amount
 from albertine.evaluation.hub_results import describe_score
 from albertine.evaluation.run_facts import Facts, Score, public_name
 from albertine.interop.heads import CROSS_ENCODER, max_length_of, task_in
-from albertine.interop.huggingface_config import our_flags
+from albertine.interop.huggingface.config import our_flags
 from albertine.interop.model_folder import ModelFolder
 
 

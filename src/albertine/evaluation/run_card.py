@@ -14,7 +14,8 @@ from albertine.evaluation import card_sections as sections
 from albertine.evaluation.card_metadata import CardMetadata, carbon, emissions, licence
 from albertine.evaluation.hub_results import FILES, HUB, model_index, result_files
 from albertine.evaluation.run_facts import Facts, read_facts
-from albertine.interop.card import (
+from albertine.interop.heads import has_own_head, task_in
+from albertine.interop.hub.card import (
     NAME,
     RESULTS,
     Card,
@@ -25,11 +26,10 @@ from albertine.interop.card import (
     stored_metadata,
     usage_section,
 )
-from albertine.interop.citations import citation
-from albertine.interop.heads import has_own_head, task_in
-from albertine.interop.hub import is_hub_name
-from albertine.interop.huggingface import read_folder
-from albertine.interop.huggingface_config import read_model_type
+from albertine.interop.hub.citations import citation
+from albertine.interop.hub.download import is_hub_name
+from albertine.interop.huggingface.config import read_model_type
+from albertine.interop.huggingface.folders import read_folder
 from albertine.interop.model_folder import ModelFolder
 from albertine.interop.save_checks import parameters_of
 from albertine.interop.sentence_transformers import MODULES, makes_vectors

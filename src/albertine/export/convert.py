@@ -11,8 +11,6 @@ from albertine.core.batch import Packed, pack
 from albertine.errors import DataError, ModelError, SettingsError, TokenizerError
 from albertine.inference.whitening import FILE, fit_whitening, sentences_of
 from albertine.interop.config_values import our_flags
-from albertine.interop.google import save_checkpoint
-from albertine.interop.google_names import Kind, placed
 from albertine.interop.heads import (
     has_own_head,
     head_config_for,
@@ -21,17 +19,19 @@ from albertine.interop.heads import (
     task_of,
 )
 from albertine.interop.heads import without_head as headless
-from albertine.interop.huggingface import STORED, Stored, read_folder, save_model, written_type
-from albertine.interop.lonepatient import save_lonepatient
-from albertine.interop.lossy_layouts import fit_to_layout, greatest_difference, random_rows
+from albertine.interop.huggingface.folders import STORED, Stored, read_folder, save_model, written_type
+from albertine.interop.huggingface.lonepatient import save_lonepatient
+from albertine.interop.huggingface.modernbert import preserved_keys
+from albertine.interop.huggingface.xlnet_names import MASK_EMBEDDING
 from albertine.interop.model_folder import ModelFolder
 from albertine.interop.model_location import check_separate, model_folder
-from albertine.interop.modernbert import preserved_keys
 from albertine.interop.sentence_transformers import MODULES, WHITENING, makes_vectors, vector_files
-from albertine.interop.tensorflow_layouts import written_kind
+from albertine.interop.tensorflow.checkpoints import save_checkpoint
+from albertine.interop.tensorflow.layouts import written_kind
+from albertine.interop.tensorflow.lossy import fit_to_layout, greatest_difference, random_rows
+from albertine.interop.tensorflow.names import Kind, placed
 from albertine.interop.tied_expansion import LAYOUTS, expanded, size_change
 from albertine.interop.weights import read_json
-from albertine.interop.xlnet_names import MASK_EMBEDDING
 from albertine.model.model import Model
 from albertine.model.resharing import distances, output_change, shared_again
 from albertine.tasks.readers.files import text_lines

@@ -29,17 +29,17 @@ from albertine.export.outputs import Classes, Head, Hidden, Outputs, TextVector
 from albertine.export.sequence_tables import Table
 from albertine.export.source_model import Opened
 from albertine.export.verify import Arrays, Run
-from albertine.interop.gguf_file import GgufFile, Value, read_gguf, write_gguf
-from albertine.interop.heads import labels_in
-from albertine.interop.huggingface_names import UNUSED_NORM
-from albertine.interop.keymap import to_ours, to_theirs
-from albertine.interop.llama_names import (
+from albertine.interop.gguf.file import GgufFile, Value, read_gguf, write_gguf
+from albertine.interop.gguf.llama_names import (
     CLASSIFIER,
     LLAMA,
     LlamaArchitecture,
     llama_layout,
     unsupported_by_llama,
 )
+from albertine.interop.heads import labels_in
+from albertine.interop.huggingface.names import UNUSED_NORM
+from albertine.interop.keymap import to_ours, to_theirs
 from albertine.interop.tied_expansion import expanded
 from albertine.model.config import EncoderConfig
 from albertine.model.layer_loop import EncoderOutput

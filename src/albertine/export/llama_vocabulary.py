@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from albertine.errors import ModelError
-from albertine.interop.gguf_file import Value
+from albertine.interop.gguf.file import Value
 from albertine.tokenizers.base import Tokenizer
 from albertine.tokenizers.sentencepiece import SentencePieceTokenizer
 from albertine.tokenizers.sentencepiece_proto import SPACE, Piece, PieceType

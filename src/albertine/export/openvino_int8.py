@@ -21,7 +21,7 @@ from albertine.export.quiet_logging import errors_only
 from albertine.export.source_model import Opened
 from albertine.export.verify import Arrays, subjects_of
 from albertine.inference.whitening import sentences_of
-from albertine.interop.huggingface_config import our_flags
+from albertine.interop.huggingface.config import our_flags
 
 SENTENCES = 256
 """Of a sample, or pairs of them: one half is measured, the other asks what came out."""

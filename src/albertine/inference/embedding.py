@@ -19,7 +19,7 @@ from albertine.inference.probabilities import check_finite
 from albertine.inference.whitening import Whitening
 from albertine.interop.exported_folder import RAW_VECTOR, VECTOR
 from albertine.interop.heads import max_length_of, pooling_of, task_of
-from albertine.interop.huggingface_config import our_flags
+from albertine.interop.huggingface.config import our_flags
 from albertine.interop.model_folder import ModelDescription
 from albertine.interop.sentence_transformers import VectorSettings, read_vectors
 from albertine.model.config import Pooling

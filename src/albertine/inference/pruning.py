@@ -16,7 +16,7 @@ from albertine.corpus.reader import Corpus
 from albertine.corpus.vocabulary_usage import Coverage, measure_coverage, token_counts
 from albertine.errors import CorpusError
 from albertine.interop.heads import head_config_for
-from albertine.interop.huggingface import STORED, Stored, read_folder, save_model, written_type
+from albertine.interop.huggingface.folders import STORED, Stored, read_folder, save_model, written_type
 from albertine.interop.sentence_transformers import vector_files
 from albertine.model.model import Model
 from albertine.model.vocabulary_rows import with_pieces

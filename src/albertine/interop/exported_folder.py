@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 from albertine.errors import ModelError
 from albertine.interop.heads import head_input_size, task_in
-from albertine.interop.huggingface_config import encoder_in
+from albertine.interop.huggingface.config import encoder_in
 from albertine.interop.model_files import checkpoint_in
 from albertine.interop.model_folder import Shapes
 from albertine.interop.pickled import PICKLED, PICKLED_INDEX

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from albertine.core.files import replaced_folder
 from albertine.errors import ModelError, SettingsError
-from albertine.interop.card import NAME as README
-from albertine.interop.card import RESULTS, model_card
 from albertine.interop.config_values import our_flags
-from albertine.interop.huggingface_config import read_model_type
+from albertine.interop.hub.card import NAME as README
+from albertine.interop.hub.card import RESULTS, model_card
+from albertine.interop.huggingface.config import read_model_type
 from albertine.interop.pickled import PICKLED, PICKLED_INDEX
 from albertine.interop.save_checks import SavableTokenizer
 from albertine.interop.sentence_transformers import (

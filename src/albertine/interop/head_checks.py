@@ -40,11 +40,11 @@ from albertine.interop.heads import (
     reads_pooler_as_summary,
     task_in,
 )
-from albertine.interop.huggingface_config import ModelType, our_flags, read_model_type
+from albertine.interop.huggingface.config import ModelType, our_flags, read_model_type
+from albertine.interop.huggingface.xlnet_names import MASK_EMBEDDING, their_head_name
 from albertine.interop.keymap import OURS
 from albertine.interop.model_folder import ModelFolder
 from albertine.interop.tied_expansion import Layout
-from albertine.interop.xlnet_names import MASK_EMBEDDING, their_head_name
 from albertine.model.answerability_head import JointAnswer
 from albertine.model.config import EncoderConfig, Looked
 from albertine.model.eval_mode import evaluating

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from albertine.errors import ModelError
-from albertine.interop.huggingface_config import model_type, our_flags, read_model_type, written_flags
+from albertine.interop.huggingface.config import model_type, our_flags, read_model_type, written_flags
 from albertine.interop.keymap import OURS
 from albertine.model.config import COMPARED, EncoderConfig, Looked
 

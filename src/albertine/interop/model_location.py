@@ -46,7 +46,7 @@ def resolve_model(what: str | Path) -> Path:
     path = resolve_folder(user_path(what, instead=wanted))
     if os.path.exists(path):  # unlike Path.exists it takes a whole sentence for a name that is not there
         return path
-    from albertine.interop.hub import hub_folder, is_hub_name
+    from albertine.interop.hub.download import hub_folder, is_hub_name
     from albertine.model.presets import is_preset
 
     name = str(what)

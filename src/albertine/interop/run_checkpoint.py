@@ -13,11 +13,11 @@ from torch import Tensor
 from albertine.core.files import run_of_checkpoint
 from albertine.errors import CheckpointError, ModelError, SettingsError
 from albertine.interop.heads import objective_config, task_in, with_head_keys, without_head_keys
-from albertine.interop.huggingface_config import config_json, model_type, our_flags
+from albertine.interop.huggingface.config import config_json, model_type, our_flags
+from albertine.interop.huggingface.xlnet import attention_type
 from albertine.interop.model_folder import ModelFolder
 from albertine.interop.save_checks import check_finite
 from albertine.interop.weights import read_json
-from albertine.interop.xlnet import attention_type
 from albertine.model.config import EncoderConfig
 from albertine.model.model import HEADS, Model
 from albertine.model.task_model import seen_through

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from albertine.errors import ModelError
-from albertine.interop.xlnet_names import MASK_EMBEDDING
+from albertine.interop.huggingface.xlnet_names import MASK_EMBEDDING
 from albertine.model.model import Model
 
 COMPILED = "_orig_mod"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from albertine.errors import SettingsError
-from albertine.interop.huggingface_config import model_type, obstacles
+from albertine.interop.huggingface.config import model_type, obstacles
 from albertine.interop.keymap import OURS
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from albertine.core.settings import merge, resolve
 from albertine.errors import ModelError, SettingsError
-from albertine.interop.huggingface import folder_config, load_model
-from albertine.interop.huggingface_config import encoder_in
+from albertine.interop.huggingface.config import encoder_in
+from albertine.interop.huggingface.folders import folder_config, load_model
 from albertine.interop.model_location import model_folder
 from albertine.model.config import EncoderConfig
 from albertine.model.init import widen_embeddings

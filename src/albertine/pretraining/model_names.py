@@ -15,7 +15,7 @@ from albertine.corpus.manifest import MANIFEST_FILE, Manifest, load_manifest
 from albertine.errors import ModelError, SettingsError, check_integer
 from albertine.interop.config_values import config_errors
 from albertine.interop.exported_folder import REPORT, is_export
-from albertine.interop.huggingface_config import read_config, read_model_type
+from albertine.interop.huggingface.config import read_config, read_model_type
 from albertine.interop.model_files import checkpoint_in
 from albertine.interop.model_location import model_of_run, resolve_model
 from albertine.interop.weights import read_json, refuse_adapter
@@ -24,8 +24,8 @@ from albertine.model.presets import is_preset, preset
 
 if TYPE_CHECKING:
     from albertine.analysis.parameters import Report
-    from albertine.interop.google_names import Kind
-    from albertine.interop.tied_sources import ExpandedModel
+    from albertine.interop.tensorflow.names import Kind
+    from albertine.interop.tied_detection import ExpandedModel
 
 
 DEFAULT_LENGTHS = (128, 512)
@@ -82,7 +82,7 @@ def _folder(folder: Path) -> EncoderConfig | NoModel:
         from albertine.interop.export_report import describe_export
 
         return NoModel("exported model", describe_export(read_json(folder / REPORT), folder / REPORT))
-    from albertine.interop.google import google_config
+    from albertine.interop.tensorflow.checkpoints import google_config
 
     if is_run_checkpoint(folder):
         from albertine.interop.run_checkpoint import encoder_of_checkpoint
@@ -119,8 +119,8 @@ def copies_behind(what: str) -> ExpandedModel | None:
     file = next((file for file in files if file.is_file() and file.suffix == ".json"), None)
     if file is None:
         return None
-    from albertine.interop.google import CONFIGS
-    from albertine.interop.tied_sources import detect_expanded
+    from albertine.interop.tensorflow.checkpoints import CONFIGS
+    from albertine.interop.tied_detection import detect_expanded
 
     return None if file.name in CONFIGS.values() else detect_expanded(file)
 
@@ -150,11 +150,11 @@ def _file(path: Path) -> EncoderConfig | NoModel:
     tree = read_json(path)
     with config_errors(path):
         if "model_type" not in tree and (kind := _google_kind(path, tree)) is not None:
-            from albertine.interop.google_config import read_google
+            from albertine.interop.tensorflow.config import read_google
 
             return read_google(kind, tree)
         if "ln_type" in tree:  # the names of weights tell more
-            from albertine.interop.huggingface import encoder_in_folder
+            from albertine.interop.huggingface.folders import encoder_in_folder
 
             return encoder_in_folder(read_model_type(tree), tree, path)
         return read_config(read_model_type(tree), tree)
@@ -163,7 +163,7 @@ def _file(path: Path) -> EncoderConfig | NoModel:
 def _google_kind(path: Path, tree: Mapping[str, Any]) -> Kind | None:
     """Whose configuration of Google's layout a file is, by its name; None: it has none of these names. What
     only the variables of a checkpoint tell, such as that nothing is shared, it does not say."""
-    from albertine.interop.google import CONFIGS
+    from albertine.interop.tensorflow.checkpoints import CONFIGS
 
     found = next((kind for kind, name in CONFIGS.items() if name == path.name), None)
     return "brightmart" if found == "albert" and "ln_type" in tree else found

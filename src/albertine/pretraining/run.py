@@ -19,8 +19,8 @@ from albertine.corpus.manifest import manifest_digest
 from albertine.corpus.reader import Corpus
 from albertine.errors import RunError
 from albertine.interop.heads import objective_config
-from albertine.interop.hub import commit_of
-from albertine.interop.huggingface import load_model, save_model
+from albertine.interop.hub.download import commit_of
+from albertine.interop.huggingface.folders import load_model, save_model
 from albertine.interop.model_location import model_folder
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model

@@ -25,7 +25,7 @@ from albertine.evaluation.suites import read_suite
 from albertine.inference.likelihood import PseudoLikelihood
 from albertine.interop.config_values import our_flags
 from albertine.interop.heads import task_of
-from albertine.interop.huggingface import folder_config, read_folder
+from albertine.interop.huggingface.folders import folder_config, read_folder
 from albertine.interop.model_location import model_folder
 from albertine.model.model import Model
 from albertine.objectives.batch import PretrainingBatch

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from albertine.errors import ModelError, SettingsError
-from albertine.interop.huggingface import read_folder
+from albertine.interop.huggingface.folders import read_folder
 from albertine.interop.model_location import model_folder
 from albertine.model.task_model import TaskModel
 from albertine.model.weights_digest import weights_digest

@@ -13,7 +13,7 @@ from albertine.core.settings import Settings, read_recipe, read_yaml, recipe_nam
 from albertine.errors import AlbertineError, ModelError, SettingsError
 from albertine.evaluation.metrics import METRICS
 from albertine.interop.heads import Task, read_classifier, task_of
-from albertine.interop.huggingface_config import our_flags
+from albertine.interop.huggingface.config import our_flags
 from albertine.interop.model_folder import ModelDescription, ModelFolder
 from albertine.tasks.dataset_registry import SPLITS, Dataset, described, listed
 from albertine.tasks.family import Family, OneLayer, Settling, Tuned

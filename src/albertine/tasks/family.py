@@ -21,7 +21,7 @@ from albertine.core.token_batches import batch_longest_first, batch_padded
 from albertine.errors import DataError, NotFinite
 from albertine.inference.onnx_session import ExportedModel
 from albertine.interop.heads import ClassifierHead, Task, max_length_of, read_classifier
-from albertine.interop.huggingface_config import our_flags
+from albertine.interop.huggingface.config import our_flags
 from albertine.interop.model_folder import ModelDescription
 from albertine.model.config import Looked
 from albertine.tasks.encoded import Encoded, TaskBatch

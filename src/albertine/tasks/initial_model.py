@@ -10,8 +10,8 @@ from pathlib import Path
 
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.heads import labels_in, task_in
-from albertine.interop.hub import commit_of
-from albertine.interop.huggingface import folder_config, load_model
+from albertine.interop.hub.download import commit_of
+from albertine.interop.huggingface.folders import folder_config, load_model
 from albertine.interop.model_location import model_folder
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model

@@ -545,7 +545,7 @@ def _opened(path: Path, device: str, precision: InferencePrecision, batch_tokens
     """A model folder whose model is ready to compute."""
     try:
         from albertine.core.devices import parse_device
-        from albertine.interop.huggingface import read_folder
+        from albertine.interop.huggingface.folders import read_folder
     except ModuleNotFoundError as error:
         raise missing_torch_error(error, where=path) from error
     place, folder = parse_device(device), read_folder(path)

@@ -27,8 +27,8 @@ from albertine.errors import ModelError, SettingsError
 from albertine.evaluation.metrics import score
 from albertine.evaluation.runs import predictions_file, write_predictions, write_record
 from albertine.interop.heads import max_length_of, pooling_of, task_of
-from albertine.interop.hub import is_hub_name
-from albertine.interop.huggingface import read_folder
+from albertine.interop.hub.download import is_hub_name
+from albertine.interop.huggingface.folders import read_folder
 from albertine.interop.model_files import checkpoint_in
 from albertine.interop.model_location import model_folder, resolve_model
 from albertine.model.task_model import TaskModel

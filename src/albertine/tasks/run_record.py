@@ -17,7 +17,7 @@ from albertine.core.settings import read_yaml, with_absolute_paths
 from albertine.errors import AlbertineError, ModelError, RunError
 from albertine.evaluation.runs import RECORD, predictions_file, write_record
 from albertine.interop.folder_writer import SAVED
-from albertine.interop.huggingface_config import model_type
+from albertine.interop.huggingface.config import model_type
 from albertine.interop.model_location import model_folder
 from albertine.model.task_model import TaskModel
 from albertine.tasks.datasets.relations import SCHEMAS

@@ -16,7 +16,7 @@ from albertine.core.precision import without_autocast
 from albertine.errors import InputError, ModelError
 from albertine.interop.exported_folder import is_exported
 from albertine.interop.heads import task_of
-from albertine.interop.huggingface import read_folder
+from albertine.interop.huggingface.folders import read_folder
 from albertine.interop.model_location import model_folder
 from albertine.interop.save_checks import SavableTokenizer
 from albertine.model.answerability_head import Beam, JointAnswer

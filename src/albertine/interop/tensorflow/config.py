@@ -12,9 +12,9 @@ from typing import Any
 
 from albertine.errors import SettingsError
 from albertine.interop.config_values import activation, number, our_flags, refuse_other
-from albertine.interop.google_names import Kind
-from albertine.interop.huggingface_config import inner_blocks, written_flags
-from albertine.interop.xlnet import read_xlnet, xlnet_flags
+from albertine.interop.huggingface.config import inner_blocks, written_flags
+from albertine.interop.huggingface.xlnet import read_xlnet, xlnet_flags
+from albertine.interop.tensorflow.names import Kind
 from albertine.model.config import EncoderConfig, RelativeBiasesOf
 from albertine.model.config_checks import MAX_DEPTH
 from albertine.model.model import Model

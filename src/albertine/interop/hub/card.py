@@ -17,7 +17,7 @@ import yaml
 
 from albertine.core.settings import YAML_ERRORS, BoundedLoader
 from albertine.interop.heads import has_own_head, why_own_head
-from albertine.interop.huggingface_config import read_config, read_model_type
+from albertine.interop.huggingface.config import read_config, read_model_type
 from albertine.model.config import EncoderConfig
 from albertine.model.sharing import sharing_in_words
 

@@ -14,10 +14,10 @@ from os.path import isfile
 from pathlib import Path
 
 from albertine.errors import ModelError
-from albertine.interop.card import NAME, RESULTS, head_of
 from albertine.interop.exported_folder import REPORT, TRANSITIONS, is_export
-from albertine.interop.huggingface import read_folder
-from albertine.interop.huggingface_config import encoder_in
+from albertine.interop.hub.card import NAME, RESULTS, head_of
+from albertine.interop.huggingface.config import encoder_in
+from albertine.interop.huggingface.folders import read_folder
 from albertine.interop.model_files import checkpoint_in
 from albertine.interop.sentence_transformers import DENSE, LAYERS, POOLING
 from albertine.interop.weights import PICKLES, read_json, weight_files

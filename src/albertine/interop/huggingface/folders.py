@@ -19,10 +19,9 @@ from albertine.core.files import is_run_checkpoint, resolve_folder
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.config_values import config_errors, number
 from albertine.interop.folder_writer import write_folder
-from albertine.interop.google import read_checkpoint, tensorflow_config
 from albertine.interop.head_checks import with_head
 from albertine.interop.heads import OWN_TENSORS, SUMMARY_LAYER, reads_pooler_as_summary, with_head_keys
-from albertine.interop.huggingface_config import (
+from albertine.interop.huggingface.config import (
     ModelType,
     config_json,
     encoder_in,
@@ -32,7 +31,13 @@ from albertine.interop.huggingface_config import (
     our_flags,
     read_config,
 )
-from albertine.interop.huggingface_names import (
+from albertine.interop.huggingface.lonepatient_names import (
+    PROJECTION,
+    layout_of,
+    lonepatient_plan,
+    spare_tensors,
+)
+from albertine.interop.huggingface.names import (
     GENERATOR,
     TIED,
     UNUSED_NORM,
@@ -44,11 +49,20 @@ from albertine.interop.huggingface_names import (
     huggingface_plan,
     other_head,
 )
+from albertine.interop.huggingface.roberta import (
+    as_bert,
+    bert_names,
+    bert_shape,
+    is_roberta,
+    unused_rows,
+    without_unused,
+)
+from albertine.interop.huggingface.roformer import sinusoids
+from albertine.interop.huggingface.xlnet import attention_type
+from albertine.interop.huggingface.xlnet_names import MASK_EMBEDDING, our_head_name
 from albertine.interop.keymap import OURS, check, refuse_too_deep, refuse_unexpected, to_ours, to_theirs
-from albertine.interop.lonepatient_names import PROJECTION, layout_of, lonepatient_plan, spare_tensors
 from albertine.interop.model_files import checkpoint_in
 from albertine.interop.model_folder import ModelFolder as ModelFolder
-from albertine.interop.roberta import as_bert, bert_names, bert_shape, is_roberta, unused_rows, without_unused
 from albertine.interop.run_checkpoint import checkpoint_config, read_run_checkpoint
 from albertine.interop.save_checks import (
     SavableTokenizer,
@@ -58,7 +72,7 @@ from albertine.interop.save_checks import (
     plain_state,
 )
 from albertine.interop.sentence_transformers import with_cross_encoder
-from albertine.interop.sinusoidal_table import sinusoids
+from albertine.interop.tensorflow.checkpoints import read_checkpoint, tensorflow_config
 from albertine.interop.tied_detection import detect_tied, unrecoverable_parameters
 from albertine.interop.tied_expansion import KEPT, Layout, expanded, expanded_config
 from albertine.interop.weights import (
@@ -69,8 +83,6 @@ from albertine.interop.weights import (
     refuse_adapter,
     refuse_keras,
 )
-from albertine.interop.xlnet import attention_type
-from albertine.interop.xlnet_names import MASK_EMBEDDING, our_head_name
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from albertine.errors import SettingsError
-from albertine.interop.google_names import ALBERT_TF, BRIGHTMART
 from albertine.interop.keymap import KeyMap, Rule
+from albertine.interop.tensorflow.names import ALBERT_TF, BRIGHTMART
 from albertine.model.sharing import SharingPlan
 
 _WORDS = {

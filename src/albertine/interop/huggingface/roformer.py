@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from albertine.interop.huggingface_config import ROFORMER_BASE
+from albertine.interop.huggingface.config import ROFORMER_BASE
 
 
 def sinusoids(rows: int, head_size: int) -> Tensor:

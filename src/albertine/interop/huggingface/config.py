@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from albertine.errors import SettingsError
 from albertine.interop.config_values import activation, config_errors, number, refuse_other, tokenizer_class
 from albertine.interop.config_values import our_flags as our_flags
-from albertine.interop.huggingface_names import huggingface_plan
-from albertine.interop.modernbert import modernbert_json, read_modernbert
-from albertine.interop.roberta import as_bert, is_roberta
-from albertine.interop.xlnet import read_xlnet, xlnet_flags, xlnet_json
+from albertine.interop.huggingface.modernbert import modernbert_json, read_modernbert
+from albertine.interop.huggingface.names import huggingface_plan
+from albertine.interop.huggingface.roberta import as_bert, is_roberta
+from albertine.interop.huggingface.xlnet import read_xlnet, xlnet_flags, xlnet_json
 from albertine.model.config import EncoderConfig
 from albertine.model.config_checks import MAX_DEPTH
 from albertine.model.sharing import SharingPlan

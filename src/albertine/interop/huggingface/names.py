@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from albertine.errors import SettingsError
+from albertine.interop.huggingface.lonepatient_names import BRIGHT, LONEPATIENT
+from albertine.interop.huggingface.xlnet_names import MASK_EMBEDDING, XLNET
 from albertine.interop.keymap import ATTENTION, FEED_FORWARD, OURS, KeyMap, Rule, dense, norm
-from albertine.interop.lonepatient_names import BRIGHT, LONEPATIENT
-from albertine.interop.xlnet_names import MASK_EMBEDDING, XLNET
 from albertine.model.sharing import SharingPlan
 
 

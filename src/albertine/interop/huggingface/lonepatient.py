@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from albertine.errors import SettingsError
 from albertine.interop.folder_writer import write_folder
-from albertine.interop.huggingface_config import config_json, our_flags
-from albertine.interop.huggingface_names import KEYMAPS
+from albertine.interop.huggingface.config import config_json, our_flags
+from albertine.interop.huggingface.lonepatient_names import MAPPING, PROJECTION, lonepatient_plan
+from albertine.interop.huggingface.names import KEYMAPS
 from albertine.interop.keymap import to_theirs
-from albertine.interop.lonepatient_names import MAPPING, PROJECTION, lonepatient_plan
 from albertine.interop.save_checks import SavableTokenizer, parameters_of
 from albertine.model.sharing import SharingPlan
 

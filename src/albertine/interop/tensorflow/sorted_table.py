@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from albertine.core.protobuf import MalformedProtobuf, encode_varint, read_varint
-from albertine.interop.crc32c import masked
-from albertine.interop.snappy import decompressed
+from albertine.interop.tensorflow.crc32c import masked
+from albertine.interop.tensorflow.snappy import decompressed
 
 MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 FOOTER = 48

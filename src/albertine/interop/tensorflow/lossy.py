@@ -9,8 +9,8 @@ import torch
 
 from albertine.core.batch import Packed, pack
 from albertine.core.randomness import generator
-from albertine.interop.google_config import EPSILON
-from albertine.interop.tensorflow_layouts import holds_plan
+from albertine.interop.tensorflow.config import EPSILON
+from albertine.interop.tensorflow.layouts import holds_plan
 from albertine.interop.tied_expansion import model_with_state, multiplied_embeddings, size_change
 from albertine.model.eval_mode import evaluating
 from albertine.model.model import Model

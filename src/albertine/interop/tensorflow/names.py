@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
 
+from albertine.interop.huggingface.xlnet_names import xlnet_tf
 from albertine.interop.keymap import ATTENTION, FEED_FORWARD, KeyMap, Rule, dense, norm
-from albertine.interop.xlnet_names import xlnet_tf
 from albertine.model.config import EncoderConfig
 
 Kind = Literal["albert", "unshared", "bert", "brightmart", "xlnet"]

@@ -13,9 +13,9 @@ from safetensors.torch import load_file, save_file
 
 import albertine as package
 from albertine.errors import ModelError
-from albertine.interop.huggingface import save_model
+from albertine.interop.huggingface.folders import save_model
+from albertine.interop.tied_detection import detect_expanded
 from albertine.interop.tied_expansion import KEPT
-from albertine.interop.tied_sources import detect_expanded
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
 from tests.cli.conftest import Command

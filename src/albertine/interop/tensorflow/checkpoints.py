@@ -17,8 +17,17 @@ from albertine.core.files import replaced_folder
 from albertine.errors import ModelError
 from albertine.interop.config_values import config_errors
 from albertine.interop.folder_writer import OURS, carry_over
-from albertine.interop.google_config import google_json, read_google
-from albertine.interop.google_names import (
+from albertine.interop.heads import HEAD_KEYS, joint_architecture
+from albertine.interop.huggingface.config import config_json, inner_blocks, our_flags
+from albertine.interop.huggingface.xlnet import attention_type
+from albertine.interop.keymap import Rule, check, refuse_too_deep, refuse_unexpected, to_ours, to_theirs
+from albertine.interop.model_files import INDEX
+from albertine.interop.model_folder import ModelFolder
+from albertine.interop.save_checks import SavableTokenizer
+from albertine.interop.tensorflow.bundle import open_bundle, write_bundle
+from albertine.interop.tensorflow.config import google_json, read_google
+from albertine.interop.tensorflow.layouts import written_kind
+from albertine.interop.tensorflow.names import (
     BACKBONE,
     HEADS,
     Kind,
@@ -28,16 +37,7 @@ from albertine.interop.google_names import (
     placed,
     without_slots,
 )
-from albertine.interop.heads import HEAD_KEYS, joint_architecture
-from albertine.interop.huggingface_config import config_json, inner_blocks, our_flags
-from albertine.interop.keymap import Rule, check, refuse_too_deep, refuse_unexpected, to_ours, to_theirs
-from albertine.interop.model_files import INDEX
-from albertine.interop.model_folder import ModelFolder
-from albertine.interop.save_checks import SavableTokenizer
-from albertine.interop.tensorflow_bundle import open_bundle, write_bundle
-from albertine.interop.tensorflow_layouts import written_kind
 from albertine.interop.weights import OpenWeights, read_json
-from albertine.interop.xlnet import attention_type
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 

@@ -4,8 +4,8 @@ compute with the variables that they find by their names."""
 from __future__ import annotations
 
 from albertine.errors import SettingsError
-from albertine.interop.google_config import EPSILON
-from albertine.interop.google_names import Kind
+from albertine.interop.tensorflow.config import EPSILON
+from albertine.interop.tensorflow.names import Kind
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan

@@ -19,9 +19,9 @@ from torch import Tensor
 from albertine.core.files import read_regular, write_durably
 from albertine.core.protobuf import MalformedProtobuf, encode_field, encode_fixed32, parse_fields
 from albertine.errors import ModelError
-from albertine.interop.crc32c import masked
 from albertine.interop.model_files import INDEX
-from albertine.interop.sorted_table import MAX_FILE, read_table, table
+from albertine.interop.tensorflow.crc32c import masked
+from albertine.interop.tensorflow.sorted_table import MAX_FILE, read_table, table
 from albertine.interop.weights import OpenWeights
 
 DTYPES = {1: torch.float32, 2: torch.float64, 14: torch.bfloat16, 19: torch.float16}
