@@ -6,6 +6,7 @@ import hashlib
 import os
 import signal
 import sys
+import traceback
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,12 +32,13 @@ def sampled(cases: list[pytest.Function], count: int | None) -> list[pytest.Func
     Args:
         count: how many; None for as few as contain every value of every parameter.
     """
+    values = {case: {(name, id(value)) for name, value in case.callspec.params.items()} for case in cases}
     remaining = sorted(cases, key=lambda case: hashlib.sha256(case.name.encode()).digest())
     sample: list[pytest.Function] = []
-    unseen = {value for case in cases for value in case.callspec.indices.items()}
+    unseen = set().union(*values.values())
     while remaining and (len(sample) < count if count is not None else unseen):
-        best = max(remaining, key=lambda case: len(unseen.intersection(case.callspec.indices.items())))
-        unseen.difference_update(best.callspec.indices.items())
+        best = max(remaining, key=lambda case: len(unseen & values[case]))
+        unseen -= values[best]
         sample.append(best)
         remaining.remove(best)
     return sample
@@ -58,6 +60,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 case.add_marker("matrix")
 
 
+PNG = b"\x89PNG\r\n\x1a\n"
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
@@ -77,6 +80,23 @@ def as_many_threads_as_before() -> Iterator[None]:
     yield
     if before is not None and torch is not None and torch.get_num_threads() != before:
         torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_stack_of_a_seed() -> Iterator[None]:
+    """torch.manual_seed notes the stack for each kind of device that is absent: a fifth of a toy run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(traceback, "format_stack", lambda *_, **__: [])
+        yield
+
+
+@pytest.fixture(autouse=True)
+def blank_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most of a toy run would be the drawing of its curves: only tests with the mark `pictures` draw."""
+    figure = sys.modules.get("matplotlib.figure")
+    if figure is None or request.node.get_closest_marker("pictures"):
+        return
+    monkeypatch.setattr(figure.Figure, "savefig", lambda self, path: Path(path).write_bytes(PNG))
 
 
 @pytest.fixture

@@ -19,6 +19,8 @@ from albertine.model.fixed_point import FixedPoint
 from albertine.model.sharing import SharingPlan
 from tests.model import builders
 
+pytestmark = pytest.mark.pictures
+
 LENGTHS = [5, 12, 7]
 
 

@@ -13,6 +13,8 @@ from albertine.analysis.plots import save_curves, terminal_curve
 from albertine.pretraining.run import draw
 from albertine.training.run_folder import RunFolder
 
+pytestmark = pytest.mark.pictures
+
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:

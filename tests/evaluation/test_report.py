@@ -15,6 +15,8 @@ from albertine.evaluation.error_analysis import analyze_errors
 from albertine.evaluation.report import best_run, write_report
 from albertine.evaluation.runs import Run, read_run, write_predictions, write_record
 
+pytestmark = pytest.mark.pictures
+
 
 def line(number: int, right: str, said: str, sure: float, labels: tuple[str, str] = ("fine", "poor")) -> Any:
     other = next(name for name in labels if name != said)

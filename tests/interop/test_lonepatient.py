@@ -180,6 +180,7 @@ def test_what_is_written_is_what_was_read(name: str, tmp_path: Path) -> None:
     assert_same_model(albertine.load(tmp_path), model)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize(
     "plan",
     [

@@ -59,6 +59,7 @@ def weights(folder: Path) -> str:
     return hashlib.sha256((folder / "final" / "model.safetensors").read_bytes()).hexdigest()
 
 
+@pytest.mark.pictures
 def test_a_run_leaves_what_the_contract_says(build: Build) -> None:
     settings = build()
     folder = run(settings)
@@ -156,6 +157,7 @@ def other_block(build: Build, **more: object) -> dict[str, object]:
     return {**own, "change": {**change, **new, **more}}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("block", ["albert", "other"])
 def test_a_run_with_muon_and_an_average_goes_on_as_the_same_run(build: Build, block: str) -> None:
     """Its checkpoints hold the momentum of the matrices, Adam's moments of all else, and the average."""
@@ -267,6 +269,7 @@ def no_skill(result: PretrainResult) -> str:
     return ", ".join(f"{name} {value:.3f}" for name, value in result.no_skill.items())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("training", "block"),
     [({}, "albert"), ({**MUON, "learning_rate": 0.01}, "albert"), ({}, "other")],
@@ -289,6 +292,7 @@ def test_two_processes_train_the_same_model(
     assert told_no_skill(said) == {no_skill(one)}
 
 
+@pytest.mark.matrix
 def test_a_process_without_held_out_sequences_raises_no_alarm(build: Build, tmp_path: Path) -> None:
     """Guessing by frequency costs nothing where nothing is masked, and every model is worse than that."""
     changes: dict[str, Any] = {
@@ -318,6 +322,7 @@ def test_no_skill_at_masked_words_is_what_scoring_the_model_says(build: Build, c
     assert found["mlm_accuracy"] > result.baseline.accuracy + 0.05
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("pairs", ["sop", "nsp"])
 def test_no_skill_at_pairs_is_what_scoring_the_model_says(build: Build, corpus: Path, pairs: str) -> None:
     """More of the next sentences are random than true, and lengths tell something of an order."""
@@ -488,6 +493,7 @@ def test_the_stream_does_not_depend_on_ranks(build: Build, corpus: Path) -> None
         assert samples(batches) == samples(shares[0][1]) | samples(shares[1][1])
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     "changes",
     [
