@@ -20,7 +20,7 @@ from albertine.errors import CheckpointError, ModelError, SettingsError
 from albertine.interop.huggingface.folders import load_model, save_model
 from albertine.tasks.answer import Answer
 from albertine.tasks.classify import Classify
-from albertine.tasks.distillation import disagreement, open_task_teacher
+from albertine.tasks.distillation import open_task_teacher
 from albertine.tasks.encoded import IGNORED, TaskBatch
 from albertine.tasks.family import OneLayer
 from albertine.tasks.finetune import finetune
@@ -87,11 +87,11 @@ def test_every_family_by_its_definition(name: str) -> None:
     targets = torch.tensor([IGNORED, 0, 1, IGNORED, 2])  # those that only entities look at
     batch = TaskBatch(pack([[1, 2], [3, 4, 5]]), targets, (2, 3), 5)
     leaf = mine.clone().requires_grad_()
-    found, _ = disagreement(family, leaf, its, batch, 2.0)
+    found, _ = family.soft_loss(leaf, its, batch, 2.0)
     assert found.item() == pytest.approx(definition(mine, its).item(), rel=1e-5)
     (gradient,) = torch.autograd.grad(found, leaf)
     assert bool(torch.isfinite(gradient).all()) and bool(gradient.any())
-    same, agreed = disagreement(family, its, its, batch, 2.0)
+    same, agreed = family.soft_loss(its, its, batch, 2.0)
     assert same.item() == pytest.approx(0.0, abs=1e-6)
     assert int(agreed) == {"a choice": 2, "entities": 3, "answers": 2}.get(name, 5)
 
@@ -154,7 +154,7 @@ def test_teachers_that_do_not_fit(tune: Tune, tuned: Path, pretrained: Path, tmp
     tokenizer = load_tokenizer(pretrained)
     with pytest.raises(ModelError, match="head"):
         open_task_teacher(pretrained, Classify("single", ("fine", "poor"), (), 32), tokenizer)
-    with pytest.raises(ModelError, match=r"tells 2 classes \(fine, poor\), and this task 2 classes \(poor"):
+    with pytest.raises(ModelError, match=r"has 2 classes \(fine, poor\), and this task 2 classes \(poor"):
         open_task_teacher(tuned, Classify("single", ("poor", "fine"), (), 32), tokenizer)
     with pytest.raises(ModelError, match=r"was tuned to .* and this task is to"):
         open_task_teacher(tuned, Choose(32), tokenizer)

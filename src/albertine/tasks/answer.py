@@ -253,6 +253,23 @@ class Answer(FromPassages, OneLayer):
         right = (starts.argmax(-1) == first) & (ends.argmax(-1) == last)
         return Part(torch.as_tensor(total) / 2, batch.predictions, right.sum())
 
+    def soft_loss(
+        self, student: Tensor, teacher: Tensor, batch: TaskBatch, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        """The mean of the soft target losses of an answer's first and last token, each a distribution over
+        the tokens of a window."""
+        import torch
+
+        from albertine.objectives.distillation import soft_target_loss
+
+        loss = torch.zeros((), device=student.device)
+        agreed = torch.zeros((), dtype=torch.int64, device=student.device)
+        windows = (torch.split(x, list(batch.packed.lengths)) for x in (student, teacher))
+        for one_L2, other_L2 in zip(*windows, strict=True):
+            loss = loss + soft_target_loss(one_L2.T, other_L2.T, temperature) / 2
+            agreed = agreed + (one_L2.argmax(0) == other_L2.argmax(0)).all()
+        return loss, agreed
+
     def predict(self, model: Asked, data: Encoded, poll: Poll = lambda: None) -> list[LikelySpans]:
         logits = over_rows(model, data, poll, per_token=True)
         rows = np.split(logits, np.cumsum([len(ids) for ids in data.ids])[:-1])

@@ -137,6 +137,24 @@ class Classify(OneLayer):
             total, right = gap.square().sum(), (gap.abs() < 0.5).sum()  # "right" is within half a point
         return Part(total, len(targets), right)
 
+    def soft_loss(
+        self, student: Tensor, teacher: Tensor, batch: TaskBatch, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        """Soft targets of the classes; of several classes the mean over their soft targets; of a score half
+        the squared error, with agreement within half a point."""
+        import torch
+
+        from albertine.objectives.distillation import soft_target_loss
+
+        if self.kind == "single":
+            return super().soft_loss(student, teacher, batch, temperature)
+        if self.kind == "score":
+            gap = (student - teacher).squeeze(-1)
+            return gap.square().sum() / 2, (gap.abs() < 0.5).sum()
+        both = [torch.stack([x, torch.zeros_like(x)], -1).flatten(0, 1) for x in (student, teacher)]
+        loss = soft_target_loss(both[0], both[1], temperature) / student.shape[1]
+        return loss, ((student > 0) == (teacher > 0)).all(-1).sum()
+
     def merge(self, said: Sequence[Logits], data: Encoded) -> Logits:
         """Logits of the mean probabilities, or the mean score."""
         score = mean_sigmoid if self.sigmoid else mean_score

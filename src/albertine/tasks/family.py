@@ -231,6 +231,26 @@ class Family(ABC):
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
         """What config.json says of the head."""
 
+    @property
+    def not_distillable(self) -> str | None:
+        """Why a model of this family cannot be a teacher in fine-tuning; None: `soft_loss` compares two."""
+        return "no layer of classes"
+
+    def soft_loss(
+        self, student: Tensor, teacher: Tensor, batch: TaskBatch, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        """The distillation loss of a batch, for families that can be distilled.
+
+        Args:
+            student, teacher: outputs of both models for `batch.packed`, of one shape.
+            temperature: of the softmax over classes.
+
+        Returns:
+            The loss summed over predictions, float32 with gradient, and the number of predictions on which
+            both models agree, int64.
+        """
+        raise NotImplementedError
+
 
 @runtime_checkable
 class Settling(Protocol):
@@ -310,6 +330,19 @@ class OneLayer(Family):
 
     def predict(self, model: Asked, data: Encoded, poll: Poll = lambda: None) -> Any:
         return over_rows(model, data, poll, per_token=self.per_token)
+
+    @property
+    def not_distillable(self) -> str | None:
+        return None
+
+    def soft_loss(
+        self, student: Tensor, teacher: Tensor, batch: TaskBatch, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        """The soft target loss of each row or token, whose outputs are the logits of classes."""
+        from albertine.objectives.distillation import soft_target_loss
+
+        same = student.argmax(-1) == teacher.argmax(-1)
+        return soft_target_loss(student, teacher, temperature), same.sum()
 
 
 def over_rows(

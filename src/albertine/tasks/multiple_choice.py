@@ -145,6 +145,20 @@ class Choose(OneLayer):
         total = F.cross_entropy(table, batch.targets, reduction="sum")
         return Part(total, len(batch.rows), (table.argmax(-1) == batch.targets).sum())
 
+    def soft_loss(
+        self, student: Tensor, teacher: Tensor, batch: TaskBatch, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        """The soft target loss over the options of each question."""
+        import torch
+        from torch.nn.utils.rnn import pad_sequence
+
+        # Padding for questions with fewer options than others: probability 0 in both models.
+        tables = (
+            pad_sequence(list(torch.split(x.squeeze(-1), list(batch.rows))), True, -1e4)
+            for x in (student, teacher)
+        )
+        return super().soft_loss(*tables, batch, temperature)
+
     def merge(self, said: Sequence[Logits], data: Encoded) -> Logits:
         """Logits whose softmax over the options is the mean of the models'."""
         table = mean_softmax([by_option(logits, data.sizes) for logits in said])

@@ -265,6 +265,17 @@ class Tag(OneLayer):
         total = F.cross_entropy(logits, batch.targets, reduction="sum", ignore_index=IGNORED)
         return Part(total, batch.predictions, (logits.argmax(-1) == batch.targets).sum())
 
+    @property
+    def not_distillable(self) -> str | None:
+        return "a CRF, which judges whole sequences" if self.crf else None
+
+    def soft_loss(
+        self, student: Tensor, teacher: Tensor, batch: TaskBatch, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        """The soft target loss of every token that has a tag."""
+        tagged = batch.targets != IGNORED
+        return super().soft_loss(student[tagged], teacher[tagged], batch, temperature)
+
     def predict(self, model: Any, data: Encoded, poll: Poll = lambda: None) -> NDArray[Any]:
         """The logits of every token, (tokens, tags); with a CRF the tags of the best sequences, int64
         (tokens,)."""
