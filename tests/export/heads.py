@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import torch
 
-from albertine.export.answerability_graph import JointSpan
-from albertine.export.outputs import Classes, Head, Hidden, Pointers, Span, TextVector, Words
-from albertine.export.pair_graph import Comparison
+from albertine.inference.graph_heads import (
+    Classes,
+    Comparison,
+    Head,
+    Hidden,
+    JointSpan,
+    Pointers,
+    Span,
+    TextVector,
+    Words,
+)
 from albertine.inference.whitening import Whitening
 from albertine.model.answerability_head import JointAnswer
 from albertine.model.model import Model

@@ -18,10 +18,10 @@ from albertine.export import export_model, formats, verify
 from albertine.export.export_model import _verified, export
 from albertine.export.formats import ExportedFile, ExportOptions
 from albertine.export.graph import graph_of
-from albertine.export.outputs import Head
 from albertine.export.source_model import Opened, opened
 from albertine.export.verify import Arrays, Compared, Run, Verified, rounding_of
 from albertine.inference.embedding import vector_settings
+from albertine.inference.graph_heads import Head
 from albertine.interop.exported_folder import read_exported
 from albertine.interop.heads import task_in
 from albertine.interop.hub.upload import plan_upload
@@ -267,7 +267,7 @@ def test_writing_has_no_graph_and_its_encoder_has(tmp_path: Path) -> None:
     told = json.loads((folder / "config.json").read_text())
     told["albertine"] |= {"task": "generate"}
     (folder / "config.json").write_text(json.dumps(told))
-    with pytest.raises(ModelError, match=r"writes token by token .*--head features"):
+    with pytest.raises(ModelError, match=r"generates token by token .*--head features"):
         opened(folder)
     assert list(opened(folder, "features").head.axes) == ["last_hidden_state", "pooler_output"]
 

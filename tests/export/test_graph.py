@@ -8,8 +8,8 @@ import torch
 
 from albertine.core.batch import from_padded
 from albertine.export.graph import example_of, graph_of
-from albertine.export.outputs import Pointers
 from albertine.export.verify import Arrays, Run, batches, framed, packed_inputs, shapes_for, verify
+from albertine.inference.graph_heads import Pointers
 from tests.export.heads import HEADS, PLANS, head_of
 from tests.model.builders import config, model, packed
 from tests.model.builders import padded as builders_padded

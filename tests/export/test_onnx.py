@@ -18,9 +18,9 @@ from albertine.export import onnx_int8  # noqa: E402
 from albertine.export.formats import ExportOptions  # noqa: E402
 from albertine.export.graph import graph_of  # noqa: E402
 from albertine.export.onnx import check_copies, constants, runner, save_graph, write  # noqa: E402
-from albertine.export.outputs import Head  # noqa: E402
 from albertine.export.source_model import opened  # noqa: E402
 from albertine.export.verify import verify  # noqa: E402
+from albertine.inference.graph_heads import Head  # noqa: E402
 from albertine.model.sharing import SharingPlan  # noqa: E402
 from tests.export.heads import PLANS, head_of  # noqa: E402
 from tests.model.builders import model  # noqa: E402

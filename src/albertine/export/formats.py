@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from albertine.errors import RunError, SettingsError
-from albertine.export.outputs import Head
 from albertine.export.source_model import Opened
 from albertine.export.verify import Arrays, Run
+from albertine.inference.graph_heads import Head
 
 FORMATS = {
     "onnx": "albertine.export.onnx",

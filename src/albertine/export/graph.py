@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from albertine.core.batch import pack
 from albertine.core.precision import ComputeFormat
 from albertine.errors import SettingsError
-from albertine.export.outputs import Head
-from albertine.export.sequence_tables import PackedTable, PaddedTable, Table
+from albertine.inference.graph_heads import Head
+from albertine.inference.sequence_tables import PackedTable, PaddedTable, Table
 from albertine.model.backend import computing
 from albertine.model.backend.base import Backend
 from albertine.model.config import EncoderConfig

@@ -20,10 +20,10 @@ from albertine import __version__
 from albertine.errors import ModelError, SettingsError
 from albertine.export.formats import ExportedFile, ExportOptions
 from albertine.export.graph import Graph, PackedGraph, described, example_of, graphs_of, open_axes
-from albertine.export.outputs import Head
 from albertine.export.quiet_logging import errors_only
 from albertine.export.source_model import Opened
 from albertine.export.verify import Arrays, Run
+from albertine.inference.graph_heads import Head
 
 NEEDS = ("onnx", "onnxscript", "onnxruntime")
 EXTRA = "export"

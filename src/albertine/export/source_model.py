@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
-
 from albertine.errors import ModelError, SettingsError
-from albertine.export.answerability_graph import JointSpan
-from albertine.export.outputs import Classes, Head, Hidden, Pointers, Span, TextVector, Words
-from albertine.export.pair_graph import Comparison
 from albertine.inference.embedding import vector_settings
 from albertine.inference.whitening import read_whitening
 from albertine.interop.exported_folder import TRANSITIONS
 from albertine.interop.heads import head_config_for, task_of
 from albertine.interop.huggingface.config import config_json, our_flags
 from albertine.interop.huggingface.folders import read_folder, written_type
+from albertine.inference.graph_heads import (
+    Head,
+    Hidden,
+    TextVector,
+    Words,
+)
 from albertine.interop.model_files import files_of_model
 from albertine.interop.model_folder import ModelFolder
 from albertine.interop.model_location import model_folder
 from albertine.interop.sentence_transformers import WHITENING, vector_files
-from albertine.model.answerability_head import JointAnswer
-from albertine.model.crf import CrfTagger
 from albertine.model.model import Model
-from albertine.model.pair_head import Comparer
-from albertine.model.relation_head import Relations
-from albertine.model.task_model import Classifier, TaskModel
 from albertine.tasks.families import family_of, tuned_model
 from albertine.tokenizers.base import Tokenizer
 from albertine.tokenizers.load import check_tokenizer, has_vocabulary, load_tokenizer
@@ -106,12 +102,6 @@ def _which(folder: ModelFolder, wanted: str, path: Path) -> str:
         task = "classify"  # older folders do not say so
     if wanted == "features" or (wanted == "embed" and task != "embed"):
         return wanted
-    if wanted == "task" and task == "generate":
-        raise ModelError(
-            "writes token by token and reads its own words again (UniLM), for which a graph has no loop",
-            where=path,
-            remedy="Ask it with albertine predict generate, or export its states: --head features",
-        )
     if wanted == "task" and task is not None:
         return task
     if wanted == "embed":
@@ -144,30 +134,9 @@ def _head(
         return TextVector(base, how.pooling, how.normalize, whitening), {}
     if tokenizer is None:
         raise ModelError("has no tokenizer", where=path, remedy="Put its vocabulary beside its config.json")
-    model = tuned_model(folder, family_of(folder, tokenizer, path), path)
-    files = {}
-    if isinstance(model, CrfTagger):
-        names = ("crf.transitions", "crf.start", "crf.end")
-        scores = {name: x.detach() for name, x in zip(names, model.crf.scores, strict=True)}
-        files[TRANSITIONS] = safetensors.torch.save(scores)
-    return _of_task(model, answers, path), files
-
-
-_GRAPHS: tuple[tuple[type[TaskModel], Callable[[Any], Head]], ...] = (
-    (JointAnswer, JointSpan),
-    (Relations, Pointers),
-    (Comparer, Comparison),
-    (Classifier, Classes),
-)
-
-
-def _of_task(model: TaskModel, task: str, path: Path) -> Head:
-    if task == "answer" and isinstance(model, Classifier):
-        return Span(model)
-    for kind, head in _GRAPHS:
-        if isinstance(model, kind):
-            return head(model)
-    raise ModelError(f"has a head of `{task}` that has no graph", where=path)
+    family = family_of(folder, tokenizer, path)
+    model = tuned_model(folder, family, path)
+    return family.graph_head(model, path), family.graph_files(model)
 
 
 def _config(folder: ModelFolder, tokenizer: Tokenizer | None, answers: str) -> dict[str, Any]:

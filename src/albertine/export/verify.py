@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from albertine.core.batch import from_padded
 from albertine.core.randomness import generator
 from albertine.errors import ModelError
-from albertine.export.outputs import Head
+from albertine.inference.graph_heads import Head
 from albertine.model.config import EncoderConfig
 from albertine.model.eval_mode import evaluating
 from albertine.tokenizers.base import Tokenizer

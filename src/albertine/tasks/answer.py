@@ -23,8 +23,12 @@ from albertine.tasks.readers.table import Row
 from albertine.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torch import Tensor
 
+    from albertine.inference.graph_heads import Head
+    from albertine.model.task_model import TaskModel
     from albertine.objectives.losses import Part
     from albertine.tasks.family import Asked
 
@@ -252,6 +256,13 @@ class Answer(FromPassages, OneLayer):
         total = sum(F.cross_entropy(x, y, reduction="sum") for x, y in ((starts, first), (ends, last)))
         right = (starts.argmax(-1) == first) & (ends.argmax(-1) == last)
         return Part(torch.as_tensor(total) / 2, batch.predictions, right.sum())
+
+    def graph_head(self, model: TaskModel, where: Path) -> Head:
+        from albertine.inference.graph_heads import Span
+        from albertine.model.task_model import Classifier
+
+        assert isinstance(model, Classifier)
+        return Span(model)
 
     def soft_loss(
         self, student: Tensor, teacher: Tensor, batch: TaskBatch, temperature: float

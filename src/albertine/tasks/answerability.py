@@ -19,8 +19,12 @@ from albertine.tasks.encoded import Encoded, TaskBatch
 from albertine.tasks.family import Poll, Tuned, over_rows
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from albertine.inference.graph_heads import Head
     from albertine.model.answerability_head import JointAnswer
     from albertine.model.model import Model
+    from albertine.model.task_model import TaskModel
     from albertine.objectives.losses import Part
     from albertine.tasks.family import Asked
 
@@ -78,6 +82,13 @@ class AnswerOrNot(FromPassages):
                 asked.windows, SpanTable.of(table[at]), asked.passage, self.reading
             ),
         )
+
+    def graph_head(self, model: TaskModel, where: Path) -> Head:
+        from albertine.inference.graph_heads import JointSpan
+        from albertine.model.answerability_head import JointAnswer
+
+        assert isinstance(model, JointAnswer)
+        return JointSpan(model)
 
     def settle(self, said: list[LikelySpans], data: Encoded) -> None:
         """Take the threshold that gives the best F1, as SQuAD's script looks for it."""

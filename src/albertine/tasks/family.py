@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from albertine.core.token_batches import batch_longest_first, batch_padded
-from albertine.errors import DataError, NotFinite
+from albertine.errors import DataError, ModelError, NotFinite
 from albertine.inference.onnx_session import ExportedModel
 from albertine.interop.heads import ClassifierHead, Task, max_length_of, read_classifier
 from albertine.interop.huggingface.config import our_flags
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from albertine.core.batch import Packed
+    from albertine.inference.graph_heads import Head
     from albertine.model.model import Model
     from albertine.model.task_model import TaskModel
     from albertine.objectives.losses import Part
@@ -231,6 +232,21 @@ class Family(ABC):
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
         """What config.json says of the head."""
 
+    def graph_head(self, model: TaskModel, where: Path) -> Head:
+        """The head of an exported graph: its outputs, which `predict` reads of an `ExportedModel`.
+
+        Args:
+            model: as `build` makes it. where: its folder, for messages.
+
+        Raises:
+            ModelError: the head cannot be exported.
+        """
+        raise ModelError(f"has a head of `{self.task}` that has no graph", where=where)
+
+    def graph_files(self, model: TaskModel) -> dict[str, bytes]:
+        """Files beside an exported graph that `predict` needs, by their paths in the folder."""
+        return {}
+
     @property
     def not_distillable(self) -> str | None:
         """Why a model of this family cannot be a teacher in fine-tuning; None: `soft_loss` compares two."""
@@ -330,6 +346,15 @@ class OneLayer(Family):
 
     def predict(self, model: Asked, data: Encoded, poll: Poll = lambda: None) -> Any:
         return over_rows(model, data, poll, per_token=self.per_token)
+
+    def graph_head(self, model: TaskModel, where: Path) -> Head:
+        from albertine.inference.graph_heads import Classes, Comparison
+        from albertine.model.pair_head import Comparer
+        from albertine.model.task_model import Classifier
+
+        if isinstance(model, Comparer):
+            return Comparison(model)
+        return Classes(model) if isinstance(model, Classifier) else super().graph_head(model, where)
 
     @property
     def not_distillable(self) -> str | None:

@@ -30,8 +30,11 @@ from albertine.tasks.readers.table import Row
 from albertine.tokenizers.base import Spans, Tokenizer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torch import Tensor
 
+    from albertine.inference.graph_heads import Head
     from albertine.model.model import Model
     from albertine.model.task_model import TaskModel
     from albertine.objectives.losses import Part
@@ -236,6 +239,13 @@ class Generate(Family):
 
         with evaluating(model):
             return [best[0] for best in self.said(model.base, data, poll)]
+
+    def graph_head(self, model: TaskModel, where: Path) -> Head:
+        raise ModelError(
+            "generates token by token and reads its own output (UniLM), for which a graph has no loop",
+            where=where,
+            remedy="Ask it with albertine predict generate, or export its states: --head features",
+        )
 
     @abstractmethod
     def said(self, model: Model, data: Encoded, poll: Poll) -> list[list[Written]]:

@@ -153,11 +153,11 @@ class Choose(OneLayer):
         from torch.nn.utils.rnn import pad_sequence
 
         # Padding for questions with fewer options than others: probability 0 in both models.
-        tables = (
+        student, teacher = (
             pad_sequence(list(torch.split(x.squeeze(-1), list(batch.rows))), True, -1e4)
             for x in (student, teacher)
         )
-        return super().soft_loss(*tables, batch, temperature)
+        return super().soft_loss(student, teacher, batch, temperature)
 
     def merge(self, said: Sequence[Logits], data: Encoded) -> Logits:
         """Logits whose softmax over the options is the mean of the models'."""

@@ -25,10 +25,14 @@ from albertine.tasks.relation_rows import Related, RelationBatch, encode
 from albertine.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torch import Tensor
 
+    from albertine.inference.graph_heads import Head
     from albertine.model.model import Model
     from albertine.model.relation_head import Relations
+    from albertine.model.task_model import TaskModel
     from albertine.objectives.losses import Part
 
 
@@ -124,6 +128,13 @@ class Relate(Family):
                 for i, own in zip(rows, relations_of, strict=True):
                     found[i] = own
         return found
+
+    def graph_head(self, model: TaskModel, where: Path) -> Head:
+        from albertine.inference.graph_heads import Pointers
+        from albertine.model.relation_head import Relations
+
+        assert isinstance(model, Relations)
+        return Pointers(model)
 
     def answers(self, said: Sequence[Sequence[Relation]], data: Encoded) -> list[list[Triple]]:
         """The triples of every text, each once."""

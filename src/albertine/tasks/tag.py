@@ -21,6 +21,7 @@ from albertine.inference.onnx_session import ExportedModel
 from albertine.inference.probabilities import softmax
 from albertine.inference.tags import Entity, Scheme, allowed, entities_of, marks, scheme_of, typed
 from albertine.inference.windows import Window, owners, text_windows
+from albertine.interop.exported_folder import TRANSITIONS
 from albertine.interop.heads import Task, head_config
 from albertine.tasks.encoded import IGNORED, Encoded, RowBuilder, Tally, TaskBatch
 from albertine.tasks.examples import Example
@@ -264,6 +265,19 @@ class Tag(OneLayer):
 
         total = F.cross_entropy(logits, batch.targets, reduction="sum", ignore_index=IGNORED)
         return Part(total, batch.predictions, (logits.argmax(-1) == batch.targets).sum())
+
+    def graph_files(self, model: TaskModel) -> dict[str, bytes]:
+        """The transitions of a CRF: the graph has only its emissions."""
+        if not self.crf:
+            return {}
+        import safetensors.torch
+
+        from albertine.model.crf import CrfTagger
+
+        assert isinstance(model, CrfTagger)
+        names = ("crf.transitions", "crf.start", "crf.end")
+        scores = {name: x.detach() for name, x in zip(names, model.crf.scores, strict=True)}
+        return {TRANSITIONS: safetensors.torch.save(scores)}
 
     @property
     def not_distillable(self) -> str | None:

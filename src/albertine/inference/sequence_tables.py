@@ -36,7 +36,8 @@ class PaddedTable:
         batch, length = self.input_ids.shape
         positions = torch.arange(length, device=self.input_ids.device).expand(batch, length)
         ids, types = self.input_ids.flatten(), self.token_type_ids.flatten()
-        return Packed(ids, types, positions.flatten(), torch.zeros(1), ())  # whose offsets nobody asks for
+        no_offsets = torch.zeros(1, device=ids.device)  # the embeddings do not read them
+        return Packed(ids, types, positions.flatten(), no_offsets, ())
 
     def table(self, x_R: Tensor) -> Tensor:
         """(R, …) as (B, L, …)."""
@@ -101,7 +102,8 @@ class PackedTable:
     @cached_property
     def rows(self) -> Packed:
         """All rows as the embeddings read them."""
-        return Packed(self.input_ids, self.token_type_ids, self._places, torch.zeros(1), ())
+        no_offsets = torch.zeros(1, device=self.input_ids.device)  # the embeddings do not read them
+        return Packed(self.input_ids, self.token_type_ids, self._places, no_offsets, ())
 
     @cached_property
     def _owners(self) -> Tensor:

@@ -1,5 +1,5 @@
-"""What an exported model answers, by the head of its task: computed in the graph over a table of sequences,
-and by the source model over a packed batch, which the verification compares.
+"""Heads of exported models: outputs computed in the graph over a table of sequences, and by the source model
+over a packed batch, which the verification compares. `Family.graph_head` chooses that of a task.
 
 Outputs have the names that transformers and Optimum give them. Their axes are "batch" (or sequences),
 "tokens" (batch and length, where the batch is padded) and numbers.
@@ -16,18 +16,21 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from albertine.core.batch import Packed
-from albertine.export.sequence_tables import Table
+from albertine.inference.sequence_tables import Table, goes_on
 from albertine.inference.whitening import Whitening
 from albertine.interop.exported_folder import RAW_VECTOR, VECTOR
-from albertine.model.answerability_head import OUTSIDE
+from albertine.model.answerability_head import ENDS, OUTSIDE, STARTS, Beam, JointAnswer
 from albertine.model.encoder import Encoder
 from albertine.model.layer_loop import EncoderOutput
 from albertine.model.model import Model
+from albertine.model.pair_head import Comparer
 from albertine.model.pooling import Pooling, text_vectors
 from albertine.model.relation_head import Relations
 from albertine.model.task_model import Classifier
 
 Outputs = tuple[Tensor, ...]
+LEAST = OUTSIDE / 2
+"""No place that an answer may have is so unlikely."""
 
 
 class Head(ABC):
@@ -196,6 +199,105 @@ class Span(Classes):
         return starts, ends
 
 
+class JointSpan(Head):
+    """The joint head of SQuAD v2.0, with the outputs of XLNetForQuestionAnswering of transformers: the best
+    starts, for each of them the best ends, and the logit that there is no answer.
+
+    As there, the second axis of `end_top_*` runs over the starts fastest: e·STARTS + s. Where a text has
+    fewer places than are wanted, the rest have the log-probability `OUTSIDE` and the place 0.
+    """
+
+    integers = frozenset({"start_top_index", "end_top_index"})
+
+    def __init__(self, model: JointAnswer) -> None:
+        super().__init__(model, model.base)
+        self.joint = model
+        starts, ends = ("batch", STARTS), ("batch", STARTS * ENDS)
+        self.axes = {
+            "start_top_log_probs": starts,
+            "start_top_index": starts,
+            "end_top_log_probs": ends,
+            "end_top_index": ends,
+            "cls_logits": ("batch",),
+        }
+
+    def traced(self, table: Table, out: EncoderOutput, subjects: Tensor | None) -> Outputs:
+        x_RH, head = out.last_hidden, self.joint
+        inside_SL = self._inside(table)
+        begins = self._log_softmax(table, head.start_logits(x_RH), inside_SL)
+        starts = begins.topk(STARTS)
+        last = table.last_column[:, None]
+        tokens_RH = head.end_logits.tokens(x_RH)
+        x_SLH = table.table(x_RH)
+        every = torch.arange(x_SLH.shape[0], device=x_SLH.device)
+        ends, scores = [], []
+        for rank in range(STARTS):
+            place = starts.indices[:, rank].minimum(last.squeeze(1))
+            logits = self._ends(table, tokens_RH, x_SLH[every, place])
+            best = self._log_softmax(table, logits, inside_SL).topk(ENDS)
+            ends.append(best.indices)
+            scores.append(torch.where(starts.values[:, rank, None] > LEAST, best.values, OUTSIDE))
+        expected = (begins[:, : x_SLH.shape[1], None].exp() * x_SLH).sum(1)
+        none = head.answer_class(expected, self.summary(table, x_RH), 0.0)
+        both = torch.stack(scores, 2).flatten(1), torch.stack(ends, 2).flatten(1)
+        return *_there(starts.values, starts.indices), *_there(*both), none
+
+    def _ends(self, table: Table, tokens_RH: Tensor, start_SH: Tensor) -> Tensor:
+        """Logits (R,) that the span ends there, if it begins at the start."""
+        x_SLH = table.table(tokens_RH)
+        owners = torch.arange(x_SLH.shape[0], device=x_SLH.device)[:, None].expand(-1, x_SLH.shape[1])
+        return table.flat(
+            self.joint.end_logits(x_SLH.flatten(0, 1), start_SH, owners.flatten()).view(owners.shape)
+        )
+
+    def _inside(self, table: Table) -> Tensor:
+        """Which places an answer may begin or end at, bool (S, L): as `model.answerability_head` has it."""
+        types, within = table.types, goes_on(table)
+        columns = torch.arange(types.shape[1], device=types.device)
+        if self.base.config.summary == "first":
+            return ((types == 1) & within) | (columns == table.first_column[:, None])
+        return ((types == 0) & within) | (columns == table.last_column[:, None])
+
+    def _log_softmax(self, table: Table, logits_R: Tensor, inside_SL: Tensor) -> Tensor:
+        """(S, L + ENDS): a row may have fewer tokens than starts or ends are wanted."""
+        masked = torch.where(inside_SL, table.table(logits_R), OUTSIDE)
+        masked = torch.where(table.real, masked, float("-inf"))
+        return F.pad(masked, (0, max(STARTS, ENDS)), value=float("-inf")).log_softmax(-1)
+
+    def source(self, packed: Packed, subjects: Tensor | None) -> Outputs:
+        beam = Beam.of(self.joint(packed))
+        starts = beam.starts[:, ::ENDS]
+        begins = self.joint.learn(packed, torch.zeros_like(packed.first_tokens)).starts
+        begins = F.pad(begins, (0, STARTS), value=float("-inf")).gather(1, starts)
+        ends, scores = (x.view(-1, STARTS, ENDS).mT.flatten(1) for x in (beam.ends, beam.scores))
+        each = begins.repeat(1, ENDS)
+        scores = torch.where(each > LEAST, scores - each, OUTSIDE)
+        return *_there(begins, starts), *_there(scores, ends), beam.impossible
+
+
+class Comparison(Head):
+    """Classes or a score of every sequence, by the embeddings and the first depth."""
+
+    depth, all_depths = 1, True
+
+    def __init__(self, model: Comparer) -> None:
+        super().__init__(model, model.base)
+        self.comparer = model
+        outputs = int(model.get_submodule(model.name).weight.shape[0])  # type: ignore[union-attr,arg-type,index,call-overload]
+        self.axes = {"logits": ("batch", outputs)}
+
+    @property
+    def tables(self) -> int:
+        return super().tables + 4 * (self.comparer.means.numel() + self.comparer.matrices.numel())
+
+    def traced(self, table: Table, out: EncoderOutput, subjects: Tensor | None) -> Outputs:
+        text, states = _text(table, self.base.config.lead), out.hidden_states or ()
+        return (self.comparer.compared(torch.stack([_pair_means(table, text, x) for x in states], 1)),)
+
+    def source(self, packed: Packed, subjects: Tensor | None) -> Outputs:
+        return (self.comparer(packed),)
+
+
 class Pointers(Head):
     """Pointers to subjects, and to the objects of the subjects that are asked about (`model.relation_head`).
 
@@ -226,7 +328,7 @@ class Pointers(Head):
         asked, first, last = subjects.unbind(1)
         ends_M2H = torch.stack([x_SLH[asked, first], x_SLH[asked, last]], 1)
         x_MLH = x_SLH[asked]
-        owners = torch.arange(x_MLH.shape[0])[:, None].expand(-1, x_MLH.shape[1])
+        owners = torch.arange(x_MLH.shape[0], device=x_MLH.device)[:, None].expand(-1, x_MLH.shape[1])
         found = self.relations.objects(x_MLH.flatten(0, 1), ends_M2H, owners.flatten())
         return torch.where(real_SL[asked][..., None, None], found.view(*owners.shape, -1, 2), OUTSIDE)
 
@@ -234,8 +336,8 @@ class Pointers(Head):
         assert subjects is not None
         x_TH = self.encoder(packed).last_hidden
         x_SLH = pad_sequence(list(x_TH.split(list(packed.lengths))), True)
-        lengths = torch.tensor(packed.lengths)
-        real_SL = torch.arange(x_SLH.shape[1]) < lengths[:, None]
+        lengths = torch.tensor(packed.lengths, device=x_TH.device)
+        real_SL = torch.arange(x_SLH.shape[1], device=x_TH.device) < lengths[:, None]
         return self.relations.subjects(x_TH), self._objects(x_SLH, real_SL, subjects)
 
 
@@ -251,3 +353,30 @@ def mean_of_table(table: Table, x_RH: Tensor) -> Tensor:
     """The mean over the tokens of each sequence, (S, H)."""
     counted = table.real[..., None].to(x_RH.dtype)
     return (table.table(x_RH) * counted).sum(1) / table.lengths[:, None]
+
+
+def _there(values: Tensor, places: Tensor) -> Outputs:
+    """Log-probabilities and places, those that no answer can have made alike: which of them are found is
+    left to chance."""
+    there = values > LEAST
+    return torch.where(there, values, OUTSIDE), torch.where(there, places, 0)
+
+
+def _text(table: Table, lead: int) -> Tensor:
+    """Which tokens are of the texts themselves, bool (S, L): not [CLS], and none that ends a segment."""
+    text = goes_on(table) & (table.types < 2)
+    if not lead:
+        return text
+    columns = torch.arange(text.shape[1], device=text.device)
+    return text & (columns != table.first_column[:, None])
+
+
+def _pair_means(table: Table, text_SL: Tensor, x_RH: Tensor) -> Tensor:
+    """`model.pair_head.pair_means` of a table, (S, 2, H)."""
+    x_SLH, found = table.table(x_RH), []
+    for segment in (0, 1):
+        of_it = (text_SL & (table.types == segment)).to(x_SLH.dtype)
+        # Where there is no token a row may hold anything; times 0 it would still be no number.
+        sums = torch.where(of_it[..., None] > 0, x_SLH, 0.0).sum(1)
+        found.append(sums / of_it.sum(1).clamp_min(1)[:, None])
+    return torch.stack(found, 1)
