@@ -265,7 +265,7 @@ def test_loops_have_no_graph(changes: dict[str, object], words: str, tmp_path: P
 def test_writing_has_no_graph_and_its_encoder_has(tmp_path: Path) -> None:
     folder = put_model(tmp_path)
     told = json.loads((folder / "config.json").read_text())
-    told["albertine"] |= {"task": "generate"}
+    told["albertine"] |= {"task": "generate", "source_length": 8, "target_length": 8}
     (folder / "config.json").write_text(json.dumps(told))
     with pytest.raises(ModelError, match=r"generates token by token .*--head features"):
         opened(folder)

@@ -9,23 +9,23 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from albertine.serving.app import PATHS, application
+from albertine.serving.app import application, paths
 from albertine.serving.limits import ServingLimits
-from albertine.serving.model_tasks import Answerer
+from albertine.serving.model_tasks import ServedModel
 from albertine.serving.service import Service
 from albertine.tasks.predictor import Predictor
 
 
 def service_of(
-    folder: Path, limits: ServingLimits | None = None, answerer: type[Answerer] = Answerer, **more: Any
+    folder: Path, limits: ServingLimits | None = None, model: type[ServedModel] = ServedModel, **more: Any
 ) -> Service:
     """A service of a folder whose thread does not run yet.
 
     Args:
-        answerer: another class than the usual one, for example one that notes its calls.
+        model: another class than the usual one, for example one that notes its calls.
     """
     predictor = Predictor(folder, precision="float32")
-    return Service(answerer(predictor, folder.name), limits or ServingLimits(), PATHS, **more)
+    return Service(model(predictor, folder.name), limits or ServingLimits(), paths(), **more)
 
 
 @contextmanager

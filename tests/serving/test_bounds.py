@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from albertine.inference.option_rows import characters_of
 from albertine.serving import service as services
 from albertine.serving.limits import ServingLimits
-from albertine.serving.model_tasks import Answerer, Kind
+from albertine.serving.model_tasks import BatchKey, ServedModel
 from albertine.tokenizers.wordpiece import WordPieceTokenizer
 from tests.inference.exports import LONG
 from tests.serving.served import client_of
@@ -26,7 +26,7 @@ PASSAGE = "the old man " * 3000
 
 
 def refused(client: TestClient, path: str, body: Any) -> Any:
-    """A refusal for what would be laid out."""
+    """An error for what would be laid out."""
     told = post(client, path, body, 422)
     assert told["code"] == "batch_too_large" and "characters (a passage for each option" in told["error"]
     return told["details"]["limit"]
@@ -50,10 +50,10 @@ def test_a_text_that_is_laid_out_many_times_is_counted_as_often(
     client: Clients, monkeypatch: pytest.MonkeyPatch, name: str, path: str, body: Any, truncate: bool
 ) -> None:
     """Kills: a bound that the first request passes by; a passage counted once; gaps and rows that count
-    nothing; a refusal after all was encoded."""
+    nothing; an error after all was encoded."""
     asked, seen = client(name), list[Any]()
     service = asked.service  # type: ignore[attr-defined]
-    monkeypatch.setattr(service.answerer, "extents", lambda *given: seen.append(given))
+    monkeypatch.setattr(service.model, "lengths", lambda *given: seen.append(given))
     assert refused(asked, path, {**body, "truncate": truncate}) == ServingLimits().body_bytes
     assert not seen and not service.tokenizing
 
@@ -83,11 +83,11 @@ def test_what_is_counted_is_what_is_read(
     client: Clients, monkeypatch: pytest.MonkeyPatch, passage: str, question: str, options: Sequence[str]
 ) -> None:
     """At least what is given to the tokenizer, and of a passage whose tokens all options share the copies."""
-    answerer = client("choose").service.answerer  # type: ignore[attr-defined]
+    model = client("choose").service.model  # type: ignore[attr-defined]
     given: list[str] = []
     encode = WordPieceTokenizer.encode
     monkeypatch.setattr(WordPieceTokenizer, "encode", lambda self, x: given.append(x) or encode(self, x))
-    answerer.extents(Kind("choose"), [(passage, question, tuple(options))])
+    model.lengths(BatchKey("choose"), [(passage, question, tuple(options))])
     counted = characters_of(passage, question, options)
     read = sum(map(len, given[1:])) + (0 if "_" in passage else len(options) * len(passage))
     assert read <= counted <= read + len(options) * 30
@@ -128,11 +128,11 @@ def test_many_texts_are_cut_by_another_thread(client: Clients, monkeypatch: pyte
 def test_labels_to_ignore_are_looked_up(folder: Folders) -> None:
     """Kills: a list that is searched for every entity, on the loop."""
 
-    class Many(Answerer):
-        def ask(self, kind: Kind, questions: Sequence[Any]) -> Sequence[Any]:
+    class Many(ServedModel):
+        def ask(self, kind: BatchKey, questions: Sequence[Any]) -> Sequence[Any]:
             return [([("x", 0, 1)] * 3000, None)] * len(questions)
 
-    with client_of(folder("tag"), answerer=Many) as client:
+    with client_of(folder("tag"), model=Many) as client:
         body = {"inputs": "who", "parameters": {"ignore_labels": [""] * 400_000}}
         began = time.monotonic()
         assert len(post(client, "/", body)) == 3000
@@ -164,21 +164,21 @@ def test_the_bound_of_a_question_is_that_of_its_rows_also_in_long_ones(
     client: Clients, tokens: int, cut: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kills: a length that is looked at where the question was cut to its bound already."""
-    answerer = client("choose").service.answerer  # type: ignore[attr-defined]
-    monkeypatch.setattr(type(answerer), "limit", lambda self, task: 512)
+    model = client("choose").service.model  # type: ignore[attr-defined]
+    monkeypatch.setattr(type(model.task("choose")), "limit", 512)
     question = "who " * (tokens - 1)
-    [extent] = answerer.extents(Kind("choose"), [("the man", question, ("was", "who"))])
-    assert extent.cut is cut
+    [length] = model.lengths(BatchKey("choose"), [("the man", question, ("was", "who"))])
+    assert length.cut is cut
     if cut:
-        assert (extent.length, extent.limit) == (tokens, 128)
+        assert (length.length, length.limit) == (tokens, 128)
 
 
 def test_a_long_text_holds_nobody_up(folder: Folders) -> None:
     """Kills: one request that takes all the room and all the threads in which texts are tokenised."""
     release, begun = threading.Event(), threading.Event()
     with client_of(folder("embed")) as client:
-        answerer = client.service.answerer  # type: ignore[attr-defined]
-        count = answerer.tokens
+        model = client.service.model  # type: ignore[attr-defined]
+        count = model.tokens
 
         def blocked(text: str) -> int:
             if len(text) > 1_000_000:
@@ -186,7 +186,7 @@ def test_a_long_text_holds_nobody_up(folder: Folders) -> None:
                 assert release.wait(20)
             return int(count(text))
 
-        answerer.tokens = blocked
+        model.tokens = blocked
         found: list[Any] = []
         long = threading.Thread(
             target=lambda: found.append(client.post("/tokenize", json={"inputs": "!" * 2_000_000}))
@@ -209,14 +209,14 @@ def test_what_is_cut_off_is_not_computed_with(folder: Folders, name: str, path: 
     """Kills: a text of a megabyte that the engine tokenises while everybody waits."""
     seen: list[str] = []
 
-    class Noting(Answerer):
-        def ask(self, kind: Kind, questions: Sequence[Any]) -> Sequence[Any]:
+    class Noting(ServedModel):
+        def ask(self, kind: BatchKey, questions: Sequence[Any]) -> Sequence[Any]:
             seen.extend(one if isinstance(one, str) else one[0] for one in questions)
             return super().ask(kind, questions)
 
-    with client_of(folder(name), answerer=Noting) as client:
-        answerer = client.service.answerer  # type: ignore[attr-defined]
-        limit = answerer.limit(answerer.tasks[0])
+    with client_of(folder(name), model=Noting) as client:
+        model = client.service.model  # type: ignore[attr-defined]
+        limit = model.task(model.tasks[0]).limit
         seen.clear()  # of the short texts that are tried at the start
         words = [("who", "man", "old")[i * i % 3] for i in range(250_000)]
         part = words[-(limit - 2) :] if direction == "left" else words[: limit - 2]

@@ -147,7 +147,7 @@ def test_openai_comes_again_when_told_so(folder: Folders) -> None:
         began = time.monotonic()
         assert client.embeddings.create(model="embed", input="a").data
         assert time.monotonic() - began > 0.9  # the second that it was told
-        counted = service.gauges.registry.get_sample_value
+        counted = service.metrics.registry.get_sample_value
         labels = {"route": "/v1/embeddings"}
         assert counted("albertine_requests_total", {**labels, "code": "429"}) == 1
         with pytest.raises(openai.UnprocessableEntityError):

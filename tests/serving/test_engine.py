@@ -10,7 +10,7 @@ import pytest
 
 from albertine.errors import DataError, NotFinite
 from albertine.inference.spans import LikelySpans
-from albertine.serving.engine import Engine, finite, told_without_text
+from albertine.serving.engine import Engine, finite, traceback_without_text
 from albertine.serving.queue import Item, TokenQueue, TooLate
 from tests.serving.test_queue import Clock
 
@@ -79,7 +79,7 @@ def test_not_finite_is_of_one_item() -> None:
     items, notes, engine = run([0, 1, 2], lambda kind, questions: [answers[q] for q in questions])
     assert isinstance(items[1].future.exception(0), NotFinite)
     assert items[0].future.result(0) and items[2].future.result(0)
-    assert engine.spoiled == 1 and notes.reasons == ["non_finite_output"]
+    assert engine.not_finite == 1 and notes.reasons == ["non_finite_output"]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_an_error_is_told_without_its_message() -> None:
     try:
         raise ValueError("a secret text")
     except ValueError as error:
-        told = told_without_text(error)
+        told = traceback_without_text(error)
     assert "secret" not in told and "ValueError" in told and "line" in told
 
 

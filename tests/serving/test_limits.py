@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albertine.serving.error_responses import Refusal
 from albertine.serving.limits import ServingLimits, authorized, is_loopback, read_body, read_json
+from albertine.tasks.http.errors import HttpError
 
 LIMITS = ServingLimits(body_bytes=1000)
 
@@ -21,7 +21,7 @@ def body(
     headers: dict[str, str] | None = None,
     wait: float = 0.0,
     limits: ServingLimits = LIMITS,
-) -> tuple[int, Refusal | None]:
+) -> tuple[int, HttpError | None]:
     """How many parts were read before it ended or was refused."""
     read = 0
 
@@ -34,33 +34,33 @@ def body(
 
     try:
         asyncio.run(read_body(stream(), headers or {}, limits))
-    except Refusal as refusal:
-        return read, refusal
+    except HttpError as error:
+        return read, error
     return read, None
 
 
 def test_a_body_is_bounded_while_it_is_read() -> None:
     """Kills: a body that is read whole before its size is looked at; trust in Content-Length."""
     assert body(10, 100) == (10, None)
-    read, refusal = body(1_000_000, 100, {"content-length": "10"})
-    assert read == 11 and refusal is not None and (refusal.status, refusal.code) == (413, "body_too_large")
-    read, refusal = body(1, 1, {"content-length": "1001"})
-    assert read == 0 and refusal is not None and refusal.status == 413
-    read, refusal = body(1, 1, {"content-length": "9" * 5000})
-    assert read == 0 and refusal is not None and refusal.status == 413
+    read, error = body(1_000_000, 100, {"content-length": "10"})
+    assert read == 11 and error is not None and (error.status, error.code) == (413, "body_too_large")
+    read, error = body(1, 1, {"content-length": "1001"})
+    assert read == 0 and error is not None and error.status == 413
+    read, error = body(1, 1, {"content-length": "9" * 5000})
+    assert read == 0 and error is not None and error.status == 413
 
 
 def test_many_small_pieces_are_too_many() -> None:
-    read, refusal = body(70_000, 1, limits=ServingLimits())
-    assert read == 65_537 and refusal is not None and refusal.status == 413
+    read, error = body(70_000, 1, limits=ServingLimits())
+    assert read == 65_537 and error is not None and error.status == 413
 
 
 def test_slow_and_compressed_bodies() -> None:
-    _, refusal = body(100, 1, wait=0.05, limits=ServingLimits(body_seconds=0.2))
-    assert refusal is not None and (refusal.status, refusal.code) == (408, "slow_body")
-    assert refusal.headers["connection"] == "close"
-    _, refusal = body(1, 1, {"content-encoding": "gzip"})
-    assert refusal is not None and (refusal.status, refusal.code) == (400, "compressed_body")
+    _, error = body(100, 1, wait=0.05, limits=ServingLimits(body_seconds=0.2))
+    assert error is not None and (error.status, error.code) == (408, "slow_body")
+    assert error.headers["connection"] == "close"
+    _, error = body(1, 1, {"content-encoding": "gzip"})
+    assert error is not None and (error.status, error.code) == (400, "compressed_body")
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,9 @@ def test_slow_and_compressed_bodies() -> None:
 def test_what_is_no_object(given: bytes, status: int) -> None:
     """Kills: NaN that is a number; the last of two equal keys that wins; a RecursionError that escapes; half
     a character in a list or a key; any number of fields."""
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(HttpError) as error:
         read_json(given)
-    assert refusal.value.status == status
+    assert error.value.status == status
 
 
 def test_whole_characters_may_be_escaped() -> None:
@@ -105,8 +105,8 @@ def test_whole_characters_may_be_escaped() -> None:
 def test_any_bytes_are_an_object_or_refused(given: bytes) -> None:
     try:
         assert isinstance(read_json(given), dict)
-    except Refusal as refusal:
-        assert refusal.status in (400, 422)
+    except HttpError as error:
+        assert error.status in (400, 422)
 
 
 @pytest.mark.parametrize(

@@ -494,7 +494,7 @@ def test_every_flag_reaches_the_server(folder: Folders, monkeypatch: pytest.Monk
         hosts=("albert.example", "*.local"),
         origins=("http://localhost:3000",),
     )
-    assert (service.answerer.name, service.answerer.number_format) == ("mine", "bfloat16")
+    assert (service.model.name, service.model.number_format) == ("mine", "bfloat16")
     assert (service.engine.budget, token, drain, host) == (9, None, 3.0, "localhost")
 
 

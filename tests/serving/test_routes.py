@@ -26,10 +26,17 @@ from albertine.core.devices import fast_bfloat16
 from albertine.errors import DataError
 from albertine.inference import fill_mask
 from albertine.inference.probabilities import sigmoid
-from albertine.serving import pipeline_route, schemas
-from albertine.serving.app import ASKED, LIVE, MODEL, PATHS
+from albertine.serving import routes, schemas
+from albertine.serving.app import LIVE, MODEL, paths
 from albertine.serving.limits import ServingLimits
-from albertine.serving.model_tasks import Answerer, Kind
+from albertine.serving.model_tasks import BatchKey, ServedModel
+from albertine.tasks.http.answer import QuestionsToAnswer
+from albertine.tasks.http.base import Body
+from albertine.tasks.http.classify import TextsOfClasses, TextsToClassify
+from albertine.tasks.http.multiple_choice import OptionsToChoose
+from albertine.tasks.http.rank import TextsToRank
+from albertine.tasks.http.relate import TextsToRelate
+from albertine.tasks.http.tag import TextsToTag
 from tests.inference.exports import LONG, PASSAGES, SENTENCE, TEXTS
 from tests.serving.served import client_of
 
@@ -279,8 +286,8 @@ def test_no_answer(folder: Folders) -> None:
     body: dict[str, Any] = {"inputs": {"question": question, "context": passage}}
     with client_of(folder("answer or not")) as asked:
         service = asked.service  # type: ignore[attr-defined]
-        service.answerer.family.threshold = 0.0
-        [likely] = service.answerer.predictor.likely_spans([(question, passage)])
+        service.model.family.threshold = 0.0
+        [likely] = service.model.predictor.likely_spans([(question, passage)])
         none = {"answer": "", "score": pytest.approx(likely.no_answer), "start": 0, "end": 0}
         assert post(asked, "/", body) == none
         two = post(asked, "/", {**body, "parameters": {"top_k": 2}})
@@ -390,8 +397,8 @@ def test_an_answer_of_many_words_is_bounded(
     words = predictor(folder("fill-mask")).tokenizer.vocab_size
     whole = {"inputs": text, "parameters": {"top_k": 1000}}
     found = post(asked, "/", whole)
-    monkeypatch.setattr(pipeline_route, "LONGEST", 2 * words * len(text))
-    monkeypatch.setattr(pipeline_route, "AT_ONCE", 0)
+    monkeypatch.setattr(routes, "LONGEST", 2 * words * len(text))
+    monkeypatch.setattr(routes, "AT_ONCE", 0)
     assert post(asked, "/", whole) == found  # by another thread
     told = post(asked, "/", {**whole, "inputs": [text, "[MASK]"]}, 422)
     assert (told["code"], told["details"]) == ("batch_too_large", {"limit": 2 * words * len(text)})
@@ -460,7 +467,7 @@ def test_a_question_that_is_too_long_beside_its_options_is_refused(client: Clien
 def test_too_long_is_refused_or_cut_as_asked(
     client: Clients, folder: Folders, name: str, path: str, body: Any, limit: int
 ) -> None:
-    """Kills: a silent cut; a refusal without its figures; a cut that no header tells; the advice to ask with
+    """Kills: a silent cut; an error without its figures; a cut that no header tells; the advice to ask with
     `truncate` on a route that does not hear it."""
     refused = post(client(name), path, body, 422)
     error = refused["error"] if path.startswith("/v1/") else refused
@@ -483,7 +490,7 @@ def test_a_long_passage_is_not_too_long(client: Clients) -> None:
 
 
 def test_a_long_text_of_entities_is_not_too_long(client: Clients, folder: Folders) -> None:
-    """Kills: a refusal of what is read in windows; entities of its beginning alone."""
+    """Kills: an error of what is read in windows; entities of its beginning alone."""
     found = client("tag").post("/", json={"inputs": [LONG, "who"]})
     assert found.status_code == 200 and int(found.headers["x-compute-tokens"]) > 60
     assert found.headers["x-truncated-inputs"] == "0"
@@ -505,18 +512,18 @@ def test_which_end_is_cut(client: Clients, folder: Folders) -> None:
 
 
 def test_the_guide_tells_which_routes_cut_and_where_that_is_said() -> None:
-    taken: dict[str, type[schemas.Body]] = {
+    taken: dict[str, type[Body]] = {
         "/embed": schemas.TextsToEmbed,
-        "/predict": schemas.TextsToClassify,
-        "/rerank": schemas.TextsToRank,
+        "/predict": TextsToClassify,
+        "/rerank": TextsToRank,
         "/similarity": schemas.TextsToCompare,
         "/tokenize": schemas.TextsToCut,
-        "/choose": schemas.OptionsToChoose,
-        "/relate": schemas.TextsToRelate,
+        "/choose": OptionsToChoose,
+        "/relate": TextsToRelate,
         "/embeddings": schemas.OpenAiTexts,
         "/v1/embeddings": schemas.OpenAiTexts,
     }
-    assert {"/", *taken} == set(ASKED)
+    assert {"/", *taken} == set(routes.handlers())
     guide = (Path(__file__).parents[2] / "docs" / "guide.md").read_text(encoding="utf-8")
     told = next(line for line in guide.splitlines() if line.startswith("**Too long**"))
     inside, _, rest = told.partition("at the top of the body on ")
@@ -526,8 +533,8 @@ def test_the_guide_tells_which_routes_cut_and_where_that_is_said() -> None:
         (inside, lambda fields: "parameters" in fields),
         (never, lambda fields: not {"truncate", "parameters"} & set(fields)),
     ):
-        routes = {path for path, body in taken.items() if has(body.model_fields)}
-        assert set(re.findall("`(/[a-z0-9/]+)`", text.partition("The header")[0])) == routes
+        found = {path for path, body in taken.items() if has(body.model_fields)}
+        assert set(re.findall("`(/[a-z0-9/]+)`", text.partition("The header")[0])) == found
     assert "truncate" in schemas.SimilarityParameters.model_fields
 
 
@@ -591,22 +598,22 @@ def test_a_malformed_body_does_not_hold_up_the_server() -> None:
     """Every list of a body, and every object. Kills: an error for each of a million elements or fields."""
     million: list[Any] = [1] * 1_000_000
     options: dict[str, Any] = {"parameters": {"ignore_labels": million}}
-    wrong: list[tuple[type[schemas.Body], dict[str, Any]]] = [
+    wrong: list[tuple[type[Body], dict[str, Any]]] = [
         (schemas.TextsToEmbed, {"inputs": million}),
-        (schemas.TextsToClassify, {"inputs": million}),
-        (schemas.TextsToClassify, {"inputs": [million]}),
-        (schemas.TextsToClassify, {"inputs": [[1]] * 1_000_000}),
-        (schemas.TextsToRank, {"query": "a", "texts": million}),
-        (schemas.TextsToRank, {"query": "a", "documents": million}),
+        (TextsToClassify, {"inputs": million}),
+        (TextsToClassify, {"inputs": [million]}),
+        (TextsToClassify, {"inputs": [[1]] * 1_000_000}),
+        (TextsToRank, {"query": "a", "texts": million}),
+        (TextsToRank, {"query": "a", "documents": million}),
         (schemas.TextsToCompare, {"inputs": {"source_sentence": "a", "sentences": million}}),
         (schemas.TextsToCut, {"inputs": million}),
-        (schemas.OptionsToChoose, {"options": million}),
-        (schemas.TextsToRelate, {"inputs": million}),
+        (OptionsToChoose, {"options": million}),
+        (TextsToRelate, {"inputs": million}),
         (schemas.OpenAiTexts, {"input": million}),
         (schemas.TextsToFill, {"inputs": "a", "parameters": {"targets": million}}),
-        (schemas.TextsOfClasses, {"inputs": [{}] * 1_000_000}),
-        (schemas.TextsToTag, {"inputs": "a", **options}),
-        (schemas.QuestionsToAnswer, {"inputs": [{}] * 1_000_000}),
+        (TextsOfClasses, {"inputs": [{}] * 1_000_000}),
+        (TextsToTag, {"inputs": "a", **options}),
+        (QuestionsToAnswer, {"inputs": [{}] * 1_000_000}),
     ]
     for kind, body in wrong:
         with pytest.raises(ValidationError) as found:
@@ -663,7 +670,7 @@ MALFORMED = [
 def test_nothing_malformed_is_an_error_of_the_server(client: Clients, name: str) -> None:
     """Kills: a lone surrogate that reaches the answer's UTF-8, an empty passage without windows, a number
     that Python refuses to convert."""
-    for path in ASKED:
+    for path in routes.handlers():
         for body in MALFORMED + (NO_OBJECTS if name == "embed" else []):
             found = client(name).post(path, content=body)
             assert found.status_code < 500, (path, body, found.text)
@@ -693,7 +700,7 @@ JSON = st.recursive(
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     name=st.sampled_from(HEADS),
-    path=st.sampled_from(list(ASKED)),
+    path=st.sampled_from(list(routes.handlers())),
     body=st.dictionaries(st.sampled_from(NAMES), JSON, max_size=4),
     asked=st.one_of(WORDS, st.lists(WORDS, max_size=3), JSON),
 )
@@ -756,9 +763,9 @@ def test_a_body_is_bounded_over_the_whole_way(folder: Folders) -> None:
 def test_every_route_but_one_wants_the_token(folder: Folders) -> None:
     """A walk over the application's own table. Kills: a route beside the guard; unknown paths that tell."""
     with client_of(folder("embed"), token=b"s3cret") as asked:
-        paths = {route.path for route in asked.app.routes}  # type: ignore[attr-defined]
-        assert paths == {*PATHS, MODEL}
-        for path in (*paths, "/nowhere", "/health/live/"):
+        there = {route.path for route in asked.app.routes}  # type: ignore[attr-defined]
+        assert there == {*paths(), MODEL}
+        for path in (*there, "/nowhere", "/health/live/"):
             for method in ("GET", "POST", "HEAD", "OPTIONS", "DELETE"):
                 for headers in ({}, {"authorization": "Bearer wrong"}):
                     found = asked.request(method, path, headers=headers, follow_redirects=False)
@@ -833,7 +840,7 @@ def test_info_says_what_is_taken(folder: Folders) -> None:
         ("bfloat16", "bfloat16"),
     ):
         model = Predictor(folder("single"), precision=precision)
-        assert Answerer(model, "a").number_format == wanted
+        assert ServedModel(model, "a").number_format == wanted
 
 
 def test_which_end_is_classified(client: Clients, folder: Folders) -> None:
@@ -903,13 +910,16 @@ def test_a_family_knows_its_threshold_from_the_beginning(folder: Folders) -> Non
 def test_the_end_of_a_text_that_is_lowered(folder: Folders) -> None:
     model = predictor(folder("embed"))
     model.embedder = replace(model.embedder, how=replace(model.embedder.how, lower=True))
-    kept = Answerer(model, "a").ends_at_left(Kind("embed"), "İ " * 30 + LONG.upper())
+    served, key = ServedModel(model, "a"), BatchKey("embed")
+    kept = served.task("embed").cut_left(
+        "İ " * 30 + LONG.upper(), lambda text: served.end_that_fits(key, text)
+    )
     assert kept.split() == LONG.split()[-14:]
 
 
 def test_masks_that_meet_have_each_as_many_candidates_as_asked(client: Clients) -> None:
-    answerer = client("fill-mask").service.answerer  # type: ignore[attr-defined]
-    few, many = answerer.ask(Kind("fill-mask"), [("the [MASK] man", 2, None), ("a [MASK]", 7, None)])
+    model = client("fill-mask").service.model  # type: ignore[attr-defined]
+    few, many = model.ask(BatchKey("fill-mask"), [("the [MASK] man", 2, None), ("a [MASK]", 7, None)])
     assert (len(few[0]), len(many[0])) == (2, 7)
 
 
@@ -922,6 +932,6 @@ def test_masks_that_meet_cost_what_each_asks_for(client: Clients, monkeypatch: p
         return plain(*given)
 
     monkeypatch.setattr(fill_mask, "Guess", noted)
-    answerer = client("fill-mask").service.answerer  # type: ignore[attr-defined]
-    answerer.ask(Kind("fill-mask"), [("the [MASK] man", 2, None), ("a [MASK]", 7, None)])
+    model = client("fill-mask").service.model  # type: ignore[attr-defined]
+    model.ask(BatchKey("fill-mask"), [("the [MASK] man", 2, None), ("a [MASK]", 7, None)])
     assert len(made) == 2 + 7

@@ -22,7 +22,7 @@ from albertine.interop.huggingface.folders import save_model
 from albertine.serving import service as services
 from albertine.serving.app import application, as_json, in_parts
 from albertine.serving.limits import ServingLimits
-from albertine.serving.model_tasks import Kind
+from albertine.serving.model_tasks import BatchKey
 from albertine.serving.service import Service
 from tests.export import saved
 from tests.inference.exports import SENTENCE, TEXTS
@@ -131,7 +131,7 @@ def test_alone_and_in_company(folder: Folders) -> None:
         plug = await plugged(service, gate)
         several = [Asked(service, "/embed", {"inputs": texts[i : i + 4]}) for i in range(0, 40, 4)]
         await until(lambda: len(service.queue) == 40)
-        service.gauges.step = lambda kind, items, tokens, seconds: steps.append(items)  # type: ignore[method-assign]
+        service.metrics.step = lambda kind, items, tokens, seconds: steps.append(items)  # type: ignore[method-assign]
         gate.open.set()
         await plug.answer()
         return [row for one in several for row in (await one.answer())[2]]
@@ -139,7 +139,7 @@ def test_alone_and_in_company(folder: Folders) -> None:
     steps: list[int] = []
     with running(folder("embed")) as (service, gate):
         mixed = asyncio.run(ask(service, gate))
-        alone = [service.answerer.predictor.embed([text], normalize=True)[0] for text in texts]
+        alone = [service.model.predictor.embed([text], normalize=True)[0] for text in texts]
     assert sorted(steps) == [1, 40]
     np.testing.assert_allclose(mixed, alone, atol=1e-5)
 
@@ -163,7 +163,7 @@ def test_overload_is_refused_quickly(folder: Folders) -> None:
 
     with running(folder("embed"), ServingLimits(queue_tokens=20)) as (service, gate):
         asyncio.run(ask(service, gate))
-        assert b'albertine_rejects_total{reason="queue_full"} 20.0' in service.gauges.text()[0]
+        assert b'albertine_rejects_total{reason="queue_full"} 20.0' in service.metrics.text()[0]
 
 
 def test_who_leaves_is_not_computed(folder: Folders) -> None:
@@ -232,8 +232,8 @@ def test_measuring_ends_with_its_client_and_its_deadline(folder: Folders) -> Non
         assert release.wait(10)
 
     with running(folder("embed"), ServingLimits(queue_tokens=1402, deadline_seconds=0.4)) as (service, _):
-        service.answerer.extents = blocked  # type: ignore[method-assign]
-        service.answerer.tokens = blocked  # type: ignore[method-assign]
+        service.model.lengths = blocked  # type: ignore[method-assign]
+        service.model.tokens = blocked  # type: ignore[method-assign]
         asyncio.run(ask(service))
         release.set()
         asyncio.run(until(lambda: not service.tokenizing))
@@ -265,7 +265,7 @@ def test_one_poisoned_item_among_many(folder: Folders, caplog: pytest.LogCapture
     with running(folder("embed")) as (service, gate):
         gate.poison = {"house": ValueError("house of secrets"), "never": None, "bad": DataError("no")}
         asyncio.run(ask(service, gate))
-        assert service.engine.spoiled == 1
+        assert service.engine.not_finite == 1
         assert asyncio.run(_health(service))[1] == {"status": "degraded"}
     assert "ValueError" in caplog.text and "secrets" not in caplog.text and "house" not in caplog.text
 
@@ -277,14 +277,14 @@ def test_a_text_that_overflows_is_computed_once_with_its_neighbours(tmp_path: Pa
     with torch.no_grad():
         base.encoder.embeddings.position.weight[20:] = 3e38  # type: ignore[union-attr]
     save_model(base, saved.tokenizer(), tmp_path / "model")
-    answerer = service_of(tmp_path / "model").answerer
+    model = service_of(tmp_path / "model").model
     good, bad = "the old man [MASK].", "the old man [MASK]." + " said the old man" * 6
     texts = [good, bad, good, good]
     questions = [(text, 3, None) for text in texts] if task == "fill-mask" else texts
-    items, notes, engine = run(questions, lambda _, asked: answerer.ask(Kind(task), asked))
+    items, notes, engine = run(questions, lambda _, asked: model.ask(BatchKey(task), asked))
     failed = [isinstance(item.future.exception(0), NotFinite) for item in items]
     assert failed == [False, True, False, False]
-    assert notes.steps == [4] and notes.reasons == ["non_finite_output"] and engine.spoiled == 1
+    assert notes.steps == [4] and notes.reasons == ["non_finite_output"] and engine.not_finite == 1
 
 
 async def _health(service: Service, path: str = "/health") -> tuple[int, Any]:
@@ -381,9 +381,9 @@ def test_nan_behind_a_search_is_the_servers_fault_too(folder: Folders, name: str
 
     with running(folder(name)) as (service, gate):
         gate.open.set()
-        model: Any = service.answerer.predictor.tuned
+        model: Any = service.model.predictor.tuned
         if name == "crf":
-            tags = len(service.answerer.predictor.family.labels)
+            tags = len(service.model.predictor.family.labels)
             model.forward = lambda packed: torch.full((packed.num_tokens, tags), float("nan"))
         else:
             model.subjects = lambda x: torch.full((len(x), 2), float("nan"))
@@ -397,11 +397,11 @@ def test_a_head_that_gives_nan_is_the_servers_fault(folder: Folders) -> None:
 
     with running(folder("single")) as (service, gate):
         gate.open.set()
-        model: Any = service.answerer.predictor.tuned
+        model: Any = service.model.predictor.tuned
         model.forward = lambda packed: torch.full((len(packed.lengths), 3), float("nan"))
         status, headers, told = asyncio.run(ask(service))
         assert (status, told["code"], headers["x-should-retry"]) == (500, "non_finite_output", "false")
-        assert service.engine.spoiled == 1
+        assert service.engine.not_finite == 1
 
 
 def test_a_large_answer_does_not_hold_up_the_loop(folder: Folders) -> None:

@@ -27,14 +27,14 @@ from albertine.pretraining.initial_model import encoder_config
 from albertine.pretraining.settings import ModelChoice
 from albertine.tasks.advice import advice
 from albertine.tasks.batches import TaskBatches
-from albertine.tasks.classify import Classify
+from albertine.tasks.classify import Classify, balanced
 from albertine.tasks.family import loss
 from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.initial_model import first_encoder, open_encoder, rates, tuned_config
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.rescore import judge, open_run
 from albertine.tasks.settings import FinetuneSettings, TuningChoice
-from albertine.tasks.task_data import balanced, read_data
+from albertine.tasks.task_data import read_data
 from albertine.tokenizers.base import Tokenizer
 from albertine.tokenizers.load import load_tokenizer
 from albertine.training.progress import Reporter
@@ -482,7 +482,7 @@ def test_classes_can_weigh_the_same(tune: Tune, tables: dict[str, Path], tmp_pat
     skewed.write_text("\n".join([lines[0], *fine[:90], *rare[:10]]))
     settings = tune(task={"train": skewed}, training={"epochs": 1, "class_weights": "balanced"})
     data = read_data(settings.task, load_tokenizer(settings.encoder.folder))
-    weights = balanced(data)
+    weights = balanced(data.train, 2)
     assert weights.tolist() == pytest.approx([100 / 180, 100 / 20])  # each class sums to half of the examples
     names = ("fine", "poor")
     heavy, plain = (loss(Classify("single", names, (), 32, w)) for w in (weights, None))

@@ -118,9 +118,9 @@ def serve(
         raise MissingExtra(
             f"serve needs {error.name}, which is not installed", remedy="pip install 'albertine[serve]'"
         ) from error
-    from albertine.serving.app import PATHS
+    from albertine.serving.app import paths
     from albertine.serving.limits import ServingLimits
-    from albertine.serving.model_tasks import Answerer
+    from albertine.serving.model_tasks import ServedModel
     from albertine.serving.origins import read_hosts, read_origins
     from albertine.serving.server import bound
     from albertine.serving.server import serve as run
@@ -144,13 +144,14 @@ def serve(
         origins=origins,
     )
     predictor = Predictor(model, device=device, precision=precision, batch_tokens=batch_tokens)
-    answerer = Answerer(predictor, name or Path(model.rstrip("/")).name or model)
-    service = Service(answerer, limits, PATHS)
+    served = ServedModel(predictor, name or Path(model.rstrip("/")).name or model)
+    service = Service(served, limits, paths())
     shown, taken = listening.getsockname()[:2]
     where = f"http://{f'[{shown}]' if ':' in shown else shown}:{taken}"
-    tasks = ", ".join(service.answerer.tasks)
-    told = f"{service.answerer.name} ({tasks}) answers at {where}; Ctrl-C ends"
-    unfinished = run(service, listening, token, drain_seconds, lambda: typer.echo(told, err=True), host=host)
+    message = f"{served.name} ({', '.join(served.tasks)}) answers at {where}; Ctrl-C ends"
+    unfinished = run(
+        service, listening, token, drain_seconds, lambda: typer.echo(message, err=True), host=host
+    )
     if unfinished:
         typer.echo(f"ended with {unfinished} request{'s' * (unfinished > 1)} unanswered", err=True)
     if service.computing:

@@ -27,6 +27,8 @@ from albertine.export.formats import ExportedFile, ExportOptions
 from albertine.export.llama_vocabulary import unlike, vocabulary
 from albertine.export.source_model import Opened
 from albertine.export.verify import Arrays, Run
+from albertine.inference.graph_heads import Classes, Head, Hidden, Outputs, TextVector
+from albertine.inference.sequence_tables import Table
 from albertine.interop.gguf.file import GgufFile, Value, read_gguf, write_gguf
 from albertine.interop.gguf.llama_names import (
     CLASSIFIER,
@@ -35,8 +37,6 @@ from albertine.interop.gguf.llama_names import (
     llama_layout,
     unsupported_by_llama,
 )
-from albertine.inference.graph_heads import Classes, Head, Hidden, Outputs, TextVector
-from albertine.inference.sequence_tables import Table
 from albertine.interop.heads import labels_in
 from albertine.interop.huggingface.names import UNUSED_NORM
 from albertine.interop.keymap import to_ours, to_theirs

@@ -10,17 +10,16 @@ from typing import Any
 
 from albertine.errors import ModelError, SettingsError
 from albertine.inference.embedding import vector_settings
-from albertine.inference.whitening import read_whitening
-from albertine.interop.exported_folder import TRANSITIONS
-from albertine.interop.heads import head_config_for, task_of
-from albertine.interop.huggingface.config import config_json, our_flags
-from albertine.interop.huggingface.folders import read_folder, written_type
 from albertine.inference.graph_heads import (
     Head,
     Hidden,
     TextVector,
     Words,
 )
+from albertine.inference.whitening import read_whitening
+from albertine.interop.heads import head_config_for, task_of
+from albertine.interop.huggingface.config import config_json, our_flags
+from albertine.interop.huggingface.folders import read_folder, written_type
 from albertine.interop.model_files import files_of_model
 from albertine.interop.model_folder import ModelFolder
 from albertine.interop.model_location import model_folder

@@ -1,5 +1,5 @@
-"""The web application: which route is answered by what, and what is around every request: its token, its id,
-its line in the log, its place in the metrics. Nothing of what was sent is ever logged."""
+"""The web application: routes, and for every request its token, its id, its line in the log and its metrics.
+Nothing of a request's body is ever logged."""
 
 from __future__ import annotations
 
@@ -22,36 +22,23 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from albertine.serving import openai, task_routes
-from albertine.serving.engine import told_without_text
-from albertine.serving.error_responses import NEVER, Refusal
+from albertine.serving import routes
+from albertine.serving.engine import traceback_without_text
+from albertine.serving.error_responses import NEVER
 from albertine.serving.limits import ServingLimits, authorized, read_body, read_json
 from albertine.serving.origins import check_browser
-from albertine.serving.pipeline_route import root
-from albertine.serving.request_context import Visit
+from albertine.serving.request_context import RequestContext
+from albertine.serving.routes import Handler
 from albertine.serving.service import Service
+from albertine.tasks.http.errors import HttpError
 
 log = logging.getLogger("albertine.serving")
 
-Answer = Callable[[Visit], Awaitable[Any]]
-ASKED: dict[str, Answer] = {
-    "/": root,
-    "/embed": task_routes.embed,
-    "/predict": task_routes.predict,
-    "/rerank": task_routes.rerank,
-    "/similarity": task_routes.similarity,
-    "/tokenize": task_routes.tokenize,
-    "/choose": task_routes.choose,
-    "/relate": task_routes.relate,
-    "/embeddings": openai.embeddings,
-    "/v1/embeddings": openai.embeddings,
-}
-"""What is posted where."""
 LIVE = "/health/live"
 HEALTH = ("/health", "/health/ready", LIVE)
 MODELS = "/v1/models"
 MODEL = MODELS + "/{name:path}"
-PATHS = (*ASKED, MODELS, "/info", *HEALTH, "/metrics")
+GOT = (MODELS, "/info", *HEALTH, "/metrics")
 SENT_ACROSS = [
     *("authorization", "content-type", "x-request-id"),
     *(f"x-stainless-{name}" for name in ("arch", "lang", "os", "package-version", "retry-count")),
@@ -69,6 +56,11 @@ FEW, SHORT, GROUP = 16, 4096, 16
 """Texts, and bytes of a request, whose answer is written at once; others, so many things at a time."""
 
 
+def paths() -> tuple[str, ...]:
+    """All paths; those of `POST` first."""
+    return (*routes.handlers(), *GOT)
+
+
 def application(service: Service, token: bytes | None = None, host: str = "localhost") -> Starlette:
     """The application that answers for a service.
 
@@ -76,7 +68,8 @@ def application(service: Service, token: bytes | None = None, host: str = "local
         token: that every request but to `/health/live` must bring; None: anyone may ask, but for pages of
             other sites (`albertine.serving.origins`). host: name or address that the server listens on.
     """
-    middleware = [Middleware(Guard, service=service, token=token, host=host)]
+    posted = routes.handlers()
+    middleware = [Middleware(Guard, service=service, token=token, host=host, posted=frozenset(posted))]
     if service.limits.origins:
         crossing = Middleware(
             CORSMiddleware,
@@ -88,17 +81,17 @@ def application(service: Service, token: bytes | None = None, host: str = "local
         middleware.insert(0, crossing)
     app = Starlette(
         routes=[
-            *(Route(path, _posted(service, answer), methods=["POST"]) for path, answer in ASKED.items()),
-            Route(MODELS, _got(service, openai.models)),
-            Route(MODEL, _got(service, openai.model)),
-            Route("/info", _got(service, task_routes.info)),
+            *(Route(path, _posted(service, handler), methods=["POST"]) for path, handler in posted.items()),
+            Route(MODELS, _got(service, routes.models)),
+            Route(MODEL, _got(service, routes.model)),
+            Route("/info", _got(service, routes.info)),
             Route("/health", _health(service)),
             Route("/health/ready", _health(service)),
             Route(LIVE, lambda request: PlainTextResponse("alive\n")),
             Route("/metrics", lambda request: Response(*_metrics(service))),
         ],
         middleware=middleware,
-        exception_handlers={HTTPException: _unknown, Refusal: _refused},
+        exception_handlers={HTTPException: _unknown, HttpError: _error_response},
     )
     # A path with a slash too many is not there: a redirect would name the address before a proxy wrongly.
     app.router.redirect_slashes = False
@@ -109,11 +102,14 @@ class Guard:
     """What stands before every route.
 
     Args:
-        token, host: as in `application`.
+        token, host: as in `application`. posted: paths of requests to the model.
     """
 
-    def __init__(self, app: ASGIApp, service: Service, token: bytes | None, host: str) -> None:
+    def __init__(
+        self, app: ASGIApp, service: Service, token: bytes | None, host: str, posted: frozenset[str]
+    ) -> None:
         self._app, self._service, self._token, self._host = app, service, token, host
+        self._posted = posted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -136,13 +132,13 @@ class Guard:
         path, service = scope["path"], self._service
         if path.startswith(MODELS + "/"):  # any name may stand behind it
             path = MODELS
-        refusal = self._refusal(path, request)
+        error = self._error_of(path, request)
         # Not what is refused: or clients that keep asking would keep a draining server from ending.
-        counted = refusal is None and path in ASKED
+        counted = error is None and path in self._posted
         service.running += counted
         try:
-            if refusal is not None:
-                await _refused(request, refusal)(scope, receive, answered)
+            if error is not None:
+                await _error_response(request, error)(scope, receive, answered)
             else:
                 await self._app(scope, receive, answered)
         except asyncio.CancelledError:
@@ -150,40 +146,41 @@ class Guard:
             if not service.draining:
                 raise
             if not begun:
-                await _refused(request, self._ending())(scope, receive, answered)
+                await _error_response(request, self._ending())(scope, receive, answered)
         finally:
             service.running -= counted
             seconds = time.monotonic() - began
-            service.gauges.request(path, status, seconds)
-            _log(request, path if path in PATHS else "(unknown)", status, seconds)
+            service.metrics.request(path, status, seconds)
+            known = path in self._posted or path in GOT
+            _log(request, path if known else "(unknown)", status, seconds)
 
-    def _refusal(self, path: str, request: Request) -> Refusal | None:
+    def _error_of(self, path: str, request: Request) -> HttpError | None:
         headers = request.headers
         if "transfer-encoding" in headers and ("content-length" in headers or _is_old(request)):
             # What is before or behind this server may take the rest of the body for a request of its own.
             why = "the end of the body is not clear: send Content-Length, or Transfer-Encoding by HTTP/1.1"
-            return Refusal(400, "unclear_length", why, headers={"connection": "close"})
+            return HttpError(400, "unclear_length", why, headers={"connection": "close"})
         if self._token is None and path not in HEALTH:  # which probes call by any name
             limits = self._service.limits
             try:
                 check_browser(request.method, headers, self._host, limits.hosts, limits.origins)
-            except Refusal as refusal:
-                return refusal
+            except HttpError as error:
+                return error
         if path != LIVE and not authorized(headers.get("authorization"), self._token):
-            return Refusal(
+            return HttpError(
                 401,
                 "unauthorized",
                 "the token is missing or wrong; send the header `Authorization: Bearer TOKEN`",
                 headers={"www-authenticate": "Bearer"},
             )
-        if self._service.draining and path in ASKED:
+        if self._service.draining and path in self._posted:
             return self._ending()
         return None
 
-    def _ending(self) -> Refusal:
-        self._service.gauges.failed("draining")
+    def _ending(self) -> HttpError:
+        self._service.metrics.failed("draining")
         headers = {"retry-after": "1", "connection": "close"}
-        return Refusal(503, "draining", "the server is about to end", headers=headers)
+        return HttpError(503, "draining", "the server is about to end", headers=headers)
 
 
 def _is_old(request: Request) -> bool:
@@ -191,10 +188,10 @@ def _is_old(request: Request) -> bool:
 
 
 def _log(request: Request, path: str, status: int, seconds: float) -> None:
-    visit: Visit | None = getattr(request.state, "visit", None)
-    cost = f" inputs={visit.inputs} tokens={visit.tokens}" if visit is not None else ""
-    if visit is not None and visit.truncated:
-        cost += f" truncated={visit.truncated}"
+    context: RequestContext | None = getattr(request.state, "context", None)
+    cost = f" inputs={context.inputs} tokens={context.tokens}" if context is not None else ""
+    if context is not None and context.truncated:
+        cost += f" truncated={context.truncated}"
     quiet = path in (*HEALTH, "/metrics") and status == 200
     log.log(
         logging.DEBUG if quiet else logging.INFO,
@@ -203,7 +200,7 @@ def _log(request: Request, path: str, status: int, seconds: float) -> None:
     )
 
 
-def _posted(service: Service, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+def _posted(service: Service, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
     """A route that takes a body and asks the model."""
 
     async def endpoint(request: Request) -> Response:
@@ -213,11 +210,12 @@ def _posted(service: Service, answer: Answer) -> Callable[[Request], Awaitable[R
 
         async def said() -> Response:
             body = await _body(request, service.limits)
-            visit = request.state.visit = Visit(service, read_json(body), gone)
-            answered = await answer(visit)
-            few = visit.inputs < FEW and len(body) < SHORT
-            found = as_json(answered) if few else await asyncio.to_thread(in_parts, answered)
-            return Response(found, media_type="application/json", headers=visit.told())
+            context = request.state.context = RequestContext(service, read_json(body), gone)
+            answer = await handler(context)
+            few = context.inputs < FEW and len(body) < SHORT
+            found = as_json(answer) if few else await asyncio.to_thread(in_parts, answer)
+            headers = context.response_headers()
+            return Response(found, media_type="application/json", headers=headers)
 
         return await _guarded(said)
 
@@ -233,11 +231,11 @@ async def _body(request: Request, limits: ServingLimits) -> bytes:
     """
     try:
         return await read_body(request.stream(), request.headers, limits)
-    except Refusal as refusal:
-        told = request.headers.get("connection", "").lower()
-        closes = "close" in told or request.scope["http_version"] == "1.0"
+    except HttpError as error:
+        connection = request.headers.get("connection", "").lower()
+        closes = "close" in connection or request.scope["http_version"] == "1.0"
         sends = "expect" not in request.headers  # who expects a word of ours sends nothing before it
-        if closes and sends and refusal.code != "slow_body":
+        if closes and sends and error.code != "slow_body":
             with suppress(TimeoutError):
                 async with asyncio.timeout(limits.body_seconds):
                     async for _ in request.stream():
@@ -245,13 +243,13 @@ async def _body(request: Request, limits: ServingLimits) -> bytes:
         raise
 
 
-def _got(service: Service, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+def _got(service: Service, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
     """A route that is asked without a body."""
 
     async def endpoint(request: Request) -> Response:
         async def said() -> Response:
-            visit = Visit(service, request.path_params, request.receive)
-            return Response(as_json(await answer(visit)), media_type="application/json")
+            context = RequestContext(service, request.path_params, request.receive)
+            return Response(as_json(await handler(context)), media_type="application/json")
 
         return await _guarded(said)
 
@@ -259,17 +257,17 @@ def _got(service: Service, answer: Answer) -> Callable[[Request], Awaitable[Resp
 
 
 async def _guarded(said: Callable[[], Awaitable[Response]]) -> Response:
-    """An answer; an error of ours as a refusal: Starlette would log it with its message, which may quote what
+    """An answer; an error of ours as an error: Starlette would log it with its message, which may quote what
     was sent."""
     try:
         return await said()
-    except Refusal:
+    except HttpError:
         raise
     except ClientDisconnect:
-        raise Refusal(499, "client_left", "the client has left") from None
+        raise HttpError(499, "client_left", "the client has left") from None
     except Exception as error:
-        log.error("a request failed: %s", told_without_text(error))
-        raise Refusal(500, "internal", "the server failed; its log says where", headers=NEVER) from None
+        log.error("a request failed: %s", traceback_without_text(error))
+        raise HttpError(500, "internal", "the server failed; its log says where", headers=NEVER) from None
 
 
 def as_json(found: Any) -> bytes:
@@ -289,10 +287,10 @@ def in_parts(found: Any) -> bytes:
     return as_json(found)
 
 
-def _refused(request: Request, refusal: Exception) -> Response:
-    assert isinstance(refusal, Refusal)
-    body = refusal.body(request.state.id, openai=request.scope["path"].startswith("/v1/"))
-    return Response(json.dumps(body), refusal.status, headers=refusal.headers, media_type="application/json")
+def _error_response(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HttpError)
+    body = error.body(request.state.id, openai=request.scope["path"].startswith("/v1/"))
+    return Response(json.dumps(body), error.status, headers=error.headers, media_type="application/json")
 
 
 def _unknown(request: Request, error: Exception) -> Response:
@@ -300,25 +298,25 @@ def _unknown(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         allowed = dict(error.headers or {}).get("Allow", "")
-        refusal = Refusal(
+        error = HttpError(
             405, "method_not_allowed", f"this route takes {allowed}", headers={"allow": allowed}
         )
     else:
-        refusal = Refusal(404, "no_route", f"there is no such route; there are {', '.join(PATHS)}")
-    return _refused(request, refusal)
+        error = HttpError(404, "no_route", f"there is no such route; there are {', '.join(paths())}")
+    return _error_response(request, error)
 
 
 def _health(service: Service) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         if await service.ready():
-            state = "degraded" if service.engine.spoiled else "ready"
+            state = "degraded" if service.engine.not_finite else "ready"
             return Response(as_json({"status": state}), media_type="application/json")
         state = "draining" if service.draining else "not_ready"
-        return _refused(request, Refusal(503, state, "the server does not answer questions now"))
+        return _error_response(request, HttpError(503, state, "the server does not answer questions now"))
 
     return endpoint
 
 
 def _metrics(service: Service) -> tuple[bytes, int, None, str]:
-    text, kind = service.gauges.text()
+    text, kind = service.metrics.text()
     return text, 200, None, kind

@@ -14,8 +14,8 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from albertine.serving.error_responses import Refusal
 from albertine.serving.limits import ServingLimits
+from albertine.tasks.http.errors import HttpError
 
 QUEUE = 2048
 """Connections that the system keeps until they are accepted."""
@@ -172,18 +172,18 @@ class Connection(H11Protocol):
 
     def _too_late(self) -> None:
         if self._state == "head" and self.conn.trailing_data[0]:
-            self._refuse(Refusal(408, "slow_head", SLOW))
+            self._refuse(HttpError(408, "slow_head", SLOW))
         else:
             self.transport.close()
 
     # ---- what is no request
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(Refusal(400, "not_http", "what was sent is not an HTTP request"))
+        self._refuse(HttpError(400, "not_http", "what was sent is not an HTTP request"))
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, error: HttpError) -> None:
         """Answer to what never became a request, and close."""
-        body = json.dumps(refusal.body(secrets.token_hex(8), openai=False)).encode()
+        body = json.dumps(error.body(secrets.token_hex(8), openai=False)).encode()
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
@@ -191,7 +191,7 @@ class Connection(H11Protocol):
         ]
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             with suppress(h11.LocalProtocolError):
-                head = h11.Response(status_code=refusal.status, headers=headers)
+                head = h11.Response(status_code=error.status, headers=headers)
                 for event in (head, h11.Data(data=body), h11.EndOfMessage()):
                     self.transport.write(self.conn.send(event) or b"")
         self.transport.close()

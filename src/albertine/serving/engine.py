@@ -25,7 +25,7 @@ Ask = Callable[[Any, Sequence[Any]], Sequence[Any]]
 """(kind, questions) → their answers, in order."""
 
 
-class Delivery(NamedTuple):
+class Result(NamedTuple):
     """An answer, and the seconds that it waited and was computed."""
 
     value: Any
@@ -46,7 +46,7 @@ class Engine:
 
     Attributes:
         last_step: when a step ended well, or the thread began, on the clock.
-        spoiled: how many answers were not finite.
+        not_finite: how many answers were not finite.
 
     Args:
         ask: the only function that touches the model. budget: tokens of a step.
@@ -62,7 +62,7 @@ class Engine:
     ) -> None:
         self._ask, self._queue, self.budget, self._observer = ask, queue, budget, observer
         self._clock = clock
-        self.last_step, self.spoiled = float("-inf"), 0
+        self.last_step, self.not_finite = float("-inf"), 0
         # A daemon: a step that hangs must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="albertine engine", daemon=True)
 
@@ -87,7 +87,7 @@ class Engine:
             try:
                 self.step(items) if items else None
             except Exception as error:  # of ours: this thread must outlive it, or nobody is answered again
-                log.error("the engine failed: %s", told_without_text(error))
+                log.error("the engine failed: %s", traceback_without_text(error))
                 for item in items:
                     if not item.future.done():
                         item.future.set_exception(error)
@@ -122,13 +122,13 @@ class Engine:
         if not isinstance(answer, Exception) and not finite(answer):
             answer = NotFinite("gave numbers that are not finite", remedy=None)
         if isinstance(answer, NotFinite):
-            self.spoiled += 1
+            self.not_finite += 1
             self._observer.failed("non_finite_output")
             item.future.set_exception(answer)
         elif isinstance(answer, Exception):
             if not isinstance(answer, AlbertineError):
                 self._observer.failed("exception")
-                log.error("a step failed: %s", told_without_text(answer))
+                log.error("a step failed: %s", traceback_without_text(answer))
             item.future.set_exception(answer)
         else:
             self.last_step = now
@@ -136,7 +136,7 @@ class Engine:
                 self._observer.failed("deadline")
                 item.future.set_exception(TooLate())
             else:
-                item.future.set_result(Delivery(answer, began - item.entered, seconds))
+                item.future.set_result(Result(answer, began - item.entered, seconds))
 
 
 def finite(answer: Any) -> bool:
@@ -154,7 +154,7 @@ def finite(answer: Any) -> bool:
     return True
 
 
-def told_without_text(error: BaseException) -> str:
+def traceback_without_text(error: BaseException) -> str:
     """The kind of an error and where it arose. Its message, which may quote what a client
     sent, is left out."""
     places = traceback.extract_tb(error.__traceback__)[-4:]

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from albertine.serving.error_responses import Refusal, invalid
+from albertine.tasks.http.errors import HttpError, invalid
 
 CHUNKS = 65_536
 """Pieces in which a body may arrive: each costs time, however small it is."""
@@ -72,10 +72,10 @@ async def read_body(stream: AsyncIterator[bytes], headers: Mapping[str, str], li
     """The bytes of a body, never more than the limit, whatever it says of its length.
 
     Raises:
-        Refusal: 413 too many bytes or pieces; 400 compressed; 408 too slow.
+        HttpError: 413 too many bytes or pieces; 400 compressed; 408 too slow.
     """
     if headers.get("content-encoding", "identity").lower() != "identity":
-        raise Refusal(400, "compressed_body", "bodies are taken uncompressed")
+        raise HttpError(400, "compressed_body", "bodies are taken uncompressed")
     told = headers.get("content-length", "")
     if told.isdecimal() and int(told[:20]) > limits.body_bytes:
         raise _too_large(limits)
@@ -84,7 +84,7 @@ async def read_body(stream: AsyncIterator[bytes], headers: Mapping[str, str], li
     except TimeoutError:
         told = f"the body took longer than {limits.body_seconds:g} s"
         # Or who goes on sending a byte now and then keeps the connection for ever.
-        raise Refusal(408, "slow_body", told, headers={"connection": "close"}) from None
+        raise HttpError(408, "slow_body", told, headers={"connection": "close"}) from None
 
 
 async def _joined(stream: AsyncIterator[bytes], limits: ServingLimits) -> bytes:
@@ -97,8 +97,8 @@ async def _joined(stream: AsyncIterator[bytes], limits: ServingLimits) -> bytes:
     return b"".join(parts)
 
 
-def _too_large(limits: ServingLimits) -> Refusal:
-    return Refusal(
+def _too_large(limits: ServingLimits) -> HttpError:
+    return HttpError(
         413,
         "body_too_large",
         f"the body has more than {limits.body_bytes:,} bytes, or came in more than {CHUNKS:,} pieces",
@@ -110,25 +110,25 @@ def read_json(body: bytes) -> dict[str, Any]:
     """The object that a body holds.
 
     Raises:
-        Refusal: 400, it is no JSON, or not only that; 422, it is no object, one of too many fields, or a text
-            in it holds half a character.
+        HttpError: 400, it is no JSON, or not only that; 422, it is no object, one of too many fields, or a
+            text in it holds half a character.
     """
     try:
         found = json.loads(body.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_number)
         if b"\\u" in body:  # else no half can be in it, since UTF-8 has none
             json.dumps(found, ensure_ascii=False).encode("utf-8")
     except UnicodeDecodeError:
-        raise Refusal(400, "not_utf8", "the body is not UTF-8 text") from None
+        raise HttpError(400, "not_utf8", "the body is not UTF-8 text") from None
     except json.JSONDecodeError as error:
-        raise Refusal(
+        raise HttpError(
             400, "not_json", f"the body is not JSON: {error.msg}, line {error.lineno} column {error.colno}"
         ) from None
     except UnicodeEncodeError:
         raise invalid("not_unicode", "the body holds half a character (a lone surrogate)") from None
     except (ValueError, RecursionError):  # more digits, or lists inside each other, than Python reads
-        raise Refusal(400, "not_json", "the body is not JSON that can be read") from None
+        raise HttpError(400, "not_json", "the body is not JSON that can be read") from None
     if not isinstance(found, dict):
-        raise Refusal(422, "invalid_type", "the body is not a JSON object")
+        raise HttpError(422, "invalid_type", "the body is not a JSON object")
     return found
 
 
@@ -137,9 +137,9 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         raise invalid("too_many_fields", f"an object has more than {FIELDS} fields", limit=FIELDS)
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise Refusal(400, "duplicate_key", "an object names a key twice")
+        raise HttpError(400, "duplicate_key", "an object names a key twice")
     return found
 
 
 def _no_number(name: str) -> Any:
-    raise Refusal(400, "not_json", f"{name} is not a number in JSON")
+    raise HttpError(400, "not_json", f"{name} is not a number in JSON")

@@ -13,7 +13,7 @@ SIZES = tuple(float(2**i) for i in range(17))
 REASONS = ("queue_full", "forecast", "deadline", "cancelled", "draining", "non_finite_output", "exception")
 
 
-class Gauges:
+class ServerMetrics:
     """Counters of one server, in a registry of their own.
 
     Args:

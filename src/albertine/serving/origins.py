@@ -9,7 +9,7 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 
 from albertine.errors import SettingsError
-from albertine.serving.error_responses import Refusal
+from albertine.tasks.http.errors import HttpError
 
 DEFAULT_PORTS = (":80", ":443")
 
@@ -62,11 +62,11 @@ def check_browser(
         server_host: the host that the server listens on. hosts, origins: as in `ServingLimits`.
 
     Raises:
-        Refusal: 403, another Host or Origin.
+        HttpError: 403, another Host or Origin.
     """
     host = headers.get("host", "")
     if host and not known_host(host, server_host, hosts):
-        raise Refusal(
+        raise HttpError(
             403,
             "unknown_host",
             f"requests to the host `{host_name(host)[:253]}` are refused; start the server with "
@@ -80,7 +80,7 @@ def check_origin(method: str, headers: Mapping[str, str], origins: Sequence[str]
     header, or like Node's fetch `Sec-Fetch-Mode` alone.
 
     Raises:
-        Refusal: 403, `Origin` names another origin, or `Sec-Fetch-Site` says that there is one.
+        HttpError: 403, `Origin` names another origin, or `Sec-Fetch-Site` says that there is one.
     """
     origin = headers.get("origin")
     site = headers.get("sec-fetch-site", "").lower()
@@ -90,7 +90,7 @@ def check_origin(method: str, headers: Mapping[str, str], origins: Sequence[str]
     elif "*" in origins or not (site == "cross-site" or (site == "same-site" and method == "POST")):
         return
     named = f"`{origin[:253]}`" if origin is not None else "another site"
-    raise Refusal(
+    raise HttpError(
         403,
         "cross_site",
         f"requests from pages of {named} are refused; start the server with --allowed-origins",

@@ -103,9 +103,9 @@ class TokenQueue:
     def check(self, count: int, deadline: float) -> None:
         """That so many items may come, before it is known how many tokens they have. Raises as `put`."""
         with self._changed:
-            refusal = self._refusal(count, LEAST * count, deadline)
-        if refusal is not None:
-            raise refusal
+            error = self._error_of(count, LEAST * count, deadline)
+        if error is not None:
+            raise error
 
     def put(self, items: Sequence[Item]) -> None:
         """Let all of these items, at least one, wait, or none.
@@ -117,16 +117,16 @@ class TokenQueue:
         with self._changed:
             late = self._leave_late()
             tokens = sum(item.tokens for item in items)
-            refusal = self._refusal(len(items), tokens, min(item.deadline for item in items))
-            if refusal is None:
+            error = self._error_of(len(items), tokens, min(item.deadline for item in items))
+            if error is None:
                 for item in items:
                     item.entered = self._clock()
                     self._waiting[item] = None
                 self._tokens += tokens
                 self._changed.notify()
         self._tell_late(late)
-        if refusal is not None:
-            raise refusal
+        if error is not None:
+            raise error
         for item in items:  # not under the lock: one that is cancelled already calls back here
             item.future.add_done_callback(lambda done, item=item: self._on_done(item))  # type: ignore[misc]
 
@@ -162,7 +162,7 @@ class TokenQueue:
             self._closed = True
             self._changed.notify_all()
 
-    def _refusal(self, count: int, tokens: int, deadline: float) -> Overload | None:
+    def _error_of(self, count: int, tokens: int, deadline: float) -> Overload | None:
         ahead = self.forecast()
         full = self._tokens + tokens > self.most_tokens or len(self._waiting) + count > self.most_items
         hopeless = self._clock() + ahead > deadline

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from albertine.serving.model_tasks import Kind, characters
-from albertine.serving.schemas import Cutting
+from albertine.serving.model_tasks import BatchKey
 from albertine.serving.service import Service
+from albertine.tasks.http.base import Truncation, characters_of
 
 
 @dataclass
-class Visit:
+class RequestContext:
     """A request that is being answered.
 
     Attributes:
@@ -36,15 +36,15 @@ class Visit:
     computed: float = 0.0
     headers: dict[str, str] = field(default_factory=dict)
 
-    async def ask(self, kind: Kind, questions: Sequence[Any], how: Cutting | None = None) -> list[Any]:
+    async def ask(self, key: BatchKey, questions: Sequence[Any], truncation: Truncation) -> list[Any]:
         """The answers to questions, in their order. Raises as `Service.ask`."""
-        how = how or Cutting()
         self.inputs += len(questions)
-        self.characters += sum(map(characters, questions))
-        return await self.service.ask(kind, questions, self, self.gone, truncate=how.truncate, left=how.left)
+        self.characters += sum(map(characters_of, questions))
+        truncate, left = truncation.truncate, truncation.left
+        return await self.service.ask(key, questions, self, self.gone, truncate=truncate, left=left)
 
-    def told(self) -> dict[str, str]:
-        """The headers of the answer: what was computed, and how long it took, in milliseconds."""
+    def response_headers(self) -> dict[str, str]:
+        """What was computed, and how long it took, in milliseconds."""
         seconds = {
             "x-compute-time": self.computed,
             "x-inference-time": self.computed,
@@ -58,7 +58,7 @@ class Visit:
             "x-truncated-inputs": self.truncated,
         }
         return {
-            "x-compute-type": str(getattr(self.service.answerer.predictor.model, "device", "cpu")),
+            "x-compute-type": str(getattr(self.service.model.predictor.model, "device", "cpu")),
             **{name: f"{1000 * value:.0f}" for name, value in seconds.items()},
             **{name: str(value) for name, value in counts.items()},
             "x-model-sha": self.service.sha,

@@ -11,12 +11,14 @@ from threading import Event, Lock
 from typing import Any, Protocol, TypeVar
 
 from albertine.errors import AlbertineError
-from albertine.serving.engine import Delivery, Engine
-from albertine.serving.error_responses import Refusal, invalid, refusal_of
+from albertine.serving.engine import Engine, Result
+from albertine.serving.error_responses import http_error_of
 from albertine.serving.limits import ServingLimits
-from albertine.serving.metrics import Gauges
-from albertine.serving.model_tasks import Answerer, Extent, Kind
+from albertine.serving.metrics import ServerMetrics
+from albertine.serving.model_tasks import BatchKey, ServedModel, ability
 from albertine.serving.queue import LEAST, Item, Overload, TokenQueue, TooLate
+from albertine.tasks.http.base import InputLength
+from albertine.tasks.http.errors import HttpError, invalid
 
 T = TypeVar("T")
 TOKENIZING = 2
@@ -36,15 +38,6 @@ PROBE = 5.0
 """Seconds that a synthetic question may take."""
 GRACE = 1.0
 """Seconds after a deadline in which the engine says itself that it passed."""
-WHAT = {
-    "classify": "tells classes",
-    "tag": "finds entities",
-    "answer": "answers questions about a passage",
-    "choose": "chooses among options",
-    "relate": "finds relations",
-    "fill-mask": "fills masks",
-    "embed": "gives vectors",
-}
 
 
 class Usage(Protocol):
@@ -82,15 +75,15 @@ async def in_time(futures: Sequence[Future[Any]], gone: Callable[[], Any], secon
     """Wait until all futures of other threads are done, at least one. What is not is cancelled.
 
     Raises:
-        Refusal: the client has left, or so many seconds are over.
+        HttpError: the client has left, or so many seconds are over.
     """
     done, leaving = all_done(futures), asyncio.ensure_future(gone())
     try:
         await asyncio.wait({done, leaving}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if not done.done():
             if leaving.done():
-                raise Refusal(499, "client_left", "the client has left")
-            raise refusal_of(TooLate(), 0)
+                raise HttpError(499, "client_left", "the client has left")
+            raise http_error_of(TooLate(), 0)
     finally:
         done.cancel()
         leaving.cancel()
@@ -112,29 +105,29 @@ class Service:
 
     def __init__(
         self,
-        answerer: Answerer,
+        model: ServedModel,
         limits: ServingLimits,
         routes: Iterable[str],
         *,
         budget: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.answerer, self.limits, self.clock = answerer, limits, clock
-        self.sha = answerer.predictor.fingerprint
-        self.gauges = Gauges(answerer.name, self.sha, answerer.tasks, routes)
+        self.model, self.limits, self.clock = model, limits, clock
+        self.sha = model.predictor.fingerprint
+        self.metrics = ServerMetrics(model.name, self.sha, model.tasks, routes)
         self.queue = TokenQueue(
             limits.queue_tokens,
             limits.queue_items,
             clock,
-            lambda item, reason: self.gauges.dropped(item.tokens, reason),
+            lambda item, reason: self.metrics.dropped(item.tokens, reason),
         )
-        self.gauges.queue_tokens.set_function(lambda: self.queue.tokens)
-        self.gauges.queue_items.set_function(lambda: len(self.queue))
+        self.metrics.queue_tokens.set_function(lambda: self.queue.tokens)
+        self.metrics.queue_items.set_function(lambda: len(self.queue))
         self.engine = Engine(
-            answerer.ask,
+            model.ask,
             self.queue,
-            budget or answerer.step_tokens,
-            self.gauges,
+            budget or model.step_tokens,
+            self.metrics,
             clock,  # type: ignore[arg-type]
         )
         self._pools = {
@@ -165,20 +158,19 @@ class Service:
         with self._changing:
             return any(self._characters.values())
 
-    def needs(self, task: str) -> None:
-        """That the model can be asked this.
-
-        Raises:
-            Refusal: it cannot.
+    def check_task(self, task: str) -> None:
         """
-        if task in self.answerer.tasks:
+        Raises:
+            HttpError: the model has no such task.
+        """
+        if task in self.model.tasks:
             return
-        able = ", ".join(WHAT[one] for one in self.answerer.tasks)
+        able = ", ".join(map(ability, self.model.tasks))
         raise invalid(
             "not_for_this_model",
-            f"this model is not one that {WHAT[task]}; it {able}",
+            f"this model is not one that {ability(task)}; it {able}",
             wanted=task,
-            able=list(self.answerer.tasks),
+            able=list(self.model.tasks),
         )
 
     @property
@@ -186,14 +178,13 @@ class Service:
         """Questions that one request may have."""
         return min(self.limits.queue_items, self.limits.queue_tokens // LEAST)
 
-    def takes(self, *, inputs: int = 0, characters: int = 0, tokens: int = 0) -> None:
-        """That one request may bring so much, however idle the server is.
-
+    def check_size(self, *, inputs: int = 0, characters: int = 0, tokens: int = 0) -> None:
+        """
         Args:
-            characters: that are laid out.
+            characters: to encode.
 
         Raises:
-            Refusal: it never may.
+            HttpError: more than one request may have, however idle the server is.
         """
         most = max(CHARACTERS * self.limits.queue_tokens, self.limits.body_bytes)
         for count, what, limit in (
@@ -228,7 +219,7 @@ class Service:
                 its result is no longer needed.
 
         Raises:
-            Refusal: no room to wait, or too late.
+            HttpError: no room to wait, or too late.
         """
         if characters < INLINE:
             return task(lambda: None)
@@ -266,7 +257,7 @@ class Service:
 
     async def ask(
         self,
-        kind: Kind,
+        key: BatchKey,
         questions: Sequence[Any],
         usage: Usage,
         gone: Callable[[], Any],
@@ -281,23 +272,23 @@ class Service:
             truncate: whether too long ones are cut; None: as the server was told. left: on which side.
 
         Raises:
-            Refusal: too long, too many, too late, no room, or an answer failed.
+            HttpError: too long, too many, too late, no room, or an answer failed.
         """
         deadline = self.deadline
         # What never fits is refused for good; what does not fit now may come again.
-        characters = self.answerer.laid_out(kind, questions)
-        self.takes(inputs=len(questions), characters=characters)
+        characters = self.model.characters(key, questions)
+        self.check_size(inputs=len(questions), characters=characters)
         try:
             self.queue.check(len(questions), deadline)
         except Overload as error:
             raise self._overloaded(error, len(questions)) from None
         began = self.clock()
-        extents: list[Extent] = await self.run(
-            lambda check: self._extents(kind, questions, check), characters, gone, deadline
+        lengths: list[InputLength] = await self.run(
+            lambda check: self._lengths(key, questions, check), characters, gone, deadline
         )
-        too_long = [i for i, one in enumerate(extents) if one.cut]
+        too_long = [i for i, one in enumerate(lengths) if one.cut]
         if too_long and not (self.limits.auto_truncate if truncate is None else truncate):
-            one = extents[too_long[0]]
+            one = lengths[too_long[0]]
             raise invalid(
                 "input_too_long",
                 f"input {too_long[0]} has {one.length} tokens, and the model reads {one.limit}; "
@@ -309,18 +300,18 @@ class Service:
         if too_long:
             uncut, cut = questions, self._cut_left if left else self._cut_right
             questions = await self.run(
-                lambda check: cut(kind, uncut, too_long, check), characters, gone, deadline
+                lambda check: cut(key, uncut, too_long, check), characters, gone, deadline
             )
         usage.tokenizing += self.clock() - began
-        self.takes(tokens=(tokens := sum(one.tokens for one in extents)))
+        self.check_size(tokens=(tokens := sum(one.tokens for one in lengths)))
         items = [
-            Item(kind, question, extent.tokens, deadline)
-            for question, extent in zip(questions, extents, strict=True)
+            Item(key, question, length.tokens, deadline)
+            for question, length in zip(questions, lengths, strict=True)
         ]
         values = await self._answers(items, usage, gone)
         usage.tokens += tokens
         usage.truncated += len(too_long)
-        self.gauges.truncated(sum(extents[i].length - extents[i].limit for i in too_long))
+        self.metrics.truncated(sum(lengths[i].length - lengths[i].limit for i in too_long))
         return values
 
     async def _answers(self, items: Sequence[Item], usage: Usage, gone: Callable[[], Any]) -> list[Any]:
@@ -333,65 +324,67 @@ class Service:
         spans: list[tuple[float, float]] = []
         for i, item in enumerate(items):
             if (failure := item.future.exception()) is not None:
-                raise refusal_of(failure, i)
-            found: Delivery = item.future.result()
-            self.gauges.waited(found.waited)
+                raise http_error_of(failure, i)
+            found: Result = item.future.result()
+            self.metrics.waited(found.waited)
             spans.append((found.waited, found.waited + found.computed))
             usage.waited = max(usage.waited, found.waited)
             values.append(found.value)
         usage.computed += max(end for _, end in spans) - min(begin for begin, _ in spans)
         return values
 
-    def _extents(self, kind: Kind, questions: Sequence[Any], check: Callable[[], None]) -> list[Extent]:
+    def _lengths(
+        self, key: BatchKey, questions: Sequence[Any], check: Callable[[], None]
+    ) -> list[InputLength]:
         """How long questions are.
 
         Raises:
-            Refusal: the model cannot be asked one of them; it is named.
+            HttpError: the model cannot be asked one of them; it is named.
         """
-        found: list[Extent] = []
+        found: list[InputLength] = []
         size = begin = 0
         try:
             for end, question in enumerate(questions, 1):
-                size += self.answerer.laid_out(kind, [question])
+                size += self.model.characters(key, [question])
                 if size >= LONG or end == len(questions):
-                    found += self.answerer.extents(kind, questions[begin:end])
+                    found += self.model.lengths(key, questions[begin:end])
                     begin, size = end, 0
                     check()
             return found
         except AlbertineError:
             for index, question in enumerate(questions):
                 try:
-                    self.answerer.extents(kind, [question])
+                    self.model.lengths(key, [question])
                 except AlbertineError as error:
-                    raise refusal_of(error, index) from None
+                    raise http_error_of(error, index) from None
             raise
 
     def _cut_right(
-        self, kind: Kind, questions: Sequence[Any], which: Sequence[int], check: Callable[[], None]
+        self, key: BatchKey, questions: Sequence[Any], which: Sequence[int], check: Callable[[], None]
     ) -> list[Any]:
-        """Questions without most of what the model will cut off: its thread is not to tokenise that again."""
+        """Questions as `HttpTask.cut_right` truncates them."""
         found = list(questions)
         for i in which:
             check()
-            found[i] = self.answerer.beginning(kind, found[i])
+            found[i] = self.model.task(key.task).cut_right(found[i])
         return found
 
     def _cut_left(
-        self, kind: Kind, questions: Sequence[Any], which: Sequence[int], check: Callable[[], None]
+        self, key: BatchKey, questions: Sequence[Any], which: Sequence[int], check: Callable[[], None]
     ) -> list[Any]:
-        found = list(questions)
+        """Questions as `HttpTask.cut_left` truncates them."""
+        found, task = list(questions), self.model.task(key.task)
         for i in which:
             check()
-            question = found[i]
-            pair = question[1] if kind.task == "classify" else None
-            if kind.task not in ("embed", "classify") or pair is not None:
+            cut = task.cut_left(found[i], lambda text: self.model.end_that_fits(key, text))
+            if cut is None:
                 raise invalid(
                     "no_left_cut",
-                    "only a text that is alone, and whose places are not told, can lose its beginning",
+                    "only a single text can be truncated at its beginning, and not where the response has "
+                    "places in it",
                     index=i,
                 )
-            text = self.answerer.ends_at_left(kind, question if isinstance(question, str) else question[0])
-            found[i] = text if isinstance(question, str) else (text, None)
+            found[i] = cut
         return found
 
     async def ready(self) -> bool:
@@ -400,8 +393,8 @@ class Service:
             return False
         if self.clock() - self.engine.last_step < FRESH:
             return True
-        kind, question = self.answerer.probe
-        item = Item(kind, question, 4, self.clock() + PROBE)
+        key, question = self.model.probe
+        item = Item(key, question, 4, self.clock() + PROBE)
         try:
             self.queue.put([item])
             await asyncio.wait_for(asyncio.wrap_future(item.future), PROBE)
@@ -409,6 +402,6 @@ class Service:
             return False
         return True
 
-    def _overloaded(self, error: Overload, count: int) -> Refusal:
-        self.gauges.failed(error.reason, count)
-        return refusal_of(error, 0)
+    def _overloaded(self, error: Overload, count: int) -> HttpError:
+        self.metrics.failed(error.reason, count)
+        return http_error_of(error, 0)

@@ -240,8 +240,8 @@ class Answer(FromPassages, OneLayer):
     reading: WindowSettings = field(default_factory=WindowSettings)
     labels: tuple[str, ...] = ()
     outputs: int = 2
-    layer: str = "qa_outputs"
-    per_token: bool = True
+    layer: ClassVar[str] = "qa_outputs"
+    per_token: ClassVar[bool] = True
 
     def loss(self, logits: Tensor, batch: TaskBatch) -> Part:
         import torch

@@ -7,8 +7,8 @@ several classes at once are one sigmoid each.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,9 @@ from albertine.errors import DataError
 from albertine.evaluation.ensembles import mean_score, mean_sigmoid, mean_softmax
 from albertine.inference.probabilities import sigmoid, softmax
 from albertine.interop.heads import Kind, Task, head_config
-from albertine.model.config import Looked
 from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch
 from albertine.tasks.examples import Example
-from albertine.tasks.family import Fields, OneLayer, Tuned
+from albertine.tasks.family import Beginning, Fields, OneLayer, Tuned
 from albertine.tasks.readers.table import Row
 from albertine.tokenizers.base import Tokenizer
 
@@ -68,7 +67,6 @@ class Classify(OneLayer):
     metrics: tuple[str, ...]
     max_length: int
     weights: Tensor | None = None
-    pooling: Looked = "cls"
     pairs: bool | None = None
     likeliest: int = 10
     sigmoid: bool = False
@@ -81,6 +79,17 @@ class Classify(OneLayer):
     @property
     def outputs(self) -> int:
         return max(1, len(self.labels))
+
+    def has_pairs(self, examples: Sequence[Example]) -> bool | None:
+        found = {example.pair is not None for example in examples}
+        return found.pop() if len(found) == 1 else None
+
+    def for_run(self, beginning: Beginning) -> Self:
+        weights, examples = None, beginning.train.examples
+        if beginning.balanced and self.kind == "single":
+            weights = balanced(beginning.train, len(self.labels)).to(beginning.device)
+            beginning = replace(beginning, balanced=False)
+        return replace(super().for_run(beginning), pairs=self.has_pairs(examples), weights=weights)
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer) -> Encoded:
         """One row an example. Its target is a class number int64 (1,), memberships float32 (1, classes), or a
@@ -209,6 +218,16 @@ class Classify(OneLayer):
         told: dict[str, Any] = {"kind": self.kind, "pooling": self.pooling, "max_length": self.max_length}
         told["pairs"] = self.pairs
         return head_config(model_type, self.task, dropout, names=self.labels or ("score",), **told)
+
+
+def balanced(data: Encoded, classes: int) -> Tensor:
+    """Weights (classes,) so that each class has the same sum over the examples, mean 1."""
+    import torch
+
+    assert data.targets is not None
+    found = np.bincount(np.concatenate(data.targets), minlength=classes)
+    counts = torch.from_numpy(found).clamp(min=1)
+    return (counts.sum() / (len(counts) * counts)).float()
 
 
 def of_folder(found: Tuned) -> Classify:

@@ -9,21 +9,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from albertine.core.token_batches import batch_longest_first, batch_padded
-from albertine.errors import DataError, ModelError, NotFinite
+from albertine.errors import DataError, ModelError, NotFinite, SettingsError
 from albertine.inference.onnx_session import ExportedModel
-from albertine.interop.heads import ClassifierHead, Task, max_length_of, read_classifier
+from albertine.interop.heads import ClassifierHead, Task, max_length_of, read_classifier, usual_pooling
 from albertine.interop.huggingface.config import our_flags
 from albertine.interop.model_folder import ModelDescription
-from albertine.model.config import Looked
+from albertine.model.config import EncoderConfig, Looked
 from albertine.tasks.encoded import Encoded, TaskBatch
 from albertine.tasks.readers.table import Row
 from albertine.tokenizers.base import Tokenizer
@@ -41,6 +41,26 @@ if TYPE_CHECKING:
     """What a family can ask: a model of torch, or an exported graph."""
 
 Poll = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What a run starts from, for `Family.for_run`.
+
+    Attributes:
+        encoder: config of the pretrained model. train: the training examples.
+        pooling: of the settings; None: the usual one. balanced: weight the classes by `class_weights`.
+        device: of the model in training.
+    """
+
+    encoder: EncoderConfig
+    tokenizer: Tokenizer
+    train: Encoded
+    pooling: Looked | None = None
+    balanced: bool = False
+    device: str = "cpu"
+
+
 Runs = Callable[[Sequence[int]], Iterator[list[int]]]
 
 
@@ -129,7 +149,9 @@ class Tuned:
 
 
 class Family(ABC):
-    """One way of asking a model: its head, its loss, and what its answers mean.
+    """A task: the encoding of its examples, head, loss, outputs, predictions, exported graph and distillation
+    loss. Families are dataclasses. Their HTTP interface and the code of their card are registered beside them
+    (`kind_settings.Known`).
 
     Attributes:
         task: its name, which is also that of its head.
@@ -174,6 +196,19 @@ class Family(ABC):
     def encode_to_learn(self, examples: Any, tokenizer: Tokenizer) -> Encoded:
         """The same to be learned from."""
         return self.encode(examples, tokenizer)
+
+    def for_run(self, beginning: Beginning) -> Self:
+        """The family with what the encoder and the training examples decide.
+
+        Raises:
+            SettingsError: settings do not fit the task or the tokenizer.
+        """
+        if beginning.balanced:
+            raise SettingsError(
+                "training.class_weights is for tasks with one class a text",
+                remedy="Leave it out, or set task.kind=single",
+            )
+        return self
 
     @abstractmethod
     def build(self, base: Model, dropout: float, seed: int) -> TaskModel:
@@ -298,6 +333,7 @@ class Merging(Protocol):
         ...
 
 
+@dataclass
 class OneLayer(Family):
     """The part that families share whose head is one linear layer; what their model says are logits (rows or
     tokens, outputs) of all rows.
@@ -309,9 +345,9 @@ class OneLayer(Family):
         layer: name of the layer in files.
     """
 
-    per_token: bool = False
-    pooling: Looked = "cls"
-    layer: str = "classifier"
+    per_token: ClassVar[bool] = False
+    layer: ClassVar[str] = "classifier"
+    pooling: Looked = field(default="cls", kw_only=True)
 
     @property
     def heads(self) -> frozenset[str]:
@@ -320,6 +356,28 @@ class OneLayer(Family):
     @property
     @abstractmethod
     def outputs(self) -> int: ...
+
+    def has_pairs(self, examples: Sequence[Any]) -> bool | None:
+        """Whether examples are pairs of texts with one output; None: some are, and some are single."""
+        return False
+
+    def for_run(self, beginning: Beginning) -> Self:
+        pairs = self.has_pairs(beginning.train.examples) is True
+        pooling = beginning.pooling or usual_pooling(beginning.encoder, pairs=pairs)
+        if pooling == "compared" and not pairs:
+            raise SettingsError(
+                "compares the two texts of a pair, and this task has no pairs of texts with a class or score",
+                where="task.pooling=compared",
+                remedy="Name the columns of both (task.text, task.pair), or set task.pooling=depths",
+            )
+        if pooling == "compared" and not beginning.tokenizer.segments:
+            raise SettingsError(
+                "compares two texts by their segments, and the tokenizer of this model has one segment for "
+                "both",
+                where="task.pooling=compared",
+                remedy="Set task.pooling=cls or task.pooling=depths",
+            )
+        return replace(super().for_run(beginning), pooling=pooling)
 
     def build(self, base: Model, dropout: float, seed: int) -> TaskModel:
         from albertine.model.pair_head import Comparer

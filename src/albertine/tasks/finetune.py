@@ -22,26 +22,23 @@ from albertine.errors import RunError, SettingsError
 from albertine.evaluation.metrics import metric_sign, score
 from albertine.evaluation.report import write_report
 from albertine.evaluation.runs import predictions_file, read_run, write_predictions, write_record
-from albertine.interop.heads import usual_pooling
 from albertine.interop.huggingface.config import model_type, our_flags
 from albertine.interop.huggingface.folders import read_folder, save_model
 from albertine.interop.model_location import model_of_run
 from albertine.interop.save_checks import SavableTokenizer
 from albertine.interop.sentence_transformers import sentence_files
-from albertine.model.config import Looked
 from albertine.model.pair_head import Comparer
 from albertine.model.task_model import Classifier, TaskModel, WhitenedEmbedder
 from albertine.model.weights_digest import tensor_bytes
 from albertine.objectives.equilibrium import Passes
 from albertine.tasks.batches import TaskBatches
-from albertine.tasks.classify import Classify
 from albertine.tasks.dataset_files import Data
 from albertine.tasks.datasets.answer import AnswerChoice
 from albertine.tasks.datasets.similarity import SimilarityChoice, VectorsTask
 from albertine.tasks.distillation import TaskTeacher, open_task_teacher
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.families import take_head
-from albertine.tasks.family import Family, OneLayer, Poll, Settling, loss
+from albertine.tasks.family import Beginning, Family, OneLayer, Poll, Settling, loss
 from albertine.tasks.initial_model import embedding_rate, first_encoder, open_encoder, rates, start_notes
 from albertine.tasks.kind_settings import PooledTask, TaskChoice
 from albertine.tasks.rescore import Split, judged
@@ -57,7 +54,7 @@ from albertine.tasks.run_record import (
     stamp,
 )
 from albertine.tasks.settings import FinetuneSettings, TuningChoice
-from albertine.tasks.task_data import balanced, read_data
+from albertine.tasks.task_data import read_data
 from albertine.tasks.whitened_start import whiten, whitening_files
 from albertine.tokenizers.base import Tokenizer
 from albertine.training.average import Average
@@ -143,19 +140,17 @@ def finetune(
         settings = settings.model_copy(update={"task": task})
         data = read(settings.task, tokenizer)
         data = replace(data, notes=(*data.notes, *start_notes(settings, pretrained, data.family)))
-        if isinstance(data.family, OneLayer):
-            pooling = settings.task.pooling if isinstance(settings.task, PooledTask) else None
-            pairs = _has_pairs(data)
-            data.family.pooling = pooling or usual_pooling(pretrained.config, pairs=pairs is True)
-            _check_pairs(data.family.pooling, pairs is True, tokenizer)
-            if isinstance(data.family, Classify):
-                data.family.pairs = pairs
+        beginning = Beginning(
+            pretrained.config,
+            tokenizer,
+            data.train,
+            settings.task.pooling if isinstance(settings.task, PooledTask) else None,
+            settings.training.class_weights == "balanced",
+            str(world.device),
+        )
+        data = replace(data, family=data.family.for_run(beginning))
         _check_compared(settings, data, world.size)
         base = first_encoder(settings, pretrained, data.family.heads, data.family.depth)
-        if settings.training.class_weights == "balanced":
-            weights = balanced(data).to(world.device)
-            assert isinstance(data.family, Classify)
-            data.family.weights = weights
         model = data.family.build(base, settings.encoder.classifier_dropout, settings.seed).to(world.device)
         teacher: TaskTeacher | None = None
         if (name := settings.training.teacher) is not None:
@@ -348,32 +343,6 @@ def _check_compared(settings: FinetuneSettings, data: Data, processes: int) -> N
             f"batches of {size}{each} have nothing to compare, and the loss compares the examples of a batch",
             where="training.batch_size",
             remedy=f"Set it to {2 * processes} or more, or task.similarity.loss=cosine",
-        )
-
-
-def _has_pairs(data: Data) -> bool | None:
-    """Whether it is pairs of texts that get a class or a score; None: some are, and some are single."""
-    kinds = {isinstance(data.family, Classify) and e.pair is not None for e in data.train.examples}
-    return kinds.pop() if len(kinds) == 1 else None
-
-
-def _check_pairs(pooling: Looked, pairs: bool, tokenizer: Tokenizer) -> None:
-    """Refuse to compare where there is one text, or where two are not told apart by their segments.
-
-    Raises:
-        SettingsError: it says so.
-    """
-    if pooling == "compared" and not pairs:
-        raise SettingsError(
-            "compares the two texts of a pair, and this task has no pairs of texts to give a class or score",
-            where="task.pooling=compared",
-            remedy="Name the columns of both (task.text, task.pair), or set task.pooling=depths",
-        )
-    if pooling == "compared" and not tokenizer.segments:
-        raise SettingsError(
-            "compares two texts by their segments, and the tokenizer of this model has one segment for both",
-            where="task.pooling=compared",
-            remedy="Set task.pooling=cls or task.pooling=depths",
         )
 
 

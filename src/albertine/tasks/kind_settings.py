@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
@@ -27,14 +27,17 @@ from albertine.tasks.family import Family, Fields, Tuned
 from albertine.tasks.readers.files import File, NotThere
 from albertine.tokenizers.base import Tokenizer
 
+if TYPE_CHECKING:
+    from albertine.tasks.http.base import HttpTask
+
 Examples = list[Any]
 Splits = dict[str, Examples]
 OwnForm = Callable[[File, Columns | Fields, str, str], Iterator[Any] | None]
 """`TaskChoice.in_own_form`."""
 SHORTEST = 8
 """The least `task.max_length`."""
-OWN = "own files"
-"""Descriptions of settings that a named data set has no use for begin with it."""
+OWN_FILES: dict[str, Any] = {"own_files": True}
+"""`json_schema_extra` of settings that describe own files, and that a named data set does not use."""
 
 
 def named_or_file(dataset: Any) -> Any:
@@ -82,6 +85,7 @@ class TaskChoice(Settings):
         lt=1,
         description="own files: where no dev file is named, judge by so large a share of the training rows, "
         "such as 0.1, and learn from the others; rows about the same text stay together",
+        json_schema_extra=OWN_FILES,
     )
     test: Path | Literal[False] | None = Field(
         None,
@@ -92,10 +96,15 @@ class TaskChoice(Settings):
         True,
         description="own files: whether CSV and TSV begin with a line of names; without one, columns are "
         "named by number, as in task.text=1 task.label=2",
+        json_schema_extra=OWN_FILES,
     )
-    text: Column = Field("text", description="own files: column of the text")
-    pair: Column | None = Field(None, description="own files: column of the second text")
-    label: Column = Field("label", description="own files: column of the class or score")
+    text: Column = Field("text", description="own files: column of the text", json_schema_extra=OWN_FILES)
+    pair: Column | None = Field(
+        None, description="own files: column of the second text", json_schema_extra=OWN_FILES
+    )
+    label: Column = Field(
+        "label", description="own files: column of the class or score", json_schema_extra=OWN_FILES
+    )
     examples: int | None = Field(
         None, ge=1, description="learn from so many of the training examples, drawn at random; default all"
     )
@@ -197,7 +206,7 @@ class TaskChoice(Settings):
                     "task.test may name files that are laid out as those of the data set"
                 )
             if idle := next(_of_own_files(self, "task."), None):
-                raise ValueError(f"{idle} is for {OWN}, and {self.dataset} says that itself")
+                raise ValueError(f"{idle} is for own files, and {self.dataset} says that itself")
         elif not own:
             raise ValueError("give task.dataset and task.folder, or task.train")
         elif self.folder is not None:
@@ -364,7 +373,7 @@ class PooledTask(TaskChoice):
 
 def is_of_own_files(field: FieldInfo) -> bool:
     """Whether a setting says something of own files, and nothing beside a named data set."""
-    return (field.description or "").startswith(OWN)
+    return field.json_schema_extra == OWN_FILES
 
 
 def _of_own_files(part: Settings, prefix: str) -> Iterator[str]:
@@ -377,15 +386,24 @@ def _of_own_files(part: Settings, prefix: str) -> Iterator[str]:
             yield prefix + name
 
 
+def usual_http() -> type[HttpTask]:
+    """The HTTP interface of a family that registers no other."""
+    from albertine.tasks.http.base import HttpTask
+
+    return HttpTask
+
+
 class Known(NamedTuple):
-    """A family, as `families.py` lists it.
+    """The registration of a family.
 
     Attributes:
         task: its name. words: what it does. of_folder: the way from a model folder to it.
         kinds: the kinds of task by which it is tuned.
+        http: imports its HTTP interface; None: it is not served.
     """
 
     task: Task
     words: str
     of_folder: Callable[[Tuned], Family]
     kinds: tuple[type[TaskChoice], ...]
+    http: Callable[[], type[HttpTask]] | None = usual_http

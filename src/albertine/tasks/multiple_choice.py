@@ -17,7 +17,6 @@ from albertine.evaluation.ensembles import mean_softmax
 from albertine.inference.option_rows import option_rows
 from albertine.inference.probabilities import softmax
 from albertine.interop.heads import Task, head_config, pooling_of
-from albertine.model.config import Looked
 from albertine.tasks.dataset_registry import LabelIs
 from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch
 from albertine.tasks.family import Fields, OneLayer, Tuned
@@ -117,7 +116,6 @@ class Choose(OneLayer):
     metrics: tuple[str, ...] = ("accuracy",)
     labels: tuple[str, ...] = ()
     outputs: int = 1
-    pooling: Looked = "cls"
     label_is: LabelIs | None = None
     task: ClassVar[Task] = "choose"
 

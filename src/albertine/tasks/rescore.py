@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 from typing import Any, Literal
@@ -254,7 +254,7 @@ def model_of(run: TunedRun) -> TaskModel:
         raise asked_for(task, family.task, where)
     check_tokenizer(found.model.config, load_tokenizer(where), where)
     if isinstance(family, OneLayer):
-        family.pooling = pooling_of(found)
+        family = replace(family, pooling=pooling_of(found))
     found.model.precision = run.precision
     return tuned_model(found, family, where)
 

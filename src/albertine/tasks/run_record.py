@@ -25,7 +25,7 @@ from albertine.tasks.family import Family
 from albertine.tasks.kind_settings import TaskChoice
 from albertine.tasks.readers.files import ArchiveMember, NotThere, find
 from albertine.tasks.settings import FinetuneSettings
-from albertine.training.checkpoints import CheckpointStore, fingerprint_changes, refuse_changes
+from albertine.training.checkpoints import fingerprint_changes, refuse_changes
 from albertine.training.job import Outcome
 from albertine.training.resuming import onset_of_run
 
@@ -95,8 +95,7 @@ def predictions_of(run: Path) -> dict[str, str]:
 
 def models_in(record: Mapping[str, Any]) -> dict[str, str]:
     """The digests of the files of a run's models in its record."""
-    known = record.get("files", {})  # a record of an earlier version has none
-    return {name: digest for name, digest in known.items() if _of_model(name)}
+    return {name: digest for name, digest in record["files"].items() if _of_model(name)}
 
 
 def _of_model(name: str) -> bool:
@@ -115,7 +114,7 @@ def check_files(record: Mapping[str, Any], run: Path, *, predictions: bool = Tru
     Raises:
         RunError: a file differs or is missing.
     """
-    for name, digest in (record.get("files", {}) if predictions else models_in(record)).items():
+    for name, digest in (record["files"] if predictions else models_in(record)).items():
         path = run / name
         there = path.is_file()
         if (there and _digest(path) != digest) or (not there and path.parent.is_dir() and path.parent != run):
@@ -147,12 +146,7 @@ class Made:
 def finished(folder: Path) -> dict[str, Any] | None:
     """The record of a run that is done, whatever its settings and files are now; else None."""
     record = read_json(folder / RECORD)
-    if not record or not (folder / "final").is_dir():
-        return None
-    if "fingerprint" not in record:  # of an earlier version, which left it to the checkpoints alone
-        last = CheckpointStore(folder / "checkpoints").load()
-        return None if last is None else {**record, "fingerprint": last.state.get("fingerprint", {})}
-    return record
+    return record if record and (folder / "final").is_dir() else None
 
 
 def remembered(settings: FinetuneSettings, stamped: str) -> dict[str, Any] | None:

@@ -222,7 +222,7 @@ class Tag(OneLayer):
     crf: bool = False
     metrics: tuple[str, ...] = ("entity_f1",)
     task: ClassVar[Task] = "tag"
-    per_token: bool = True
+    per_token: ClassVar[bool] = True
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-import numpy as np
-
-from albertine.errors import SettingsError
-from albertine.tasks.classify import Classify
 from albertine.tasks.dataset_files import Data
 from albertine.tasks.dataset_registry import SPLITS
 from albertine.tasks.family import Family
 from albertine.tasks.kind_settings import TaskChoice
 from albertine.tasks.readers.files import NotThere
 from albertine.tokenizers.base import Tokenizer
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class Reader(Protocol):
@@ -70,22 +63,3 @@ def once(read: Reader = read_data) -> Reader:
         return known_data[key]
 
     return remembering
-
-
-def balanced(data: Data) -> Tensor:
-    """Weights of the classes so that each has the same sum over the training examples, mean 1.
-
-    Raises:
-        SettingsError: the task has no classes of which each example has one.
-    """
-    import torch
-
-    if not isinstance(data.family, Classify) or data.family.kind != "single":
-        raise SettingsError(
-            "training.class_weights is for tasks with one class a text",
-            remedy="Leave it out, or set task.kind=single",
-        )
-    assert data.train.targets is not None
-    found = np.bincount(np.concatenate(data.train.targets), minlength=len(data.family.labels))
-    counts = torch.from_numpy(found).clamp(min=1)
-    return (counts.sum() / (len(counts) * counts)).float()

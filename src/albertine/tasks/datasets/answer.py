@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -23,11 +23,14 @@ from albertine.tasks.dataset_files import Data, Lost, check_told, files_of, rows
 from albertine.tasks.dataset_registry import Columns, Dataset, Rules, Split
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family, Fields
-from albertine.tasks.kind_settings import Examples, Known, OwnForm, TaskChoice
+from albertine.tasks.kind_settings import OWN_FILES, Examples, Known, OwnForm, TaskChoice
 from albertine.tasks.readers.files import File, whole_json
 from albertine.tasks.readers.table import Row, first_fields
 from albertine.tasks.readers.values import kind_of_value, nested, text_in, whole_number
 from albertine.tokenizers.base import Tokenizer
+
+if TYPE_CHECKING:
+    from albertine.tasks.http.answer import AnswerHttp
 
 SCORES: Mapping[Rules, tuple[str, ...]] = {
     "squad": ("squad_f1", "squad_exact"),
@@ -220,9 +223,13 @@ class AnswerChoice(Settings):
         "from; a small budget is better spent on the others",
     )
     n_best: int = Field(20, ge=1, description="how many likely spans are kept")
-    no_answer: bool = Field(False, description="own files: passages may not answer, as in SQuAD v2.0")
+    no_answer: bool = Field(
+        False, description="own files: passages may not answer, as in SQuAD v2.0", json_schema_extra=OWN_FILES
+    )
     rules: Rules = Field(
-        "squad", description="own files: whose script scores the answers; the last three are for Chinese"
+        "squad",
+        description="own files: whose script scores the answers; the last three are for Chinese",
+        json_schema_extra=OWN_FILES,
     )
 
 
@@ -283,4 +290,11 @@ class AnswersTask(TaskChoice):
         return data if known else replace(data, train=windows_to_learn(data.train, self.answer.blank))
 
 
-FAMILY = Known("answer", "answer from passages", of_folder, (AnswersTask,))
+def http_task() -> type[AnswerHttp]:
+    """The HTTP interface, imported by the server alone."""
+    from albertine.tasks.http.answer import AnswerHttp
+
+    return AnswerHttp
+
+
+FAMILY = Known("answer", "answer from passages", of_folder, (AnswersTask,), http_task)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 from pydantic import Field, field_validator
 
@@ -20,10 +20,13 @@ from albertine.tasks.datasets.clue import LAYOUTS
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family
-from albertine.tasks.kind_settings import Examples, Known, PooledTask, Splits
+from albertine.tasks.kind_settings import OWN_FILES, Examples, Known, PooledTask, Splits
 from albertine.tasks.readers.table import Row
 from albertine.tasks.readers.values import kind_of_value, nested, number_of
 from albertine.tokenizers.base import Tokenizer
+
+if TYPE_CHECKING:
+    from albertine.tasks.http.classify import ClassifyHttp
 
 BROKEN = "(a row of another number of fields)"
 LEFT_OUT = "(a label of `left_out`)"
@@ -336,12 +339,18 @@ class ClassesTask(LabelledTask):
     usual = ("micro_f1",)
     further = ("accuracy",)
 
-    separator: str = Field(",", min_length=1, description="own files: between the classes of one row")
+    separator: str = Field(
+        ",",
+        min_length=1,
+        description="own files: between the classes of one row",
+        json_schema_extra=OWN_FILES,
+    )
     classes: tuple[Column, ...] = Field(
         (),
         description="own files: names of the classes in the order of their numbers, such as [x, y, z], for "
         "rows that have a 0 or 1 for every class; default: those of the training file, sorted, or their "
         "numbers from 0",
+        json_schema_extra=OWN_FILES,
     )
 
     @field_validator("classes")
@@ -395,4 +404,11 @@ class ClassesTask(LabelledTask):
         return [replace(example, label=None) for example in found]
 
 
-FAMILY = Known("classify", "classify texts", of_folder, (ClassTask, ClassesTask, ScoreTask))
+def http_task() -> type[ClassifyHttp]:
+    """The HTTP interface, imported by the server alone."""
+    from albertine.tasks.http.classify import ClassifyHttp
+
+    return ClassifyHttp
+
+
+FAMILY = Known("classify", "classify texts", of_folder, (ClassTask, ClassesTask, ScoreTask), http_task)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -28,6 +28,9 @@ from albertine.tasks.readers.table import Row, form_of
 from albertine.tasks.readers.values import nested, whole_number
 from albertine.tasks.tag import Tag, of_folder, windows_to_learn
 from albertine.tokenizers.base import Tokenizer
+
+if TYPE_CHECKING:
+    from albertine.tasks.http.tag import TagHttp
 
 
 def in_own_form(
@@ -247,4 +250,11 @@ class EntitiesTask(TaskChoice):
         return data if known else replace(data, train=windows_to_learn(data.train))
 
 
-FAMILY = Known("tag", "tag entities", of_folder, (EntitiesTask,))
+def http_task() -> type[TagHttp]:
+    """The HTTP interface, imported by the server alone."""
+    from albertine.tasks.http.tag import TagHttp
+
+    return TagHttp
+
+
+FAMILY = Known("tag", "tag entities", of_folder, (EntitiesTask,), http_task)

@@ -182,4 +182,4 @@ class ReadingTask(WritingTask):
         yield silent, "without an answer in their passage, which learn to say nothing"
 
 
-FAMILY = Known("generate", "generate texts", of_folder, (TextsTask, ReadingTask))
+FAMILY = Known("generate", "generate texts", of_folder, (TextsTask, ReadingTask), http=None)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 from pydantic import Field
 
@@ -23,7 +23,7 @@ from albertine.tasks.dataset_files import Lost, blank, files_of, rows_in
 from albertine.tasks.dataset_registry import SPLITS, Column, Columns, Dataset, LabelIs, Split
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family, Fields
-from albertine.tasks.kind_settings import Examples, Known, PooledTask, Splits
+from albertine.tasks.kind_settings import OWN_FILES, Examples, Known, PooledTask, Splits
 from albertine.tasks.multiple_choice import Choice, Choose, checked_options, of_folder
 from albertine.tasks.readers.files import (
     LIMITS,
@@ -40,6 +40,9 @@ from albertine.tasks.readers.table import Row, first_fields, rows_of
 from albertine.tasks.readers.values import kind_of_value, nested, text_in, whole_number
 from albertine.text.streams import tar_members
 from albertine.tokenizers.base import Tokenizer
+
+if TYPE_CHECKING:
+    from albertine.tasks.http.multiple_choice import ChooseHttp
 
 LETTERS = string.ascii_uppercase
 
@@ -330,12 +333,15 @@ class OptionsTask(PooledTask):
     read: ClassVar = staticmethod(read)
     in_own_form: ClassVar = staticmethod(in_own_form)
 
-    options: Column = Field("options", description="own files: field of the list of options")
+    options: Column = Field(
+        "options", description="own files: field of the list of options", json_schema_extra=OWN_FILES
+    )
     label_is: LabelIs | None = Field(
         None,
         description="own files: what task.label holds in all rows: place, the number of the right option "
         "from 0 or its letter from A; place_from_1, its number from 1 or its letter; text, the option "
         "itself. Default: place or text, whichever fits all rows",
+        json_schema_extra=OWN_FILES,
     )
 
     @staticmethod
@@ -355,4 +361,11 @@ class OptionsTask(PooledTask):
         return [blank(kept, "passage", "question")]
 
 
-FAMILY = Known("choose", "choose among options", of_folder, (OptionsTask,))
+def http_task() -> type[ChooseHttp]:
+    """The HTTP interface, imported by the server alone."""
+    from albertine.tasks.http.multiple_choice import ChooseHttp
+
+    return ChooseHttp
+
+
+FAMILY = Known("choose", "choose among options", of_folder, (OptionsTask,), http_task)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from albertine.errors import DataError
 from albertine.evaluation.entities import Triple
@@ -25,6 +25,9 @@ from albertine.tasks.readers.table import Row
 from albertine.tasks.readers.values import nested
 from albertine.tasks.relate import Relate, of_folder
 from albertine.tokenizers.base import Tokenizer
+
+if TYPE_CHECKING:
+    from albertine.tasks.http.relate import RelateHttp
 
 SCHEMAS = "all_50_schemas"
 
@@ -127,4 +130,11 @@ class RelationsTask(TaskChoice):
         return [*alike(names, "predicates"), *encoded.lost]
 
 
-FAMILY = Known("relate", "find relations", of_folder, (RelationsTask,))
+def http_task() -> type[RelateHttp]:
+    """The HTTP interface, imported by the server alone."""
+    from albertine.tasks.http.relate import RelateHttp
+
+    return RelateHttp
+
+
+FAMILY = Known("relate", "find relations", of_folder, (RelationsTask,), http_task)

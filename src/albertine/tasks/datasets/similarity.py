@@ -22,7 +22,7 @@ from albertine.tasks.datasets.classes import is_left_out
 from albertine.tasks.embed import CONTRASTS, Embed, Likeness, Objective, VectorPooling, of_folder
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family
-from albertine.tasks.kind_settings import Examples, Known, TaskChoice
+from albertine.tasks.kind_settings import OWN_FILES, Examples, Known, TaskChoice
 from albertine.tasks.readers.values import number_of
 from albertine.tokenizers.base import Tokenizer
 
@@ -180,10 +180,18 @@ class SimilarityChoice(Settings):
     normalize: bool = Field(False, description="vectors of length 1")
     scale: float = Field(20.0, gt=0, description="of cosines in cosent and contrasts: 1 / temperature")
     symmetric: bool = Field(False, description="contrasts: also find the first text of every second one")
-    lowest: float = Field(0.0, description="own files: the score of two texts that have nothing in common")
-    highest: float = Field(1.0, description="own files: the score of two texts that say the same")
+    lowest: float = Field(
+        0.0,
+        description="own files: the score of two texts that have nothing in common",
+        json_schema_extra=OWN_FILES,
+    )
+    highest: float = Field(
+        1.0, description="own files: the score of two texts that say the same", json_schema_extra=OWN_FILES
+    )
     negative: Column | None = Field(
-        None, description="own files, contrastive: column of a third text, unlike the first; may be empty"
+        None,
+        description="own files, contrastive: column of a third text, unlike the first; may be empty",
+        json_schema_extra=OWN_FILES,
     )
 
     @model_validator(mode="after")
@@ -243,4 +251,4 @@ class VectorsTask(TaskChoice):
         return counts(kept, encoded.examples)
 
 
-FAMILY = Known("embed", "make vectors of texts", of_folder, (VectorsTask,))
+FAMILY = Known("embed", "make vectors of texts", of_folder, (VectorsTask,), http=None)
