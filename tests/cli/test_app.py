@@ -308,7 +308,7 @@ def test_threads_wait_passively_unless_told_otherwise(
     told = tmp_path / "loadavg"
     told.write_text(f"99.9 99.9 99.9 {1 + int(load)}/99 4711\n")
     monkeypatch.setattr(os, "getloadavg", lambda: (99.0, 99.0, 99.0))  # what ran before does not count
-    monkeypatch.setattr("albertine.core.processors.RUNNING", str(told))
+    monkeypatch.setattr("albertine.core.processors.LOAD_FILE", str(told))
     run([verb, "--help"])
     assert os.environ["OMP_WAIT_POLICY"] == policy and os.environ.get("GOMP_SPINCOUNT") == spins
 
@@ -386,7 +386,7 @@ def test_a_demo_that_is_stopped_tells_by_what(
         documents=1, sentences=1, tokens=1, vocab_size=9, tokenizer={"kind": "x"}, count=lambda *_: 1
     )
     stopped = SimpleNamespace(outcome=SimpleNamespace(done=False, exit_code=143), folder=tmp_path)
-    monkeypatch.setattr("albertine.corpus.build.corpus_of", lambda *_, **how: corpus)
+    monkeypatch.setattr("albertine.corpus.build.build_corpus", lambda *_, **how: corpus)
     monkeypatch.setattr(demo, "_model_in_words", lambda *_: "a model")
     monkeypatch.setattr("albertine.pretraining.run.pretrain", lambda *_: stopped)
     texts = Path(__file__).resolve().parents[2] / "data" / "demo"
