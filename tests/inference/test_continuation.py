@@ -213,7 +213,7 @@ def test_the_command_goes_on_and_says_what_it_cannot(
         Predictor(tmp_path / "xl").go_on(" ", Search(1, 6))
     with pytest.raises(DataError, match=r"^text: has half of a character"):
         Predictor(tmp_path / "xl").go_on("a\ud800", Search(1, 6))
-    with pytest.raises(ModelError, match=r"never seen a \[MASK\].*albertine predict continue .*xl TEXT"):
+    with pytest.raises(ModelError, match=r"not trained with \[MASK\].*albertine predict continue .*xl TEXT"):
         Predictor(tmp_path / "xl").fill_mask("It was a [MASK].")
     assert run(["predict", "continue", str(tmp_path / "rotary"), TEXTS[0]]) == 2
     assert "no language model with relative positions" in capsys.readouterr().err

@@ -1,10 +1,10 @@
-"""Texts that a language model goes on with, token by token, however long they grow: what lies far back is
-kept as a memory of every depth (Dai et al. 2019, section 3.2), and is not computed again.
+"""Text continuation by a language model with a segment memory: hidden states of earlier tokens are kept for
+every layer (Dai et al. 2019, section 3.2) and not computed again.
 
-A model that was trained left to right has read a token for good when it has read it, so all but the newest
-is memory, and a long beginning is read segment by segment. In XLNet's way a token to be predicted is asked
-for by the second stream, and what is before it sees itself in both directions; so the newest tokens are read
-again for every next one, until there are enough of them to go into the memory as a segment.
+In a model trained left to right the states of a token never change, so all tokens but the newest are in
+memory and a long prompt is read segment by segment. In an XLNet the second stream predicts the next token and
+the tokens before it attend in both directions, so the newest tokens are recomputed for every prediction until
+they fill a segment, which then goes into the memory.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from albertine.tokenizers.base import Tokenizer
 
 @dataclass(frozen=True)
 class Going:
-    """How a text is gone on with.
+    """Settings of a continuation.
 
     Attributes:
-        left_to_right: the model was trained so; otherwise it is asked in XLNet's way. None, for
-            `Predictor.go_on`: as its folder says.
-        memory: most tokens that are remembered, at every depth; 0: the newest up to a segment are read anew
-            for every token.
-        segment: most tokens that are read at once, which see one another besides what is remembered; in
-            XLNet's way the newest up to so many are read anew for every token.
+        left_to_right: predict with causal attention; False: with XLNet's second stream. None, for
+            `Predictor.go_on`: by the objective in config.json.
+        memory: maximum tokens in memory, for every layer; 0: the newest `segment` tokens are recomputed for
+            every token.
+        segment: maximum tokens of one pass, which attend to one another and to the memory; with the second
+            stream they are recomputed for every token.
     """
 
     left_to_right: bool | None = None
@@ -45,29 +45,29 @@ class Going:
     def __post_init__(self) -> None:
         """
         Raises:
-            SettingsError: nothing could ever be read.
+            SettingsError: `segment` is below 1 or `memory` below 0.
         """
         if self.segment < 1 or self.memory < 0:
             raise SettingsError(
-                f"nothing is read in segments of {self.segment} tokens with a memory of {self.memory}",
+                f"segments of {self.segment} tokens with a memory of {self.memory} are not possible",
                 remedy="Use segments of 1 token or more, and a memory of 0 or more",
             )
 
 
 @dataclass(frozen=True)
 class _Text:
-    """One text: the memory of its beginning, and the tokens after that."""
+    """One text: the memory of its first tokens, and the tokens after them."""
 
     memory: Memory
     newest: tuple[int, ...]
 
 
 class Continuation:
-    """Some texts, and any number of ways to go on with each: what `Speaker` is for sources and targets.
+    """Continuations of texts, with the interface of `Decoder`.
 
     Attributes:
-        first: logarithms of the probabilities of the first token after each text, float32 (texts, V). Special
-            pieces but [SEP], which ends a text, have none.
+        first: log-probabilities of the first token after each text, float32 (texts, V). Special tokens except
+            [SEP], which ends a text, are suppressed.
     """
 
     def __init__(
@@ -75,38 +75,35 @@ class Continuation:
     ) -> None:
         """
         Args:
-            texts: token ids without special pieces, none empty.
+            texts: token ids without special tokens, none empty.
 
         Raises:
-            SettingsError: the encoder has no relative positions, or the model no head that predicts tokens.
+            SettingsError: the encoder has no relative positions, or the model no language-model head.
         """
-        self._model, self._going, self._pieces = model, going, tokenizer.vocab_size
+        self._model, self._going, self._vocab_size = model, going, tokenizer.vocab_size
         self._end = tokenizer.sep_id
-        silent = tokenizer.special_ids - {tokenizer.sep_id}
-        self._silent = torch.tensor(sorted(silent), device=model.device)
+        suppressed = tokenizer.special_ids - {tokenizer.sep_id}
+        self._suppressed = torch.tensor(sorted(suppressed), device=model.device)
         like = model.encoder.embeddings.word.weight.new_empty(0, model.config.hidden_size)
-        nothing = Memory.empty(1, model.config.num_hidden_layers, like)
-        self._texts = [_Text(nothing, tuple(ids)) for ids in texts]
-        self.first = self._said()
+        empty = Memory.empty(1, model.config.num_hidden_layers, like)
+        self._texts = [_Text(empty, tuple(ids)) for ids in texts]
+        self.first = self._log_probabilities()
 
     def next(self, rows: Sequence[int], tokens: Sequence[int]) -> Tensor:
-        """The same after one more token.
-
-        Args: as of `Speaker.next`.
-        """
+        """`first` after one more token; arguments as in `Decoder.next`."""
         grown = [(self._texts[row], token) for row, token in zip(rows, tokens, strict=True)]
         self._texts = [replace(text, newest=(*text.newest, token)) for text, token in grown]
-        return self._said()
+        return self._log_probabilities()
 
-    def _said(self) -> Tensor:
+    def _log_probabilities(self) -> Tensor:
         while long := [i for i, text in enumerate(self._texts) if len(text.newest) > self._going.segment]:
-            self._remember(long)
-        logits = self._left_to_right() if self._going.left_to_right else self._asked()
-        logits = logits.float()[:, : self._pieces]
-        return log_probabilities(logits, self._silent, self._end)
+            self._store(long)
+        logits = self._left_to_right() if self._going.left_to_right else self._second_stream()
+        logits = logits.float()[:, : self._vocab_size]
+        return log_probabilities(logits, self._suppressed, self._end)
 
     def _left_to_right(self) -> Tensor:
-        """Logits (texts, V) of what follows the newest tokens, which then are memory, if there is one."""
+        """Logits (texts, V) of the next token; the newest tokens then go into the memory, if there is one."""
         segments = self._segments([text.newest for text in self._texts])
         packed = segments.packed
         logits, memory = predict_segments(
@@ -116,20 +113,20 @@ class Continuation:
             self._texts = [_Text(memory.of([i]), ()) for i in range(len(self._texts))]
         return logits
 
-    def _asked(self) -> Tensor:
-        """Logits (texts, V) by the second stream: of a place behind the newest tokens, which sees them and
-        which none of them sees."""
-        unknown = [0]  # whatever stands in that place: the second stream does not look at it
+    def _second_stream(self) -> Tensor:
+        """Logits (texts, V) by the second stream: at a position after the newest tokens, which attends to
+        them and to which none of them attends."""
+        unknown = [0]  # any id: the second stream does not use the token at its own position
         packed = pack([[*text.newest, *unknown] for text in self._texts]).to(self._model.device)
-        asked = packed.last_tokens
-        when = torch.zeros_like(packed.input_ids).index_fill(0, asked, 1)
+        targets = packed.last_tokens
+        when = torch.zeros_like(packed.input_ids).index_fill(0, targets, 1)
         ones = torch.ones_like(when)
-        segments = Segments(packed, Visibility(when, ones), targets=asked, asking=ones[asked])
+        segments = Segments(packed, Visibility(when, ones), targets=targets, asking=ones[targets])
         return predict_segments(self._model, segments, self._memory())[0]
 
-    def _remember(self, chosen: Sequence[int]) -> None:
-        """Take the first segment of the newest tokens of some texts into their memories; without a memory
-        leave out all but the last segment."""
+    def _store(self, chosen: Sequence[int]) -> None:
+        """Move the first segment of the newest tokens of these texts into their memories; without a memory
+        drop all but the last segment."""
         texts, size = [self._texts[i] for i in chosen], self._going.segment
         if not self._going.memory:
             for i, text in zip(chosen, texts, strict=True):
@@ -142,7 +139,7 @@ class Continuation:
             self._texts[i] = _Text(memory.of([place]), text.newest[size:])
 
     def _segments(self, tokens: Sequence[Sequence[int]]) -> Segments:
-        """Some tokens of some texts, as the model was trained to read them."""
+        """Packed tokens with the attention that the model was trained with."""
         packed = pack(tokens).to(self._model.device)
         causally = self._going.left_to_right
         return Segments(packed, causal(packed.lengths, packed.input_ids) if causally else None)

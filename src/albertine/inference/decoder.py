@@ -1,4 +1,4 @@
-"""A model that is asked, token by token, how its sources go on."""
+"""Incremental decoding of sources, token by token, with a KV cache."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from albertine.tokenizers.base import Tokenizer
 
 
 class Decoder:
-    """Some sources, read once, and any number of continuations of each.
+    """Sources, encoded once, and any number of continuations of each.
 
     Attributes:
-        first: logarithms of the probabilities of the first token after each source, float32 (sources, V).
-            Special pieces but [SEP], which ends a text, have none: a text does not hold them.
+        first: log-probabilities of the first token after each source, float32 (sources, V). Special tokens
+            except [SEP], which ends a text, are suppressed.
     """
 
     def __init__(
@@ -33,45 +33,45 @@ class Decoder:
     ) -> None:
         """
         Args:
-            unknown: let the model say [UNK], where a reader knows what stands there.
+            unknown: allow [UNK], where the caller takes the characters from the source.
         """
-        self._model, self._pieces = model, tokenizer.vocab_size
+        self._model, self._vocab_size = model, tokenizer.vocab_size
         self._end = tokenizer.sep_id
-        said = {tokenizer.sep_id} | ({tokenizer.unk_id} if unknown else set())
-        self._silent = torch.tensor(sorted(tokenizer.special_ids - said), device=model.device)
+        allowed = {tokenizer.sep_id} | ({tokenizer.unk_id} if unknown else set())
+        self._suppressed = torch.tensor(sorted(tokenizer.special_ids - allowed), device=model.device)
         packed = pack(sources).to(model.device)
         hidden, self._cache = read_on(model.encoder, packed)
-        self.first = self._said(hidden[packed.cu_seqlens[1:].long() - 1])
+        self.first = self._log_probabilities(hidden[packed.cu_seqlens[1:].long() - 1])
 
     def next(self, rows: Sequence[int], tokens: Sequence[int]) -> Tensor:
-        """The same after one more token.
+        """Log-probabilities (rows, V) after one more token.
 
         Args:
-            rows: what is gone on with: numbers of rows of the last answer, in any order and number.
-            tokens: what each of them is followed by.
+            rows: row numbers of the last result to continue, in any order and number.
+            tokens: the token that follows each of them.
         """
         cache = self._cache.of(rows)
         packed = pack([[token] for token in tokens], [[1]] * len(tokens))
-        places = torch.tensor(cache.lengths, device="cpu")
-        packed = replace(packed, position_ids=places).to(self._model.device)
+        positions = torch.tensor(cache.lengths, device="cpu")
+        packed = replace(packed, position_ids=positions).to(self._model.device)
         hidden, self._cache = read_on(self._model.encoder, packed, cache)
-        return self._said(hidden)
+        return self._log_probabilities(hidden)
 
-    def _said(self, hidden_RH: Tensor) -> Tensor:
-        logits = self._model.mlm_logits(hidden_RH).float()[:, : self._pieces]
-        return log_probabilities(logits, self._silent, self._end)
+    def _log_probabilities(self, hidden_RH: Tensor) -> Tensor:
+        logits = self._model.mlm_logits(hidden_RH).float()[:, : self._vocab_size]
+        return log_probabilities(logits, self._suppressed, self._end)
 
 
-def log_probabilities(logits: Tensor, silent: Tensor, end: int) -> Tensor:
-    """Those of tokens by their logits (rows, V), in which some have none.
+def log_probabilities(logits: Tensor, suppressed: Tensor, end: int) -> Tensor:
+    """Log-softmax of logits (rows, V) without the suppressed tokens.
 
     Args:
-        silent: these tokens, int64. end: another token.
+        suppressed: token ids, int64, that get probability 0. end: a token id that is not suppressed.
 
     Raises:
         NotFinite: a logit is NaN or infinite.
     """
-    found = logits.index_fill(1, silent, float("-inf")).log_softmax(-1)
-    if not bool(torch.isfinite(found[:, end]).all()):  # of one such logit a row of NaN
+    found = logits.index_fill(1, suppressed, float("-inf")).log_softmax(-1)
+    if not bool(torch.isfinite(found[:, end]).all()):  # one such logit makes its whole row NaN
         raise NotFinite
     return found

@@ -1,4 +1,4 @@
-"""Text vectors of a model folder, tuned for them or not."""
+"""Text embeddings of a model folder, tuned for them or not."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Embedded(NamedTuple):
-    """Vectors float32 (texts, H or what a whitening leaves), and how many texts lost tokens."""
+    """Vectors, float32 (texts, H or the whitened size), and the number of truncated texts."""
 
     vectors: NDArray[np.float32]
     cut: int
@@ -38,11 +38,11 @@ class Embedded(NamedTuple):
 
 @dataclass(frozen=True)
 class TextEmbedder:
-    """A model, and how its folder wants texts turned into vectors.
+    """A model with the pooling settings of its folder.
 
     Attributes:
-        model: one of torch, or an exported graph, in which pooling and whitening of the folder are.
-        whitening: asked instead where no pooling is named.
+        model: a torch model, or an exported graph, which contains the pooling and whitening of its folder.
+        whitening: used where the caller passes no pooling.
     """
 
     model: Model | ExportedModel
@@ -52,7 +52,7 @@ class TextEmbedder:
 
     @property
     def limit(self) -> int:
-        """Tokens of a text that are looked at, special ones included."""
+        """Maximum tokens of a text, special tokens included."""
         positions = self.model.config.max_position_embeddings
         return min(positions, self.how.max_length or positions)
 
@@ -64,45 +64,44 @@ class TextEmbedder:
         normalize: bool | None = None,
         check: bool = True,
     ) -> Embedded:
-        """The vectors of texts, in their order. What is computed together is bounded by tokens, so the list
-        may be long.
+        """The vectors of texts, in their order. A batch is bounded in tokens, so the list may be long.
 
         Args:
-            pooling, normalize: as in `model.pooling`; None: as the folder says.
-            check: refuse vectors that are not finite; without it they are returned as they are.
+            pooling, normalize: as in `model.pooling`; None: the folder's setting.
+            check: raise if a vector is not finite; otherwise it is returned unchanged.
 
         Raises:
-            SettingsError: an unknown pooling. NotFinite: a vector is not; names the text.
+            SettingsError: an unknown pooling. NotFinite: a vector is not finite; names the text.
         """
-        as_told = pooling is None
-        raw = as_told and normalize is False and self.how.normalize
-        whitening = self.whitening if as_told else None
+        by_folder = pooling is None
+        raw = by_folder and normalize is False and self.how.normalize
+        whitening = self.whitening if by_folder else None
         pooling = self.how.pooling if pooling is None else pooling
         normalize = self.how.normalize if normalize is None else normalize
         if pooling not in get_args(Pooling):
             raise SettingsError(
                 f"there is no pooling `{pooling}`", remedy=f"Known: {', '.join(get_args(Pooling))}"
             )
-        given = [text.lower() if self.how.lower else text for text in texts]
-        ids = self.tokenizer.encode_batch([self.tokenizer.head(text, self.limit) for text in given])
+        cased = [text.lower() if self.how.lower else text for text in texts]
+        ids = self.tokenizer.encode_batch([self.tokenizer.head(text, self.limit) for text in cased])
         cut = sum(len(row) + 2 > self.limit for row in ids)
         rows = [self.tokenizer.layout(row, max_length=self.limit) for row in ids]
         lengths = [len(row) for row, _ in rows]
         size = self.model.config.hidden_size if whitening is None else whitening.matrix.shape[1]
-        ask: Callable[..., NDArray[np.float32]]
+        compute: Callable[..., NDArray[np.float32]]
         if isinstance(self.model, ExportedModel):
-            whole = as_told and (RAW_VECTOR if raw else VECTOR) in self.model.outputs
+            whole = by_folder and (RAW_VECTOR if raw else VECTOR) in self.model.outputs
             size = self.model.width if whole else size
-            ask = partial(self.model.vectors, pooling=None if whole else pooling, raw=raw)
+            compute = partial(self.model.vectors, pooling=None if whole else pooling, raw=raw)
             runs = batch_padded
         else:
-            ask, runs = (
+            compute, runs = (
                 partial(_pooled, self.model, pooling=pooling, whitening=whitening),
                 batch_longest_first,
             )
         found = np.empty((len(rows), size), dtype=np.float32)
         for chosen in runs(lengths, self.model.tokens_per_pass):
-            vectors = ask(*([rows[i][part] for i in chosen] for part in (0, 1)))
+            vectors = compute(*([rows[i][part] for i in chosen] for part in (0, 1)))
             found[chosen] = normalize_rows(vectors) if normalize else vectors
         if check:
             check_finite(found, "text")
@@ -117,7 +116,7 @@ def _pooled(
     pooling: Pooling,
     whitening: Whitening | None,
 ) -> NDArray[np.float32]:
-    """The vectors of some rows by a model of torch, (rows, H or what a whitening leaves)."""
+    """The vectors of rows by a torch model, (rows, H or the whitened size)."""
     from albertine.core.batch import pack
     from albertine.model.pooling import text_vectors
 
@@ -128,23 +127,23 @@ def _pooled(
 
 
 def normalize_rows(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Rows in their direction, of length 1; a row of zeros stays."""
+    """Rows scaled to length 1; a row of zeros stays."""
     found: NDArray[np.float32] = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
     return found
 
 
 def row_cosines(u: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The cosine of every row with the same row of the other, (n,), in [-1, 1]; both (n, H) of length 1."""
+    """Cosines of matching rows, (n,), in [-1, 1]; both arguments (n, H) with rows of length 1."""
     found: NDArray[np.float32] = np.clip((u * v).sum(-1), -1, 1)
     return found
 
 
 def vector_settings(folder: ModelDescription, path: Path) -> VectorSettings:
-    """What a folder says of its vectors: in its files for sentence-transformers, or in config.json where
-    those cannot say it.
+    """The embedding settings of a folder: from its sentence-transformers files, or from config.json where
+    those have no field for one.
 
     Raises:
-        ModelError: the files are damaged, or ask for what cannot be computed here.
+        ModelError: the files are damaged, or name a module that Albertine does not compute.
     """
     found = read_vectors(path, last=folder.encoder.summary == "last")
     if task_of(folder) != "embed":
@@ -152,9 +151,9 @@ def vector_settings(folder: ModelDescription, path: Path) -> VectorSettings:
     length = max_length_of(folder)
     found = replace(found, max_length=min(length, found.max_length or length))
     pooling, normalize = pooling_of(folder), our_flags(folder.config).get("normalize") is True
-    if pooling == "cls" or pooling == "compared":  # the second is of classifiers alone
+    if pooling == "cls" or pooling == "compared":  # only classifiers have the second
         return found
-    if pooling == "whitened":  # by the file beside it
+    if pooling == "whitened":  # by whitening.safetensors
         return replace(found, normalize=normalize)
     return replace(found, pooling=pooling, normalize=normalize)
 

@@ -1,4 +1,4 @@
-"""Which pieces stand under the masks of texts."""
+"""Predictions of masked tokens."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 MASK = "[MASK]"
 MAX_MASKS = 1024
-"""Masks whose logits over the vocabulary are held at once."""
+"""Masks whose logits over the vocabulary are in memory at once."""
 _Rows = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
 class Guess:
-    """One candidate for a masked position: the piece, its id and its probability in [0, 1]."""
+    """One candidate for a masked position: the token, its id and its probability in [0, 1]."""
 
     token: str
     token_id: int
@@ -44,30 +44,30 @@ def fill_masks(
     *,
     check: bool = True,
 ) -> tuple[list[list[list[Guess]]], int]:
-    """The likeliest pieces for every mask of every text, best first, and how many texts the model did not
-    read to their end, where masks have none. Special pieces are never guessed.
+    """The top-k tokens for every mask of every text, best first, and the number of truncated texts, whose
+    masks beyond the maximum length get no prediction. Special tokens are never predicted.
 
     Args:
-        top_k: of every mask, or of those of each text.
+        top_k: candidates for each mask; one number, or one for each text.
         where: the model's name, for messages.
-        among: for every text the ids of the only pieces to choose from, or None for all; their
-            probabilities are those among all.
-        check: refuse logits that are not finite; without it all probabilities of such a text are NaN.
+        among: for each text the only token ids to choose from, or None for all; probabilities stay those over
+            the whole vocabulary.
+        check: raise if a logit is not finite; otherwise all probabilities of such a text are NaN.
 
     Raises:
-        ModelError: the model has no head that guesses words. DataError: a text has no mask where the model
-            reads. SettingsError: `top_k` is no number from 1, or it or `among` is not one for every text.
+        ModelError: the model has no masked-LM head. DataError: a text has no mask within the maximum length.
+            SettingsError: `top_k` is below 1, or the number of `top_k` or `among` is not that of the texts.
             NotFinite: a logit is NaN or infinite; names the text.
     """
-    say: Callable[[_Rows, _Rows, _Rows], list[NDArray[np.float32]]]
+    compute_logits: Callable[[_Rows, _Rows, _Rows], list[NDArray[np.float32]]]
     if isinstance(model, ExportedModel):
         model.check_mlm_head()
-        say = model.words
+        compute_logits = model.words
     else:
         from albertine.inference.pretraining_heads import check_mlm_head, masked_token_logits
 
         check_mlm_head(model, where)
-        say = partial(masked_token_logits, model)
+        compute_logits = partial(masked_token_logits, model)
     length = model.config.max_position_embeddings
     encoded = [tokenizer.encode_with_special_tokens(text) for text in texts]
     laid_out = [tokenizer.layout(ids, max_length=length) for ids in encoded]
@@ -80,32 +80,32 @@ def fill_masks(
     counts = top_k if isinstance(top_k, Sequence) else [top_k] * len(texts)
     _check(counts, choices, len(texts))
     found: list[list[list[Guess]]] = []
-    spoiled: list[int] = []
+    not_finite: list[int] = []
     for chosen in batch_by_tokens(range(len(rows)), [len(masks) for masks in places], MAX_MASKS):
-        logits = say(*([part[i] for i in chosen] for part in (rows, types, places)))
+        logits = compute_logits(*([part[i] for i in chosen] for part in (rows, types, places)))
         for i, own in zip(chosen, logits, strict=True):
             if not np.isfinite(own).all():
-                spoiled.append(i)
+                not_finite.append(i)
                 own = np.full_like(own, np.nan)  # infinities would give numbers
-            found.append(_likeliest(own, tokenizer, counts[i], choices[i]))
-    if spoiled and check:
-        raise NotFinite.of_items("text", sorted(spoiled))
+            found.append(_top_tokens(own, tokenizer, counts[i], choices[i]))
+    if not_finite and check:
+        raise NotFinite.of_items("text", sorted(not_finite))
     cut = sum(len(row) < len(ids) + 2 for row, ids in zip(rows, encoded, strict=True))  # and [CLS], [SEP]
     return found, cut
 
 
 def _check(counts: Sequence[int], choices: Sequence[object], texts: int) -> None:
-    for name, given in (("top_k", counts), ("among", choices)):
-        if len(given) != texts:
+    for name, values in (("top_k", counts), ("among", choices)):
+        if len(values) != texts:
             raise SettingsError(
-                f"{name} has {len(given):,} parts for {texts:,} texts", remedy="Give one a text"
+                f"{name} has {len(values):,} parts for {texts:,} texts", remedy="Give one a text"
             )
     for count in counts:
         check_integer("top_k", count, 1)
 
 
 def no_mask(text: str, length: int) -> DataError:
-    """That of a text without a mask among the first `length` tokens, which the model reads."""
+    """The error for a text without a mask among its first `length` tokens."""
     beyond = f" within the first {length} tokens, which the model reads" if MASK in text else ""
     return DataError(
         f"there is no {MASK} in the text{beyond}",
@@ -113,13 +113,13 @@ def no_mask(text: str, length: int) -> DataError:
     )
 
 
-def _likeliest(
+def _top_tokens(
     logits_PV: NDArray[np.float32], tokenizer: Tokenizer, top_k: int, among: Collection[int] | None
 ) -> list[list[Guess]]:
-    """For every place the `top_k` likeliest pieces, of all or of some."""
+    """The `top_k` most probable tokens of every masked position, among all tokens or the given ids."""
     logits_PV = logits_PV[:, : tokenizer.vocab_size].copy()
     logits_PV[:, sorted(tokenizer.special_ids)] = -np.inf
-    chances = softmax(logits_PV)
+    probabilities = softmax(logits_PV)
     open_V = np.full(logits_PV.shape[1], among is None)
     open_V[sorted(among or ())] = True
     open_V[sorted(tokenizer.special_ids)] = False
@@ -127,5 +127,5 @@ def _likeliest(
     best = choice[np.argsort(-logits_PV[:, choice], axis=-1, kind="stable")[:, :top_k]]
     return [
         [Guess(tokenizer.id_to_piece(token), token, float(row[token])) for token in tokens]
-        for tokens, row in zip(best.tolist(), chances, strict=True)
+        for tokens, row in zip(best.tolist(), probabilities, strict=True)
     ]

@@ -1,9 +1,9 @@
-"""Answers written after passages: taken from them word for word, and voted on where there are several.
+"""Generative question answering: answers copied from passages, by a vote where there are several passages.
 
-As bert4keras' example `task_reading_comprehension_by_seq2seq` does it: [CLS] passage [SEP] question
-[SEP] is the source. Every passage gives the next token a probability p, and a token scores Σp²/(Σp+1) over
-the passages, which favours one sure passage over many unsure ones; alone it scores p. A passage whose first
-token is the end has no answer, and no vote. A long passage is several: windows that overlap.
+As in bert4keras' example `task_reading_comprehension_by_seq2seq`: the source is [CLS] passage [SEP] question
+[SEP]. Every passage gives the next token a probability p, and a token scores Σp²/(Σp+1) over the passages,
+which favours one confident passage over many uncertain ones; with one passage it scores p. A passage whose
+first predicted token is the end has no answer and no vote. A long passage is split into overlapping windows.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ TokenPosition = tuple[int, int]
 
 @dataclass(frozen=True)
 class SourcePassage:
-    """A text that is read for one question.
+    """A passage, encoded for one question.
 
     Attributes:
-        spans: its tokens. windows: the parts of it that are shown. sources: the rows that show them.
-        cut: whether the question lost tokens.
+        spans: its tokens. windows: its overlapping parts. sources: the row of each window.
+        cut: whether the question was truncated.
     """
 
     text: str
@@ -51,21 +51,21 @@ class SourcePassage:
     ) -> SourcePassage:
         """
         Args:
-            question: its token ids. spans: of `text`. max_length: of a source.
+            question: token ids. spans: tokens of `text`. max_length: maximum tokens of a source.
 
         Raises:
             SettingsError: the question leaves no room for the passage.
         """
-        reading = WindowSettings(max_length=max_length)
-        asked = question[: question_room(max_length, min(len(question), reading.question))]
-        windows = windows_of(len(asked), len(spans.ids), reading, between=tokenizer.between)
+        settings = WindowSettings(max_length=max_length)
+        kept = question[: question_room(max_length, min(len(question), settings.question))]
+        windows = windows_of(len(kept), len(spans.ids), settings, between=tokenizer.between)
         parts = (spans.ids[w.first : w.first + w.size] for w in windows)
-        sources = tuple(tokenizer.layout(part, asked)[0] for part in parts)
-        return cls(text, spans, tuple(windows), sources, len(asked) < len(question))
+        sources = tuple(tokenizer.layout(part, kept)[0] for part in parts)
+        return cls(text, spans, tuple(windows), sources, len(kept) < len(question))
 
 
 class TokenRuns:
-    """The runs of tokens in some passages: which tokens go on with one, and where it stands."""
+    """An index of the token sequences of passages: where one occurs, and which tokens follow it."""
 
     def __init__(self, passages: Sequence[Sequence[int]]) -> None:
         self._passages = passages
@@ -74,20 +74,20 @@ class TokenRuns:
         }
 
     def ends(self, run: tuple[int, ...]) -> list[TokenPosition]:
-        """The places right after each occurrence."""
+        """The positions right after each occurrence."""
         if run not in self._ends:
             before = self.ends(run[:-1])
             self._ends[run] = [(p, i + 1) for p, i in before if self._passages[p][i : i + 1] == [run[-1]]]
         return self._ends[run]
 
     def after(self, run: tuple[int, ...]) -> set[int]:
-        """The tokens that follow it anywhere."""
+        """The tokens that follow any occurrence."""
         return {token for p, i in self.ends(run) for token in self._passages[p][i : i + 1]}
 
 
 @dataclass(frozen=True)
 class PassageQuestion:
-    """A question, as it is put to a model: the passages that may answer it, at least one."""
+    """A question, encoded with each of the passages that may answer it, at least one."""
 
     passages: tuple[SourcePassage, ...]
 
@@ -97,7 +97,7 @@ class PassageQuestion:
 
     @property
     def cut(self) -> bool:
-        """Whether the question lost tokens."""
+        """Whether the question was truncated."""
         return any(passage.cut for passage in self.passages)
 
     @property
@@ -105,7 +105,7 @@ class PassageQuestion:
         return [source for passage in self.passages for source in passage.sources]
 
     def words(self, ids: tuple[int, ...]) -> str:
-        """The characters of the passage that a run of its tokens stands for."""
+        """The characters of the passage that a sequence of its tokens covers."""
         if not ids:
             return ""
         number, end = self.runs.ends(ids)[0]
@@ -115,100 +115,100 @@ class PassageQuestion:
 
 
 class PassageVote:
-    """The passages of each question as one asker: their votes on the next token.
+    """A decoder over questions: the next token by the vote of the passages of each.
 
     Attributes:
-        first: (questions, V) logarithms of the scores of the first token.
+        first: (questions, V) log-scores of the first token.
     """
 
-    def __init__(self, speaker: Decoder, sizes: Sequence[int], end: int, *, always: bool = False) -> None:
+    def __init__(self, decoder: Decoder, sizes: Sequence[int], end: int, *, always: bool = False) -> None:
         """
         Args:
-            sizes: how many of the speaker's sources each question has.
-            always: a question that no passage answers is answered all the same, by all of them.
+            sizes: how many of the decoder's sources each question has.
+            always: where no passage has an answer, all of them vote.
         """
         import torch
 
-        self._speaker = speaker
-        rows = torch.split(torch.arange(len(speaker.first), device="cpu"), list(sizes))
-        silent = (speaker.first.argmax(-1) == end).tolist()
-        self._rows = [[r for r in own if not silent[r]] or own for own in (part.tolist() for part in rows)]
-        self.first = _voted(speaker.first, self._rows)
+        self._decoder = decoder
+        rows = torch.split(torch.arange(len(decoder.first), device="cpu"), list(sizes))
+        no_answer = (decoder.first.argmax(-1) == end).tolist()
+        self._rows = [[r for r in own if not no_answer[r]] or own for own in (part.tolist() for part in rows)]
+        self.first = _voted(decoder.first, self._rows)
         if always:
             self.first[:, end] = float("-inf")
             return
-        nothing = torch.full_like(self.first[0], float("-inf"))
-        nothing[end] = 0.0
+        only_end = torch.full_like(self.first[0], float("-inf"))
+        only_end[end] = 0.0
         for number, own in enumerate(self._rows):
-            if all(silent[r] for r in own):
-                self.first[number] = nothing
+            if all(no_answer[r] for r in own):
+                self.first[number] = only_end
 
     def next(self, rows: Sequence[int], tokens: Sequence[int]) -> Tensor:
-        """As `Speaker.next`, in questions' rows."""
+        """As `Decoder.next`, with a row for each question."""
         import torch
 
-        asked = [(r, token) for row, token in zip(rows, tokens, strict=True) for r in self._rows[row]]
-        said = self._speaker.next([r for r, _ in asked], [token for _, token in asked])
+        steps = [(r, token) for row, token in zip(rows, tokens, strict=True) for r in self._rows[row]]
+        found = self._decoder.next([r for r, _ in steps], [token for _, token in steps])
         sizes = [len(self._rows[row]) for row in rows]
-        self._rows = [part.tolist() for part in torch.split(torch.arange(len(asked), device="cpu"), sizes)]
-        return _voted(said, self._rows)
+        self._rows = [part.tolist() for part in torch.split(torch.arange(len(steps), device="cpu"), sizes)]
+        return _voted(found, self._rows)
 
 
-def _voted(said: Tensor, rows: Sequence[Sequence[int]]) -> Tensor:
+def _voted(found: Tensor, rows: Sequence[Sequence[int]]) -> Tensor:
     import torch
 
-    return torch.stack([vote(said[list(own)]) for own in rows])
+    return torch.stack([vote(found[list(own)]) for own in rows])
 
 
-def vote(said: Tensor) -> Tensor:
-    """Logarithms of probabilities (voters, V) to those of Σp²/(Σp+1), (V,); of a single voter they stay."""
-    if len(said) == 1:
-        return said[0]
-    p = said.double().exp()  # the square of a small number is a very small one
-    return (p.square().sum(0).log() - p.sum(0).log1p()).to(said.dtype)
+def vote(log_probabilities: Tensor) -> Tensor:
+    """Combine log-probabilities (voters, V) into log Σp²/(Σp+1), (V,); those of one voter are unchanged."""
+    if len(log_probabilities) == 1:
+        return log_probabilities[0]
+    p = log_probabilities.double().exp()  # float64, as squares of small probabilities underflow
+    return (p.square().sum(0).log() - p.sum(0).log1p()).to(log_probabilities.dtype)
 
 
 @without_gradients
 def generate_answers(
     model: Model,
     tokenizer: Tokenizer,
-    inquiries: Sequence[PassageQuestion],
+    questions: Sequence[PassageQuestion],
     search: Search,
     *,
     extract: bool = True,
     always: bool = False,
     poll: Callable[[], None] = lambda: None,
 ) -> list[list[Written]]:
-    """The best answers to every question, best first; "" is that there is none.
+    """The best answers to every question, best first; "" means no answer.
 
     Args:
-        extract: an answer is a run of tokens of a passage, and is given in the passage's characters;
-            otherwise it is free.
-        always: "" is no answer, unless the passages are empty.
+        extract: an answer is a token sequence of a passage, returned as the passage's characters; otherwise
+            generation is unconstrained.
+        always: do not return "", unless the passages are empty.
         poll: called before each batch.
     """
     from albertine.inference.decoder import Decoder
 
-    found: list[list[Written]] = [[] for _ in inquiries]
-    lengths = [sum(map(len, inquiry.sources)) for inquiry in inquiries]
+    found: list[list[Written]] = [[] for _ in questions]
+    lengths = [sum(map(len, question.sources)) for question in questions]
     end = tokenizer.sep_id
     for chosen in batch_longest_first(
         lengths, max(1, (model.batch_tokens or MAX_CACHED_TOKENS) // search.beams)
     ):
         poll()
-        asked = [inquiries[i] for i in chosen]
-        sources = [source for inquiry in asked for source in inquiry.sources]
-        speaker = Decoder(model, tokenizer, sources, unknown=extract)
-        panel = PassageVote(speaker, [len(inquiry.sources) for inquiry in asked], end, always=always)
+        batch = [questions[i] for i in chosen]
+        sources = [source for question in batch for source in question.sources]
+        decoder = Decoder(model, tokenizer, sources, unknown=extract)
+        vote_decoder = PassageVote(decoder, [len(question.sources) for question in batch], end, always=always)
 
-        def follow(asker: int, ids: tuple[int, ...], asked: list[PassageQuestion] = asked) -> set[int]:
-            return asked[asker].runs.after(ids) | {end}
+        def follow(row: int, ids: tuple[int, ...], batch: list[PassageQuestion] = batch) -> set[int]:
+            return batch[row].runs.after(ids) | {end}
 
-        texts = beam_search(panel.first, panel.next, end, search, follow if extract else None)
+        texts = beam_search(vote_decoder.first, vote_decoder.next, end, search, follow if extract else None)
         for i, own in zip(chosen, texts, strict=True):
-            found[i] = [_written(inquiries[i], tokenizer, f, extract) for f in own] or [Written("", 0.0)]
+            found[i] = [_written(questions[i], tokenizer, f, extract) for f in own] or [Written("", 0.0)]
     return found
 
 
-def _written(inquiry: PassageQuestion, tokenizer: Tokenizer, found: Hypothesis, extract: bool) -> Written:
-    return Written(inquiry.words(found.ids) if extract else tokenizer.decode(found.ids), found.score)
+def _written(question: PassageQuestion, tokenizer: Tokenizer, found: Hypothesis, extract: bool) -> Written:
+    return Written(question.words(found.ids) if extract else tokenizer.decode(found.ids), found.score)

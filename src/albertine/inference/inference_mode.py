@@ -1,5 +1,5 @@
-"""Torch's inference mode around a function, by a decorator that does not import torch: a module with a
-function that computes can be imported where torch is not installed."""
+"""`torch.inference_mode` as a decorator that imports torch when the function is called, so that the module of
+the function can be imported where torch is not installed."""
 
 from __future__ import annotations
 

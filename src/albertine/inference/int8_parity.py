@@ -1,4 +1,4 @@
-"""Whether a model says the same in 8-bit integers as in float32."""
+"""A check that int8 inference gives nearly the vectors of float32."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from albertine.model.model import Model
 from albertine.model.pooling import text_vectors
 
 MIN_COSINE = 0.99
-"""Cosine below which texts are no longer what they were."""
+"""Cosine of an int8 vector with its float32 vector below which a model is refused."""
 
 LENGTHS = (8, 16, 32, 64)
 
@@ -25,7 +25,7 @@ def int8_cosine(model: Model, texts: Sequence[Sequence[int]] = ()) -> float:
     """The least cosine between the mean token vectors of a text in int8 and in float32.
 
     Args:
-        texts: token ids; by default random pieces in several lengths, which are harder than real text.
+        texts: token ids; by default random tokens in several lengths, which are harder than real text.
     """
     before = model.precision
     packed = pack(list(texts) or _random(model)).to(model.device)
@@ -37,10 +37,10 @@ def int8_cosine(model: Model, texts: Sequence[Sequence[int]] = ()) -> float:
 
 
 def check_int8(model: Model, where: object) -> None:
-    """Refuse a model whose activations do not fit into 8 bits.
+    """Raise if a model loses too much in int8.
 
     Raises:
-        ModelError: the least cosine is below 0.99. SettingsError: there is no int8 here.
+        ModelError: the least cosine is below `MIN_COSINE`. SettingsError: this machine has no int8.
     """
     if (found := int8_cosine(model)) < MIN_COSINE:
         raise ModelError(

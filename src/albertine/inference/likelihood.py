@@ -1,9 +1,9 @@
-"""How likely a masked language model finds a sentence: its pseudo-log-likelihood.
+"""Pseudo-log-likelihood of sentences under a masked language model.
 
-The sum over the tokens of a sentence of log p(token | all the others), each token masked by itself (Salazar
-et al. 2020, "Masked Language Model Scoring", section 2): as many masked copies as there are tokens. What
-copies have in common is computed once: sentences that come again, and the copies of two sentences that differ
-in the masked token alone, as those of many minimal pairs do.
+The sum over the tokens of a sentence of log p(token | all other tokens), each token masked by itself (Salazar
+et al. 2020, "Masked Language Model Scoring", section 2): one masked copy for each token. Equal copies are
+computed once: those of repeated sentences, and those of two sentences that differ in the masked token alone,
+as in many minimal pairs.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from albertine.model.model import Model
 from albertine.tokenizers.base import Tokenizer
 
 COPIES = 32768
-"""Masked copies that are made and sorted by length at once; bounds the memory, not the result."""
+"""Masked copies that are built and sorted by length at once; bounds the memory, not the result."""
 
 Ints = NDArray[np.int64]
 
 
 class MaskedInput(NamedTuple):
-    """Tokens and segments of one input, [MASK] where it is asked, and what should stand in these places."""
+    """Token and segment ids of one input with [MASK] at some positions, these positions, and the original
+    tokens there."""
 
     ids: list[int]
     types: list[int]
@@ -41,53 +42,53 @@ class MaskedInput(NamedTuple):
 
 
 class TokenScores(NamedTuple):
-    """For the places of a question the log-probability of the label in nats, and whether it is the model's
-    first choice."""
+    """For the masked positions of an input the log-probability of the label in nats, and whether the label is
+    the model's top prediction."""
 
     log_probabilities: NDArray[np.float64]
     right: NDArray[np.bool_]
 
 
 class TextScores(NamedTuple):
-    """Of every text the pseudo-log-likelihood in nats, 0 at most, and of how many tokens it is the sum."""
+    """The pseudo-log-likelihood of every text in nats, at most 0, and the number of tokens summed."""
 
     nats: NDArray[np.float64]
     tokens: Ints
 
 
-def score_masked_tokens(model: Model, questions: Sequence[MaskedInput]) -> list[TokenScores]:
-    """What a model with a masked-LM head says to questions, in their order; segments that it has no vectors
-    for are read as the first. Raises NotFinite: a log-probability is not."""
+def score_masked_tokens(model: Model, inputs: Sequence[MaskedInput]) -> list[TokenScores]:
+    """Score masked inputs with a masked-LM head, in their order; segment ids that the model has no embedding
+    for are read as 0. Raises NotFinite: a log-probability is not finite."""
     found: dict[int, TokenScores] = {}
     most = model.config.type_vocab_size - 1
     with evaluating(model), torch.inference_mode():
-        lengths = [len(question.ids) for question in questions]
+        lengths = [len(one.ids) for one in inputs]
         for chosen in batch_longest_first(lengths, model.tokens_per_pass):
-            own = [questions[i] for i in chosen]
-            types = [[t if t <= most else 0 for t in question.types] for question in own]
-            packed = pack([question.ids for question in own], types).to(model.device)
+            own = [inputs[i] for i in chosen]
+            types = [[t if t <= most else 0 for t in one.types] for one in own]
+            packed = pack([one.ids for one in own], types).to(model.device)
             first = np.cumsum([0, *packed.lengths[:-1]])
-            rows = np.concatenate([at + np.array(q.places) for at, q in zip(first, own, strict=True)])
-            labels = torch.tensor([label for q in own for label in q.labels], device=model.device)
+            rows = np.concatenate([at + np.array(one.places) for at, one in zip(first, own, strict=True)])
+            labels = torch.tensor([label for one in own for label in one.labels], device=model.device)
             logits_PV = _logits(model, packed, torch.from_numpy(rows).to(model.device))
             logs = logits_PV.gather(1, labels[:, None])[:, 0] - logits_PV.logsumexp(1)
             right = logits_PV.max(1).indices == labels
-            cuts = np.cumsum([len(q.places) for q in own])[:-1]
+            cuts = np.cumsum([len(one.places) for one in own])[:-1]
             if not bool(logs.isfinite().all()):
                 raise NotFinite
             parts = (np.split(x.cpu().numpy(), cuts) for x in (logs.double(), right))
             found |= {i: TokenScores(*both) for i, both in zip(chosen, zip(*parts, strict=True), strict=True)}
-    return [found[i] for i in range(len(questions))]
+    return [found[i] for i in range(len(inputs))]
 
 
 def _logits(model: Model, packed: Packed, rows: Tensor) -> Tensor:
-    """Masked-LM logits at some rows (P, V), float32; the last depth computes no others."""
+    """Masked-LM logits (P, V) at these rows, float32; the last layer computes no other rows."""
     with model.encoder.computing():
         return model.mlm_logits(model.encoder(packed, rows=rows).last_hidden).float()
 
 
 class PseudoLikelihood:
-    """Scores sentences with a model.
+    """Scores sentences by their pseudo-log-likelihood.
 
     Args:
         where: the folder of the model, for messages.
@@ -108,13 +109,14 @@ class PseudoLikelihood:
     def __call__(
         self, texts: Sequence[str], progress: Callable[[int, int | None], None] = lambda done, total: None
     ) -> TextScores:
-        """Every text, summed over its tokens without [CLS] and [SEP]; (texts,) each.
+        """Score texts, summed over their tokens without [CLS] and [SEP]; (texts,) each.
 
         Args:
-            progress: told how many of how many tokens were scored.
+            progress: called with the tokens scored so far and in all.
 
         Raises:
-            SettingsError: a text is longer than the model reads. NotFinite: a sum is not; names the text.
+            SettingsError: a text is longer than the model's maximum.
+            NotFinite: a sum is not finite; names the text.
         """
         place = {text: i for i, text in enumerate(dict.fromkeys(texts))}
         rows = [self.tokenizer.layout(ids) for ids in self.tokenizer.encode_batch(list(place))]
@@ -144,13 +146,13 @@ class PseudoLikelihood:
                 )
 
     def _log_probabilities(self, copies: _Copies) -> NDArray[np.float64]:
-        """Of every token that some copy is to predict."""
+        """The log-probability of every target token."""
         device, found = self.model.device, np.empty(len(copies.token))
         for chosen in batch_longest_first(copies.lengths, self.model.tokens_per_pass):
             packed = pack([copies.ids[i] for i in chosen], [copies.types[i] for i in chosen]).to(device)
             rows = packed.first_tokens + torch.from_numpy(copies.position[chosen]).to(device)
             logits_PV = _logits(self.model, packed, rows)
-            which, row = copies.asked_of(chosen)
+            which, row = copies.targets_of(chosen)
             at, token = torch.from_numpy(row).to(device), torch.from_numpy(copies.token[which]).to(device)
             scores = logits_PV[at, token] - logits_PV.logsumexp(1)[at]
             found[which] = scores.double().cpu().numpy()
@@ -158,11 +160,11 @@ class PseudoLikelihood:
 
 
 class _Copies:
-    """Masked copies of some sentences, none twice, and what they are asked.
+    """Masked copies of sentences without duplicates, and the tokens to predict from them.
 
     Attributes:
-        ids, types, position, lengths: of every copy its tokens, its segments, its masked place, its length.
-        sentence, token: of every question the sentence and the token that is to be predicted.
+        ids, types, position, lengths: token ids, segment ids, masked position and length of every copy.
+        sentence, token: sentence and token id of every target.
     """
 
     def __init__(
@@ -175,7 +177,7 @@ class _Copies:
         number: dict[bytes, int] = {}
         self.ids: list[Ints] = []
         self.types: list[list[int]] = []
-        self._asked: list[list[int]] = []
+        self._targets: list[list[int]] = []
         sentence, position = [], []
         token: list[int] = []
         for s in chosen:
@@ -183,21 +185,21 @@ class _Copies:
             for place in targets[s]:
                 masked = ids.copy()
                 masked[place] = mask_id
-                # A text cannot spell [MASK], so the masked ids alone tell which place is asked for.
+                # A text cannot contain the id of [MASK], so the masked ids determine the masked position.
                 c = number.setdefault(masked.tobytes(), len(number))
                 if c == len(self.ids):
                     self.ids.append(masked)
                     self.types.append(rows[s][1])
                     position.append(place)
-                    self._asked.append([])
-                self._asked[c].append(len(token))
+                    self._targets.append([])
+                self._targets[c].append(len(token))
                 sentence.append(s)
                 token.append(int(ids[place]))
         self.sentence, self.token = np.array(sentence, dtype=np.int64), np.array(token, dtype=np.int64)
         self.position = np.array(position, dtype=np.int64)
         self.lengths = [len(ids) for ids in self.ids]
 
-    def asked_of(self, chosen: Sequence[int]) -> tuple[Ints, Ints]:
-        """The questions to some copies, and for each of them which of these copies it is asked of."""
-        parts = [self._asked[c] for c in chosen]
+    def targets_of(self, chosen: Sequence[int]) -> tuple[Ints, Ints]:
+        """The targets of some copies, and for each target the index of its copy among them."""
+        parts = [self._targets[c] for c in chosen]
         return np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(p) for p in parts])

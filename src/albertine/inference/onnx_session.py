@@ -1,7 +1,7 @@
-"""A model that was exported to ONNX, asked by onnxruntime: numbers in, numbers out, and no torch.
+"""Inference on an exported ONNX graph with onnxruntime, without torch.
 
-A graph reads padded tables. Padding is made here, at the edge: rows of about the same length go together, and
-what the graph says of padding is thrown away.
+A graph takes padded batches. Padding is added here, to rows of about the same length, and outputs at padding
+are dropped.
 """
 
 from __future__ import annotations
@@ -33,32 +33,31 @@ from albertine.interop.exported_folder import (
 from albertine.model.config import OBJECT_POWER, SUBJECT_POWER, EncoderConfig, Pooling
 
 DEFAULT_BATCH_TOKENS = 4096
-"""Most places of a table, as a model of torch has it on a processor (docs/decisions/015)."""
+"""Maximum tokens of a padded batch, as for a torch model on a CPU (docs/decisions/015)."""
 MIN_LOG_PROBABILITY = -1e29
-"""A span with less than this log-probability fills up a row that has fewer places than spans are wanted."""
+"""Spans below this log-probability are filler, in rows with fewer positions than spans."""
 _GRAPH, _FUNCTIONS, _FUNCTION_NODES, _NODES, _OPERATOR, _ATTRIBUTES = 7, 25, 7, 1, 4, 5
 _INNER_GRAPHS = (6, 11)
-"""Fields of onnx.proto: of a model its graph and functions, of a function and of a graph their nodes, of a
-node its operator and attributes, of an attribute graphs."""
+"""Field numbers in onnx.proto: graph and functions of a model, nodes of a function and of a graph, operator
+and attributes of a node, graphs of an attribute."""
 Rows = Sequence[Sequence[int] | NDArray[Any]]
 Outputs = Mapping[str, NDArray[Any]]
 
 
 class ExportedModel:
-    """A graph, ready to be asked, from several threads too.
+    """An exported graph in an inference session; safe to call from several threads.
 
     Attributes:
-        folder: what its folder says of it. precision: as it was asked for.
-        outputs: what it gives, by the names that transformers has for it, with the sizes of the axes, 0 for
-            one that is left open.
+        folder: encoder, config.json and head shapes of its folder. precision: as requested.
+        outputs: axis sizes of every output by its transformers name, 0 for a dynamic axis.
 
     Args:
         path: an exported folder.
-        precision: `auto`, `float32` or `int8`. device: the processor; graphs are computed nowhere else here.
-        batch_tokens: most places of a table that is computed at once.
+        precision: `auto`, `float32` or `int8`. device: only "cpu".
+        batch_tokens: maximum tokens of a padded batch.
 
     Raises:
-        ModelError: the folder or its graph is damaged, or there is no graph of that precision.
+        ModelError: the folder or its graph is damaged, or has no graph of that precision.
         SettingsError: onnxruntime is not installed; another device.
     """
 
@@ -72,67 +71,67 @@ class ExportedModel:
         if device != "cpu":
             raise SettingsError(
                 f"an exported graph is computed on the processor, not on `{device}`",
-                remedy="Leave the device out, or ask the model folder that it was exported from",
+                remedy="Leave the device out, or use the model folder that it was exported from",
             )
         self.path, self.precision = path, precision
         self.tokens_per_pass = batch_tokens or DEFAULT_BATCH_TOKENS
         self._session = _session(graph_in(path, precision))
         self.outputs = {
-            told.name: tuple(size if isinstance(size, int) else 0 for size in told.shape)
-            for told in self._session.get_outputs()
+            output.name: tuple(size if isinstance(size, int) else 0 for size in output.shape)
+            for output in self._session.get_outputs()
         }
-        self._inputs = frozenset(told.name for told in self._session.get_inputs())
+        self._inputs = frozenset(each.name for each in self._session.get_inputs())
         if "attention_mask" not in self._inputs:
             raise ModelError(
-                "has a graph of packed batches, and padded ones are asked here",
+                "has a graph of packed batches, and padded ones are required here",
                 where=path,
                 remedy="Export the model again without packed inputs",
             )
         self.folder: ExportedFolder = read_exported(path, self.outputs)
-        self._transitions = read_transitions(path)  # now: later another model may lie there
+        self._transitions = read_transitions(path)  # now, as the folder may be replaced later
 
     def __reduce__(self) -> tuple[type[ExportedModel], tuple[Any, ...]]:
-        """A copy, also one in another process, opens the folder: a session cannot be copied."""
+        """A copy, also in another process, opens the folder again, as a session cannot be copied."""
         return type(self), (self.path, self.precision, self.tokens_per_pass)
 
     @property
     def config(self) -> EncoderConfig:
-        """The shape of the encoder."""
+        """The configuration of the encoder."""
         return self.folder.encoder
 
     def run(self, ids: Rows, types: Rows, **more: NDArray[np.int64]) -> Outputs:
-        """What the graph says of rows as one table, padding included.
+        """The graph's outputs for rows as one padded batch, padding included.
 
         Args:
-            ids, types: token and segment ids of every row. more: inputs that only this graph has.
+            ids, types: token and segment ids of every row. more: further inputs of this graph.
         """
         lengths = np.array([len(row) for row in ids])
         real = np.arange(lengths.max()) < lengths[:, None]
         table = {"input_ids": ids, "token_type_ids": types}
-        given = {"attention_mask": real.astype(np.int64)}
+        inputs = {"attention_mask": real.astype(np.int64)}
         for name in table.keys() & self._inputs:
-            given[name] = np.zeros(real.shape, dtype=np.int64)
-            given[name][real] = np.concatenate(table[name])
+            inputs[name] = np.zeros(real.shape, dtype=np.int64)
+            inputs[name][real] = np.concatenate(table[name])
         names = list(self.outputs)
-        return dict(zip(names, self._session.run(names, {**given, **more}), strict=True))
+        return dict(zip(names, self._session.run(names, {**inputs, **more}), strict=True))
 
     def numbers(self, ids: Rows, types: Rows, *, per_token: bool = False) -> NDArray[np.float32]:
-        """What the head of a task says, (rows or tokens, outputs) float32: of several outputs side by side.
+        """The outputs of a task's head, (rows or tokens, outputs) float32, several outputs side by side.
 
         Raises:
             ModelError: the graph has another head.
         """
-        said = self.run(ids, types)
-        if "logits" in said:
-            parts = [said["logits"]]
-        elif "start_logits" in said:
-            parts = [said["start_logits"][..., None], said["end_logits"][..., None]]
-        elif VECTOR in said:
-            parts = [said[VECTOR]]
-        elif "cls_logits" in said:
-            parts = _span_table(said)
+        outputs = self.run(ids, types)
+        if "logits" in outputs:
+            parts = [outputs["logits"]]
+        elif "start_logits" in outputs:
+            parts = [outputs["start_logits"][..., None], outputs["end_logits"][..., None]]
+        elif VECTOR in outputs:
+            parts = [outputs[VECTOR]]
+        elif "cls_logits" in outputs:
+            parts = _span_table(outputs)
         else:
-            raise self._lacks("of a task")
+            raise self._no_output("of a task")
         joined: NDArray[np.float32] = np.concatenate(parts, axis=-1)
         if not per_token:
             return joined
@@ -156,25 +155,27 @@ class ExportedModel:
         return Transitions(tags, *(found[name] for name in sizes))
 
     def check_mlm_head(self) -> None:
-        """That the graph has a masked-LM head.
-
+        """
         Raises:
-            ModelError: it has not.
+            ModelError: the graph has no masked-LM head.
         """
         if self.outputs.get("logits", ())[-1:] != (self.config.vocab_size,):
-            raise self._lacks("for the words under a mask")
+            raise self._no_output("for the words under a mask")
 
     def words(
-        self, rows: Sequence[Sequence[int]], types: Sequence[Sequence[int]], places: Sequence[Sequence[int]]
+        self,
+        rows: Sequence[Sequence[int]],
+        types: Sequence[Sequence[int]],
+        positions: Sequence[Sequence[int]],
     ) -> list[NDArray[np.float32]]:
-        """The logits over the vocabulary at some places of every row, (places, V) each."""
-        # One by one: a graph gives those of all places, which for a table of rows would fill the memory.
-        each = zip(rows, types, places, strict=True)
+        """The logits over the vocabulary at these positions of every row, (positions, V) each."""
+        # Row by row: a graph returns the logits of all positions, which for a batch would fill the memory.
+        each = zip(rows, types, positions, strict=True)
         return [self.run([ids], [own])["logits"][0, list(wanted)] for ids, own, wanted in each]
 
     @property
     def width(self) -> int:
-        """How many numbers a vector has."""
+        """The size of a text vector."""
         return self.outputs.get(VECTOR, (self.config.hidden_size,))[-1]
 
     def vectors(
@@ -183,36 +184,36 @@ class ExportedModel:
         """A vector for every row, (rows, width of them).
 
         Args:
-            pooling: of the last states; None: the vectors that the graph itself gives, as its folder said.
-            raw: what those of length 1 were before.
+            pooling: of the last hidden states; None: the graph's own vector output.
+            raw: the vectors before normalization.
 
         Raises:
-            ModelError: the graph does not give that.
+            ModelError: the graph has no such output.
         """
         name = RAW_VECTOR if raw else VECTOR
         if pooling is None and name in self.outputs:
             whole: NDArray[np.float32] = self.run(ids, types)[name]
             return whole
-        # Before it is run: a graph of another task may want inputs that texts alone do not give.
+        # Before it is run: a graph of another task may require further inputs.
         if "last_hidden_state" not in self.outputs or pooling == "depths":
             if raw and VECTOR in self.outputs:
                 raise ModelError(
-                    "is an export of earlier, which gives vectors of length 1 alone",
+                    "is an older export, with vectors of length 1 only",
                     where=self.path,
-                    remedy="Export the model again, or ask for vectors of length 1",
+                    remedy="Export the model again, or request vectors of length 1",
                 )
-            raise self._lacks(f"to pool by `{pooling or 'mean'}`")
+            raise self._no_output(f"to pool by `{pooling or 'mean'}`")
         states = self.run(ids, types)["last_hidden_state"]
         lengths = np.array([len(row) for row in ids])
         if pooling == "cls":
-            places = np.zeros_like(lengths) if self.config.summary == "first" else lengths - 1
-            one: NDArray[np.float32] = states[np.arange(len(lengths)), places]
+            positions = np.zeros_like(lengths) if self.config.summary == "first" else lengths - 1
+            one: NDArray[np.float32] = states[np.arange(len(lengths)), positions]
             return one
         real = (np.arange(states.shape[1]) < lengths[:, None])[..., None]
         mean: NDArray[np.float32] = (states * real).sum(1) / lengths[:, None].astype(np.float32)
         return mean
 
-    def _lacks(self, what: str) -> ModelError:
+    def _no_output(self, what: str) -> ModelError:
         return ModelError(
             f"is a graph without outputs {what}; it gives {', '.join(self.outputs)}",
             where=self.path,
@@ -221,8 +222,8 @@ class ExportedModel:
 
 
 class OnnxPointers:
-    """A graph that has read some texts, as `triples.relations` asks it: for the subjects in one pass, and
-    then for the objects of those that were found in others.
+    """An exported graph as a `triples.PointerModel` of some texts: subjects in one pass, the objects of found
+    subjects in further passes.
 
     Attributes:
         lengths: tokens of every row.
@@ -234,45 +235,44 @@ class OnnxPointers:
 
     def subjects(self) -> NDArray[Any]:
         """Probabilities (T, 2)."""
-        anyone = np.zeros((1, 3), dtype=np.int64)  # a graph cannot take none; what it says of it is not read
-        said = self._model.run(self._ids, self._types, subjects=anyone)["subject_logits"]
-        rows = [row[:length] for row, length in zip(said, self.lengths, strict=True)]
+        placeholder = np.zeros((1, 3), dtype=np.int64)  # the input must not be empty; its output is not used
+        outputs = self._model.run(self._ids, self._types, subjects=placeholder)["subject_logits"]
+        rows = [row[:length] for row, length in zip(outputs, self.lengths, strict=True)]
         return sigmoid(np.concatenate(rows)) ** SUBJECT_POWER
 
-    def objects(self, asked: Sequence[tuple[int, int, int]]) -> NDArray[Any]:
+    def objects(self, subjects: Sequence[tuple[int, int, int]]) -> NDArray[Any]:
         """Probabilities (R, predicates, 2)."""
-        texts = sorted({text for text, _, _ in asked})
+        texts = sorted({text for text, _, _ in subjects})
         place = {text: i for i, text in enumerate(texts)}
-        subjects = np.array([(place[text], first, last) for text, first, last in asked], dtype=np.int64)
+        table = np.array([(place[text], first, last) for text, first, last in subjects], dtype=np.int64)
         ids, types = ([rows[text] for text in texts] for rows in (self._ids, self._types))
-        said = self._model.run(ids, types, subjects=subjects)["object_logits"]
-        rows = [row[: self.lengths[text]] for row, (text, _, _) in zip(said, asked, strict=True)]
+        outputs = self._model.run(ids, types, subjects=table)["object_logits"]
+        rows = [row[: self.lengths[text]] for row, (text, _, _) in zip(outputs, subjects, strict=True)]
         return sigmoid(np.concatenate(rows)) ** OBJECT_POWER
 
 
-def _span_table(said: Outputs) -> list[NDArray[np.float32]]:
-    """What the joint head says, as a model of torch lays it out (`spans.SpanTable`). In the graph, as in
-    transformers' XLNet, the ends of each start lie apart: number e·starts + s."""
-    begins, starts = said["start_top_log_probs"], said["start_top_index"]
+def _span_table(outputs: Outputs) -> list[NDArray[np.float32]]:
+    """The joint head's outputs in the layout of a torch model (`spans.SpanTable`). In the graph, as in
+    transformers' XLNet, end e of start s has index e·starts + s."""
+    begins, starts = outputs["start_top_log_probs"], outputs["start_top_index"]
     count = starts.shape[1]
     scores, ends = (
-        said[name].reshape(len(starts), -1, count).transpose(0, 2, 1)
+        outputs[name].reshape(len(starts), -1, count).transpose(0, 2, 1)
         for name in ("end_top_log_probs", "end_top_index")
     )
-    places = np.broadcast_to(starts[..., None], ends.shape)
+    positions = np.broadcast_to(starts[..., None], ends.shape)
     sums = begins[..., None] + scores
     sums[sums < MIN_LOG_PROBABILITY] = -np.inf
-    joined = (places, ends, sums)
+    joined = (positions, ends, sums)
     flat = [x.reshape(len(starts), -1).astype(np.float32) for x in joined]
-    return [*flat, said["cls_logits"].reshape(-1, 1)]
+    return [*flat, outputs["cls_logits"].reshape(-1, 1)]
 
 
 def _refuse_loops(file: Path) -> None:
-    """Refuse a graph with the operator Loop, which no export of an encoder has: its body says when it ends,
-    which may be never.
+    """Refuse a graph with the operator Loop, which may never end and which no export of an encoder has.
 
     Raises:
-        ModelError: it has one, in the graph, in a branch or in a function; or the file is damaged.
+        ModelError: there is one, in the graph, in a branch or in a function; or the file is damaged.
     """
     damaged = "It is cut short or damaged; export the model again"
     try:
@@ -290,7 +290,7 @@ def _refuse_loops(file: Path) -> None:
 
 
 def _operators(model: memoryview) -> Iterator[str]:
-    """The operators of a ModelProto, also in graphs that are attributes of a node, as branches are."""
+    """The operators of a ModelProto, including those of branches, which are graphs in attributes of nodes."""
     graphs: list[memoryview] = []
     nodes: list[memoryview] = []
     for number, value in _messages(model):
@@ -310,14 +310,14 @@ def _operators(model: memoryview) -> Iterator[str]:
 
 
 def _messages(data: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """The fields of a protocol buffer that are no numbers; views, as weights lie among them."""
+    """The length-delimited fields of a protocol buffer, as views, because weights are among them."""
     for number, value in parse_fields(data):
         if not isinstance(value, int):
             yield number, value
 
 
 def _session(file: Path) -> Any:
-    """onnxruntime's session of a graph, on this process's processors.
+    """An onnxruntime session of a graph, on the CPUs of this process.
 
     Raises:
         SettingsError: onnxruntime is not installed. ModelError: the file is damaged.
@@ -326,7 +326,7 @@ def _session(file: Path) -> Any:
         import onnxruntime
     except ImportError as error:
         raise SettingsError(
-            "an exported model is asked by onnxruntime, which is not installed",
+            "an exported model requires onnxruntime, which is not installed",
             where=file,
             remedy="pip install 'albertine[onnx]'",
         ) from error
@@ -334,12 +334,12 @@ def _session(file: Path) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = usable_threads(), 1
     options.log_severity_level = 3
-    # Threads that spin between two products are faster only where nobody else wants the processors (008).
+    # Threads that spin between two operators are faster only where the CPUs are idle (decision 008).
     idle = competing_threads() < (os.cpu_count() or 1) / 2
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(idle)))
     try:
         return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime has no class of errors of its own to catch
+    except Exception as error:  # onnxruntime has no exception class of its own
         raise ModelError(
             f"is not a whole graph ({str(error).partition(chr(10))[0]:.200})",
             where=file,

@@ -1,4 +1,4 @@
-"""What the heads of pretraining say: which words stand under masks, and which passage comes first."""
+"""Predictions of the pretraining heads: masked tokens and sentence order."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from albertine.tokenizers.base import Tokenizer
 
 
 def check_mlm_head(model: Model, where: object) -> None:
-    """That a model guesses words under masks.
-
+    """
     Raises:
-        ModelError: it has no head that does.
+        ModelError: the model has no masked-LM head.
     """
     if model.mlm is not None:
         return
@@ -31,9 +30,9 @@ def check_mlm_head(model: Model, where: object) -> None:
             "the model has no masked-LM head", remedy="Use a pretrained model, not a fine-tuned one"
         )
     raise ModelError(
-        "goes on with texts, in which it has never seen a [MASK]",
+        "is a causal language model, which was not trained with [MASK]",
         where=where,
-        remedy=f"Give it a beginning: albertine predict continue {quote(str(where))} TEXT",
+        remedy=f"Continue a text with it: albertine predict continue {quote(str(where))} TEXT",
     )
 
 
@@ -44,7 +43,7 @@ def masked_token_logits(
     types: Sequence[Sequence[int]],
     places: Sequence[Sequence[int]],
 ) -> list[NDArray[np.float32]]:
-    """The logits over the vocabulary at some places of every row, (places, V) each."""
+    """The logits over the vocabulary at these positions of every row, (positions, V) each."""
     found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(rows)
     for chosen in batch_longest_first([len(ids) for ids in rows], model.tokens_per_pass):
         packed = pack([rows[i] for i in chosen], [types[i] for i in chosen])
@@ -62,10 +61,10 @@ def masked_token_logits(
 def sentence_order_probabilities(
     model: Model, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]
 ) -> tuple[list[float], int]:
-    """The probability of the sentence head's first label for every pair, and how many pairs were cut.
+    """The probability of the sentence head's first label for every pair, and the number of truncated pairs.
 
     Raises:
-        ModelError: there is no sentence head. NotFinite: a probability is none; names the pair.
+        ModelError: there is no sentence head. NotFinite: a probability is not finite; names the pair.
     """
     if model.sentence is None:
         raise ModelError("the model has no sentence head", remedy="Pretrain with objective.pairs sop or nsp")

@@ -1,4 +1,4 @@
-"""From what a model said, numbers of any size, to probabilities: NumPy alone, computed in float64."""
+"""Softmax and sigmoid of logits, in NumPy and float64."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from albertine.errors import NotFinite
 
 
 def softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
-    """Of the last dimension; minus infinity has the probability 0."""
+    """Softmax over the last dimension; minus infinity has probability 0."""
     wide = logits.astype(np.float64)
     weights = np.exp(wide - wide.max(-1, keepdims=True))
-    shares: NDArray[np.float64] = weights / weights.sum(-1, keepdims=True)
-    return shares
+    probabilities: NDArray[np.float64] = weights / weights.sum(-1, keepdims=True)
+    return probabilities
 
 
 def check_finite(numbers: Sequence[NDArray[Any]] | NDArray[Any], kind: str) -> None:
-    """Refuse numbers of some items of a kind, an array each, where one is NaN or infinite.
+    """Check the numbers of items of a kind, one array for each item.
 
     Raises:
-        NotFinite: names the first of these items by its place from 1.
+        NotFinite: a number is NaN or infinite; names the first such item by its place from 1.
     """
     if isinstance(numbers, np.ndarray) and np.isfinite(numbers).all():
         return
@@ -32,8 +32,8 @@ def check_finite(numbers: Sequence[NDArray[Any]] | NDArray[Any], kind: str) -> N
 
 
 def sigmoid(logits: NDArray[Any]) -> NDArray[np.float64]:
-    """1 / (1 + exp(-x)), by the exponential that is at most 1: nothing overflows."""
+    """1 / (1 + exp(-x)), computed with exp(-|x|), which cannot overflow."""
     wide = logits.astype(np.float64)
     small = np.exp(-np.abs(wide))
-    chances: NDArray[np.float64] = np.where(wide < 0, small, 1.0) / (1.0 + small)
-    return chances
+    probabilities: NDArray[np.float64] = np.where(wide < 0, small, 1.0) / (1.0 + small)
+    return probabilities

@@ -1,4 +1,4 @@
-"""A model folder with the pieces that a corpus needs, and what the corpus loses by it."""
+"""Vocabulary pruning of a model folder to the tokens that a corpus uses, and its effect on the corpus."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ from albertine.tokenizers.load import check_tokenizer, load_tokenizer
 from albertine.tokenizers.prune import prune_tokenizer, same_vocabulary, select_tokens
 
 RECORD = "pruning.json"
-"""File of the smaller model's folder that tells what was left out, and by which corpus."""
+"""File in the pruned folder with the sizes, the coverage and the digest of the corpus."""
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """What became of a model.
+    """The result of pruning.
 
     Attributes:
-        pieces, parameters: before and after. coverage: what of the corpus stays as it was.
-        corpus: `manifest_digest` of it. left_out: tensors of a head that Albertine does not compute.
+        pieces, parameters: vocabulary size and parameter count before and after.
+        coverage: share of the corpus that is tokenized as before. corpus: its `manifest_digest`.
+        left_out: tensors of a head that Albertine does not compute.
     """
 
     pieces: tuple[int, int]
@@ -43,7 +44,7 @@ class Pruned:
     left_out: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The content of pruning.json."""
         pairs = {"pieces": self.pieces, "parameters": self.parameters}
         both = {name: {"before": before, "after": after} for name, (before, after) in pairs.items()}
         left = {"left_out": list(self.left_out)} if self.left_out else {}
@@ -59,20 +60,19 @@ def prune(
     share: float = 1.0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Pruned:
-    """Write a model with the pieces that a corpus needs into a folder, whole or not at all.
+    """Write a model with a pruned vocabulary into a folder, whole or not at all.
 
-    A head, what makes its vectors and what config.json says of a task go along: hidden states do not change.
-    Weights that were stored in 16 bits are stored so again.
+    The head, the embedding settings and the task's config.json entries are kept: hidden states do not change.
+    Weights stored in 16 bits stay in 16 bits.
 
     Args:
         model: its folder. corpus: prepared with its tokenizer.
-        keep, share: as `select_tokens` has them, `share` being its coverage.
-        progress: called with sentences seen and sentences in all.
+        keep, share: `keep` and `coverage` of `select_tokens`.
+        progress: called with sentences done and sentences in all.
 
     Raises:
         CorpusError: the corpus was prepared with another tokenizer.
-        ModelError, TokenizerError, SettingsError: the model cannot be read, or not so many pieces can be left
-            out.
+        ModelError, TokenizerError, SettingsError: the model cannot be read, or `keep` is too small.
     """
     found, before = read_folder(model), load_tokenizer(model)
     check_tokenizer(found.model.config, before, model)
@@ -85,7 +85,7 @@ def prune(
     kept = select_tokens(before, token_counts(corpus), keep=keep, coverage=share)
     after = prune_tokenizer(before, kept)
     small = with_pieces(found.model, torch.from_numpy(kept), after.pad_id)
-    told = Pruned(
+    result = Pruned(
         (before.vocab_size, after.vocab_size),
         (_parameters(found.model), _parameters(small)),
         measure_coverage(corpus, before, after, kept, progress),
@@ -93,7 +93,7 @@ def prune(
         tuple(found.left_aside),
     )
     files = vector_files(model, last=found.encoder.summary == "last")
-    files[RECORD] = (json.dumps(told.as_dict(), indent=2) + "\n").encode()
+    files[RECORD] = (json.dumps(result.as_dict(), indent=2) + "\n").encode()
     save_model(
         small,
         after,
@@ -103,7 +103,7 @@ def prune(
         extra_files=files,
         stored=_stored([*small.state_dict().values(), *found.extra.values()]),
     )
-    return told
+    return result
 
 
 def _parameters(model: Model) -> int:
@@ -111,8 +111,7 @@ def _parameters(model: Model) -> int:
 
 
 def _stored(weights: Sequence[Tensor]) -> Stored:
-    """The format of 16 bits in which all weights are the same to the bit, as those of a file that stored them
-    so are; else that of 32."""
+    """The 16-bit format that holds all weights exactly, as of those read from a 16-bit file; else float32."""
     halves: tuple[Stored, ...] = ("float16", "bfloat16")
     fits = (half for half in halves if all(torch.equal(x.to(STORED[half]).float(), x) for x in weights))
     return next(fits, "float32")

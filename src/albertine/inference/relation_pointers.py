@@ -1,4 +1,4 @@
-"""A model of torch that has read some texts, and points to the subjects and objects in them."""
+"""Subject and object probabilities of a torch relation model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from albertine.model.relation_head import OBJECT_POWER, SUBJECT_POWER, Relations
 
 
 class TorchPointers:
-    """What `triples.relations` asks: the states of the texts are computed once.
+    """A `triples.PointerModel` of texts, whose hidden states are computed once.
 
     Attributes:
         lengths: tokens of every row.
@@ -32,13 +32,13 @@ class TorchPointers:
         found: NDArray[Any] = probability(self._model.subjects(self._x_TH), SUBJECT_POWER).cpu().numpy()
         return found
 
-    def objects(self, asked: Sequence[Subject]) -> NDArray[Any]:
+    def objects(self, subjects: Sequence[Subject]) -> NDArray[Any]:
         """Probabilities (R, predicates, 2)."""
-        at = [self._offsets[text] for text, _, _ in asked]
-        lengths = [self.lengths[text] for text, _, _ in asked]
+        at = [self._offsets[text] for text, _, _ in subjects]
+        lengths = [self.lengths[text] for text, _, _ in subjects]
         rows = np.concatenate([np.arange(begin, begin + n) for begin, n in zip(at, lengths, strict=True)])
-        ends = [[begin + first, begin + last] for begin, (_, first, last) in zip(at, asked, strict=True)]
-        owner = np.repeat(np.arange(len(asked)), lengths)
+        ends = [[begin + first, begin + last] for begin, (_, first, last) in zip(at, subjects, strict=True)]
+        owner = np.repeat(np.arange(len(subjects)), lengths)
         x_TH = self._x_TH
         rows_R, ends_S2, owner_R = (torch.as_tensor(x, device=x_TH.device) for x in (rows, ends, owner))
         logits = self._model.objects(x_TH.index_select(0, rows_R), x_TH[ends_S2], owner_R)

@@ -1,8 +1,7 @@
-"""Texts out of next-token probabilities: beam search, of which one beam is the greedy choice, and sampling.
+"""Beam search (greedy with one beam) and sampling from next-token probabilities, for a batch of sources.
 
-Several texts are wanted at once, each for an asker: an asker is whatever the first table has a row for. All
-texts end with an end token, which is scored like any other; where a text has grown to its limit, only the end
-can follow.
+A text ends with an end token, which is scored like any other; at the length limit only the end token is
+allowed.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Next = Callable[[Sequence[int], Sequence[int]], "Tensor"]
-"""(rows of the last table, the token that follows each) → logarithms of probabilities (rows, V)."""
+"""(rows of the last table, the token appended to each) → log-probabilities of the next token (rows, V)."""
 Follow = Callable[[int, tuple[int, ...]], Collection[int]]
-"""(asker, tokens so far) → the only tokens that may follow."""
+"""(source, tokens so far) → the tokens allowed next."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """How a text is looked for.
+    """Settings of beam search.
 
     Attributes:
-        beams: how many unfinished texts are followed; an asker is done when as many have ended.
-        max_tokens: longest text, the end included.
-        length_penalty: a; a text of n tokens, the end included, scores Σ log p / nᵃ. 0 compares sums, which
-            prefers short texts, 1 means.
+        beams: unfinished texts kept for each source, which is done when as many texts have ended.
+        max_tokens: maximum length, end token included.
+        length_penalty: a; a text of n tokens, end token included, scores Σ log p / nᵃ. 0 compares sums, which
+            prefers short texts, 1 compares means.
     """
 
     beams: int = 2
@@ -47,13 +46,13 @@ class Search:
 
 @dataclass(frozen=True)
 class Draw:
-    """How a text is drawn.
+    """Settings of sampling.
 
     Attributes:
-        count: texts for each asker. max_tokens: longest text, the end included.
-        top_k: only the k likeliest tokens are drawn from; 0: all.
-        top_p: only the fewest likeliest tokens that make up this probability are.
-        temperature: divides the logarithms first. seed: names the draws.
+        count: texts for each source. max_tokens: maximum length, end token included.
+        top_k: sample from the k most probable tokens; 0: from all.
+        top_p: sample from the smallest set of most probable tokens with this total probability.
+        temperature: divides the log-probabilities first. seed: of the random numbers.
     """
 
     count: int = 1
@@ -74,14 +73,14 @@ class Draw:
 
 
 class Hypothesis(NamedTuple):
-    """Tokens of a text without the end, and its score: the higher the better."""
+    """Tokens of a text without the end token, and its score; higher is better."""
 
     ids: tuple[int, ...]
     score: float
 
 
-class _Begun(NamedTuple):
-    asker: int
+class _Partial(NamedTuple):
+    source: int
     ids: tuple[int, ...]
     total: float
 
@@ -89,102 +88,110 @@ class _Begun(NamedTuple):
 def beam_search(
     first: Tensor, after: Next, end: int, search: Search, follow: Follow | None = None
 ) -> list[list[Hypothesis]]:
-    """The best texts of every asker, at most `search.beams`, best first.
+    """The best texts of every source, at most `search.beams`, best first.
 
     Args:
-        first: (askers, V) logarithms of the probabilities of the first token.
-        after: those of the next one.
-        follow: bounds what may follow; probabilities stay as they are.
+        first: (sources, V) log-probabilities of the first token.
+        after: those of the next token.
+        follow: constrains the next token; probabilities are not renormalized.
     """
-    begun = [_Begun(asker, (), 0.0) for asker in range(len(first))]
-    done: list[list[Hypothesis]] = [[] for _ in begun]
+    partial = [_Partial(source, (), 0.0) for source in range(len(first))]
+    done: list[list[Hypothesis]] = [[] for _ in partial]
     table = first
     for length in range(1, search.max_tokens + 1):
         allowed: list[Collection[int]] | None = None
         if length == search.max_tokens:
-            allowed = [(end,)] * len(begun)
+            allowed = [(end,)] * len(partial)
         elif follow is not None:
-            allowed = [follow(text.asker, text.ids) for text in begun]
+            allowed = [follow(text.source, text.ids) for text in partial]
         rows: list[int] = []
-        grown: list[_Begun] = []
-        for asker, ranked in _ranked(table, begun, allowed, search.beams).items():
-            ended, going = _taken(ranked, begun, end, search)
-            done[asker] += [Hypothesis(ids, total / length**search.length_penalty) for _, ids, total in ended]
-            if len(done[asker]) < search.beams:
-                rows += [row for row, _ in going]
-                grown += [text for _, text in going]
+        grown: list[_Partial] = []
+        for source, ranked in _candidates(table, partial, allowed, search.beams).items():
+            ended, unfinished = _split_candidates(ranked, partial, end, search)
+            done[source] += [
+                Hypothesis(ids, total / length**search.length_penalty) for _, ids, total in ended
+            ]
+            if len(done[source]) < search.beams:
+                rows += [row for row, _ in unfinished]
+                grown += [text for _, text in unfinished]
         if not grown:
             break
-        table, begun = after(rows, [text.ids[-1] for text in grown]), grown
+        table, partial = after(rows, [text.ids[-1] for text in grown]), grown
     return [sorted(found, key=lambda f: -f.score)[: search.beams] for found in done]
 
 
 _Candidate = tuple[float, int, int]
-"""Sum of logarithms, row, token."""
+"""Sum of log-probabilities, row, token."""
 
 
-def _ranked(
-    table: Tensor, begun: Sequence[_Begun], allowed: Sequence[Collection[int]] | None, beams: int
+def _candidates(
+    table: Tensor, partial: Sequence[_Partial], allowed: Sequence[Collection[int]] | None, beams: int
 ) -> dict[int, list[_Candidate]]:
-    """For each asker enough of the best ways to go on, best first."""
+    """For each source the best next tokens, best first, enough to fill the beams."""
     import torch
 
     if allowed is not None:
         pairs = [(row, token) for row, tokens in enumerate(allowed) for token in tokens]
         places = torch.tensor(pairs, device=table.device).unbind(1)
         table = torch.full_like(table, float("-inf")).index_put(places, table[places])
-    # Twice as many as beams: of one row at most one ends.
+    # Twice the beams, because at most one candidate of a row is the end token.
     best = table.topk(min(2 * beams, table.shape[1]))
-    found: dict[int, list[_Candidate]] = {text.asker: [] for text in begun}
+    found: dict[int, list[_Candidate]] = {text.source: [] for text in partial}
     for row, (values, tokens) in enumerate(zip(best.values.tolist(), best.indices.tolist(), strict=True)):
-        text = begun[row]
-        found[text.asker] += [
+        text = partial[row]
+        found[text.source] += [
             (text.total + value, row, token)
             for value, token in zip(values, tokens, strict=True)
             if value > float("-inf")
         ]
-    return {asker: sorted(own, key=lambda c: (-c[0], c[1], c[2])) for asker, own in found.items()}
+    return {source: sorted(own, key=lambda c: (-c[0], c[1], c[2])) for source, own in found.items()}
 
 
-def _taken(
-    ranked: Sequence[_Candidate], begun: Sequence[_Begun], end: int, search: Search
-) -> tuple[list[_Begun], list[tuple[int, _Begun]]]:
-    """Of an asker's ways to go on those that end, if they are among the best, and the best others with their
-    rows."""
-    ended = [_Begun(*begun[row][:2], total) for total, row, token in ranked[: search.beams] if token == end]
+def _split_candidates(
+    ranked: Sequence[_Candidate], partial: Sequence[_Partial], end: int, search: Search
+) -> tuple[list[_Partial], list[tuple[int, _Partial]]]:
+    """Split a source's candidates into texts that end, where among the best, and the best unfinished ones
+    with their rows."""
+    ended = [
+        _Partial(*partial[row][:2], total) for total, row, token in ranked[: search.beams] if token == end
+    ]
     others = [c for c in ranked if c[2] != end][: search.beams]
-    going = [(row, _Begun(begun[row].asker, (*begun[row].ids, token), total)) for total, row, token in others]
-    return ended, going
+    unfinished = [
+        (row, _Partial(partial[row].source, (*partial[row].ids, token), total))
+        for total, row, token in others
+    ]
+    return ended, unfinished
 
 
 def sample(
     first: Tensor, after: Next, end: int, draw: Draw, names: Sequence[int] | None = None
 ) -> list[list[Hypothesis]]:
-    """`draw.count` texts of every asker, in the order of their draws; a draw is named by seed, asker, its
-    number and the place of its token. The score is the mean of the logarithms of the whole probabilities.
+    """`draw.count` texts of every source, in the order of sampling; a random number is a function of the
+    seed, the source, the number of the text and the position of the token. The score is the mean log-
+    probability before temperature, top-k and top-p.
 
     Args:
-        names: numbers of the askers; by default from 0.
+        names: numbers of the sources for the random numbers; by default from 0.
     """
     names = range(len(first)) if names is None else names
-    keys = [(asker, number) for asker in range(len(first)) for number in range(draw.count)]
-    begun = [_Begun(asker, (), 0.0) for asker, _ in keys]
+    keys = [(source, number) for source in range(len(first)) for number in range(draw.count)]
+    partial = [_Partial(source, (), 0.0) for source, _ in keys]
     done: dict[tuple[int, int], Hypothesis] = {}
-    at = [asker for asker, _ in keys]  # each text's row in what was said last
+    at = [source for source, _ in keys]  # the row of each text in `table`
     table = first[at]
     for length in range(1, draw.max_tokens + 1):
         if length == draw.max_tokens:
             tokens = [end] * len(keys)
         else:
-            chances = [
-                generator(draw.seed, "generate", names[asker], number, length).random()
-                for asker, number in keys
+            uniforms = [
+                generator(draw.seed, "generate", names[source], number, length).random()
+                for source, number in keys
             ]
-            tokens = _drawn(table, chances, draw)
+            tokens = _sample_tokens(table, uniforms, draw)
         values = table[list(range(len(tokens))), tokens].tolist()
         texts = [
-            _Begun(text.asker, (*text.ids, token), text.total + value)
-            for text, token, value in zip(begun, tokens, values, strict=True)
+            _Partial(text.source, (*text.ids, token), text.total + value)
+            for text, token, value in zip(partial, tokens, values, strict=True)
         ]
         for key, text in zip(keys, texts, strict=True):
             if text.ids[-1] == end:
@@ -192,14 +199,14 @@ def sample(
         rows = [row for row, token in enumerate(tokens) if token != end]
         if not rows:
             break
-        keys, begun = [keys[row] for row in rows], [texts[row] for row in rows]
+        keys, partial = [keys[row] for row in rows], [texts[row] for row in rows]
         table = after([at[row] for row in rows], [tokens[row] for row in rows])
         at = list(range(len(rows)))
-    return [[done[asker, number] for number in range(draw.count)] for asker in range(len(first))]
+    return [[done[source, number] for number in range(draw.count)] for source in range(len(first))]
 
 
-def _drawn(table: Tensor, chances: Sequence[float], draw: Draw) -> list[int]:
-    """A token for each row, by a uniform number each."""
+def _sample_tokens(table: Tensor, uniforms: Sequence[float], draw: Draw) -> list[int]:
+    """Sample a token for each row with one uniform random number."""
     import torch
 
     scaled = (table.double() / draw.temperature).softmax(-1)
@@ -210,7 +217,7 @@ def _drawn(table: Tensor, chances: Sequence[float], draw: Draw) -> list[int]:
         kept[:, draw.top_k :] = False
     kept[:, 0] = True
     sums = (values * kept).cumsum(-1)
-    wanted = torch.tensor(chances, dtype=torch.float64, device=table.device)[:, None] * sums[:, -1:]
+    wanted = torch.tensor(uniforms, dtype=torch.float64, device=table.device)[:, None] * sums[:, -1:]
     place = torch.searchsorted(sums, wanted, right=True)
     last = kept.sum(-1, keepdim=True) - 1
     return list(order.gather(1, torch.minimum(place, last)).squeeze(1).tolist())

@@ -1,4 +1,4 @@
-"""Texts written after a source: [CLS] text [SEP], or [CLS] text [SEP] second text [SEP], all in segment 0."""
+"""Text generation from sources [CLS] text [SEP] or [CLS] text [SEP] second text [SEP], all in segment 0."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from albertine.model.model import Model
 
 MAX_CACHED_TOKENS = 8192
-"""Most tokens of which keys and values are kept at once, counted for every beam: 600 MB for a base model."""
+"""Maximum tokens in the KV cache, counted for every beam: 600 MB for a base model."""
 
 
 class Written(NamedTuple):
-    """A text, and its score as `search` has it: the higher the better, at most 0."""
+    """A generated text and its score as in `search`; higher is better, at most 0."""
 
     text: str
     score: float
@@ -28,7 +28,7 @@ class Written(NamedTuple):
 def source_row(
     tokenizer: Tokenizer, text: Sequence[int], pair: Sequence[int] | None, max_length: int
 ) -> tuple[list[int], bool]:
-    """The ids of a source, and whether tokens had to be left out."""
+    """The token ids of a source, and whether it was truncated."""
     ids, _ = tokenizer.layout(text, pair, max_length=max_length)
     wanted = len(text) + 2 + (0 if pair is None else len(pair) + 1)
     return ids, wanted > max_length
@@ -44,11 +44,11 @@ def generate_texts(
     *,
     going: Going | None = None,
 ) -> list[list[Written]]:
-    """The texts found for every source, by beams best first, or as they were drawn.
+    """Texts for every source, best first by beam search, or in the order of sampling.
 
     Args:
         poll: called before each batch.
-        going: the sources are texts that a language model goes on with.
+        going: the sources are texts for a language model to continue.
     """
     from albertine.inference.continuation import Continuation
     from albertine.inference.decoder import Decoder
@@ -59,11 +59,13 @@ def generate_texts(
     for chosen in batch_longest_first(lengths, max(1, (model.batch_tokens or MAX_CACHED_TOKENS) // copies)):
         poll()
         own = [sources[i] for i in chosen]
-        speaker = (
+        decoder = (
             Decoder(model, tokenizer, own) if going is None else Continuation(model, tokenizer, own, going)
         )
-        ask, end = (speaker.first, speaker.next), tokenizer.sep_id
-        texts = beam_search(*ask, end, how) if isinstance(how, Search) else sample(*ask, end, how, chosen)
-        for i, said in zip(chosen, texts, strict=True):
-            found[i] = [Written(tokenizer.decode(f.ids), f.score) for f in said]
+        tables, end = (decoder.first, decoder.next), tokenizer.sep_id
+        texts = (
+            beam_search(*tables, end, how) if isinstance(how, Search) else sample(*tables, end, how, chosen)
+        )
+        for i, hypotheses in zip(chosen, texts, strict=True):
+            found[i] = [Written(tokenizer.decode(h.ids), h.score) for h in hypotheses]
     return found

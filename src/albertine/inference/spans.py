@@ -1,4 +1,4 @@
-"""The likeliest spans of a passage, out of what a model says of its windows."""
+"""The most probable answer spans of a passage, from the outputs for its windows."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from albertine.inference.probabilities import sigmoid, softmax
 from albertine.inference.windows import PassageTokens, Window, WindowSettings, owners
 
 Span = tuple[int, int]
-"""Characters of the passage: the first, and the one after the last."""
+"""Characters of the passage: begin, and end (exclusive)."""
 Candidates = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
-"""First and last places in the row, and scores that compare over windows."""
+"""First and last positions in the row, and scores that are comparable between windows."""
 
 
 class AnswerSpan(NamedTuple):
@@ -28,19 +28,18 @@ class AnswerSpan(NamedTuple):
 
 @dataclass(frozen=True)
 class LikelySpans:
-    """What a model says of a question.
+    """The predicted answers to a question.
 
     Attributes:
-        spans: probability of each of the likeliest spans, the likeliest first; together 1. Empty if there is
-            no span that may be an answer.
-        no_answer: probability that the passage does not answer the question; None if the model cannot tell.
+        spans: probability of the best spans, the most probable first, sum 1. Empty if no span is valid.
+        no_answer: probability that the passage does not answer the question; None without a no-answer head.
     """
 
     spans: Mapping[Span, float]
     no_answer: float | None = None
 
     def best(self, threshold: float = 1.0) -> AnswerSpan | None:
-        """The likeliest span; None if there is none, or `no_answer` is above the threshold."""
+        """The most probable span; None if there is none, or `no_answer` is above the threshold."""
         if not self.spans or (self.no_answer is not None and self.no_answer > threshold):
             return None
         (begin, end), probability = next(iter(self.spans.items()))
@@ -48,11 +47,11 @@ class LikelySpans:
 
 
 class SpanTable(NamedTuple):
-    """The joint head's results for every window (`model.answerability_head`): its best ends for each of its
+    """The joint head's outputs for every window (`model.answerability_head`): the best ends for each of the
     best starts.
 
     Attributes:
-        starts, ends: (S, spans) places in the row, int64.
+        starts, ends: (S, spans) positions in the row, int64.
         scores: (S, spans) log-probability of the start plus that of the end given it.
         impossible: (S,) logit that the window has no answer.
     """
@@ -64,7 +63,7 @@ class SpanTable(NamedTuple):
 
     @classmethod
     def of(cls, table: NDArray[np.float32]) -> SpanTable:
-        """Of the rows (S, 3·spans + 1) that the head gives: these four side by side."""
+        """From the head's rows (S, 3·spans + 1), which are these four side by side."""
         starts, ends, scores = np.split(table[:, :-1], 3, axis=1)
         return cls(starts.astype(np.int64), ends.astype(np.int64), scores, table[:, -1])
 
@@ -75,8 +74,8 @@ def spans_from_logits(
     passage: PassageTokens,
     reading: WindowSettings,
 ) -> LikelySpans:
-    """What start and end logits, (tokens of the row, 2) of every window, say: the spans with the largest sums
-    (SQuAD v1.1 of BERT and ALBERT)."""
+    """The spans with the largest sums of start and end logits, (tokens of the row, 2) of every window (SQuAD
+    v1.1 of BERT and ALBERT)."""
     owner = owners(windows, len(passage.ids))
 
     def candidates() -> Iterator[Candidates]:
@@ -94,8 +93,8 @@ def spans_from_logits(
 def spans_from_table(
     windows: Sequence[Window], beam: SpanTable, passage: PassageTokens, reading: WindowSettings
 ) -> LikelySpans:
-    """What the joint head says: its spans by their log-probability, and that there is no answer if every
-    window says so: the least of their probabilities, as the reference takes it."""
+    """The joint head's spans by log-probability; the no-answer probability is the minimum over the windows,
+    as in the reference code."""
     owner = owners(windows, len(passage.ids))
     table = zip(beam.starts, beam.ends, beam.scores.astype(np.float64), strict=True)
     no_answer = float(sigmoid(beam.impossible.min()))
@@ -103,8 +102,8 @@ def spans_from_table(
 
 
 def mean_spans(found: Sequence[LikelySpans], best: int) -> LikelySpans:
-    """What several models say together: the mean of their probabilities, 0 where one does not name a span
-    (Lan et al. 2019, section 4.9)."""
+    """The mean of several models' probabilities, 0 for a span that a model does not have (Lan et al. 2019,
+    section 4.9)."""
     total: dict[Span, float] = {}
     for one in found:
         for span, probability in one.spans.items():
@@ -117,7 +116,7 @@ def mean_spans(found: Sequence[LikelySpans], best: int) -> LikelySpans:
 def _top(
     values: NDArray[np.float64], count: int, among: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
-    """Places of the largest values, the largest first."""
+    """Positions of the largest values, the largest first."""
     chosen = np.arange(len(values)) if among is None else among
     order: NDArray[np.int64] = chosen[np.argsort(-values[chosen], kind="stable")[:count]]
     return order
@@ -134,7 +133,7 @@ def _best(
     for number, (window, (first, last, score)) in enumerate(zip(windows, candidates, strict=True)):
         inside = (first >= window.offset) & (last < window.offset + window.size)
         inside &= (first <= last) & (last < first + reading.longest) & np.isfinite(score)
-        # Now both are places of the passage, and the window must be the one that answers for the start.
+        # Now both are positions in the passage, and the window must be the owner of the start.
         first, last = (place[inside] - window.offset + window.first for place in (first, last))
         mine = owner[first] == number
         begins.append(passage.starts[first[mine]])
@@ -145,7 +144,7 @@ def _best(
     for i in np.argsort(-score, kind="stable").tolist():
         if len(found) == reading.best:
             break
-        if begin[i] < end[i]:  # a token may stand for nothing visible
+        if begin[i] < end[i]:  # a token may cover no characters
             found.setdefault((int(begin[i]), int(end[i])), float(score[i]))
     if not found:
         return {}

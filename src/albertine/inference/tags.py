@@ -1,4 +1,4 @@
-"""Tags of tokens and the entities that they name."""
+"""Tagging schemes, entities from tags, and the Viterbi decoding of a CRF."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ Entity = tuple[str, int, int]
 """Type, first character, end (exclusive)."""
 
 Scheme = Literal["bio", "bioes"]
-"""Whether only the first token of an entity is marked, or its last and an only one too."""
+"""BIO marks the first token of an entity, BIOES also the last and a single one."""
 
 _MARKS: dict[Scheme, str] = {"bio": "BI", "bioes": "BIES"}
 
 
 def tags_of(types: Sequence[str], scheme: Scheme = "bio") -> tuple[str, ...]:
-    """O, and all marks of every type."""
+    """O, and all tags of every type."""
     return ("O", *(f"{mark}-{name}" for name in types for mark in _MARKS[scheme]))
 
 
 def types_of(tags: Sequence[str]) -> tuple[str, ...]:
-    """The types that tags name, in their order."""
+    """The entity types of tags, in their order."""
     return tuple(dict.fromkeys(name for _, sign, name in (tag.partition("-") for tag in tags) if sign))
 
 
 def scheme_of(tags: Sequence[str]) -> Scheme:
-    """The scheme of all tags of a model."""
+    """The scheme of a model's tags."""
     return "bioes" if any(tag[:2] in ("E-", "S-") for tag in tags) else "bio"
 
 
 def marks(count: int, scheme: Scheme = "bio") -> str:
-    """The marks of an entity of so many tokens."""
+    """The marks of an entity of `count` tokens."""
     if scheme == "bio":
         return "B" + "I" * (count - 1)
     return "S" if count == 1 else "B" + "I" * (count - 2) + "E"
 
 
 def allowed(tags: Sequence[str]) -> list[list[bool]]:
-    """Which tag may follow which, as `Crf` wants it; the scheme is that of the tags."""
+    """Which tag may follow which, for `Crf`: row before column, the last row and column being the edges."""
     closed = scheme_of(tags) == "bioes"
-    outside = "O"  # before the first token and after the last there is nothing
+    outside = "O"  # stands for the edges: before the first token and after the last
     return [[_follows(a, b, closed) for b in (*tags, outside)] for a in (*tags, outside)]
 
 
@@ -58,28 +58,27 @@ def _follows(before: str, after: str, closed: bool) -> bool:
 
 
 UNTYPED = "_"
-"""The type of the tags B and I that name none, as seqeval has it."""
+"""The type of tags B and I without a type, as in seqeval."""
 _BARE = frozenset("BIESMLU")
 
 
 def typed(tags: Sequence[str]) -> tuple[str, ...]:
-    """All tags of a model, with the type `UNTYPED` where none of them names one: B, I and O, as those of
-    models that mark one type."""
+    """A model's tags, with the type `UNTYPED` where none has a type (B, I and O, of models with one type)."""
     named = {tag for tag in tags if tag != "O"}
     bare = "O" in tags and bool(named) and named <= _BARE
     return tuple(tag if tag == "O" or not bare else f"{tag}-{UNTYPED}" for tag in tags)
 
 
 AS_BIOES = {"M": "I", "L": "E", "U": "S"}
-"""Marks of BMES and BILOU, and those of BIOES that mean the same."""
+"""Marks of BMES and BILOU, and the equal marks of BIOES."""
 
 
 def bio_spans(tags: Sequence[str]) -> list[tuple[str, int, int]]:
     """Entities of a sequence of BIO or BIOES tags as (type, first, end), `end` exclusive.
 
-    As seqeval's default mode, and conlleval, read them: an I without a beginning, or of another type than
-    what runs, begins an entity. A tag of no scheme, such as a part of speech, is a class of tokens: a run of
-    one is an entity, as in transformers.
+    As in seqeval's default mode and conlleval: an I without a B, or of another type than the open entity,
+    begins an entity. A tag of no scheme, such as a part of speech, is a class of tokens, and a run of it is
+    an entity, as in transformers.
     """
     spans: list[tuple[str, int, int]] = []
     kind, begin, closed = "", 0, False
@@ -99,7 +98,7 @@ def bio_spans(tags: Sequence[str]) -> list[tuple[str, int, int]]:
 
 
 def entities_of(spans: Spans, tags: Sequence[str]) -> list[Entity]:
-    """The characters of the entities that the tags of the tokens name."""
+    """The entities of tagged tokens, in characters."""
     found = []
     for name, first, end in bio_spans(tags):
         begin, last = spans.starts[first], max(spans.ends[first:end])
@@ -109,11 +108,11 @@ def entities_of(spans: Spans, tags: Sequence[str]) -> list[Entity]:
 
 
 class Transitions:
-    """What a conditional random field knows beside the emissions of a text (`model.crf`).
+    """The transition scores of a conditional random field (`model.crf`).
 
     Attributes:
-        between: (tags, tags), from the row to the column. start, end: (tags,). What the scheme of the tags
-            forbids is minus infinity.
+        between: (tags, tags), from the row to the column. start, end: (tags,). Transitions that the tagging
+            scheme forbids are minus infinity.
     """
 
     def __init__(
@@ -128,8 +127,8 @@ class Transitions:
         self.start, self.end = start + never[-1, :-1], end + never[:-1, -1]
 
     def best(self, emitted: NDArray[np.float32]) -> NDArray[np.int64]:
-        """The likeliest tags (tokens,) of one text by its emissions (tokens, tags), at least one token
-        (Viterbi): the same that `Crf.best` finds for many texts at once."""
+        """The best tag sequence (tokens,) of one text by its emissions (tokens, tags), at least one token
+        (Viterbi); equal to `Crf.best`, which takes a batch."""
         total, origins = self.start + emitted[0], []
         for here in emitted[1:]:
             onward = total[:, None] + self.between

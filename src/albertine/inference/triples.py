@@ -1,5 +1,5 @@
-"""Subject, predicate and object out of a text, in two stages: all subjects first, then for each of them the
-objects of every predicate. The encoder reads a text once, however many subjects it has."""
+"""Relation extraction in two stages: all subjects first, then for each subject the objects of every
+predicate. The encoder runs once for a text, whatever the number of subjects."""
 
 from __future__ import annotations
 
@@ -17,62 +17,61 @@ from albertine.errors import NotFinite
 from albertine.tokenizers.base import Spans
 
 MAX_ROWS = 16384
-"""Most rows of which the objects are looked for at once."""
+"""Maximum tokens of an object pass, a text counted once for each subject."""
 
 THRESHOLDS = (0.6, 0.5)
 PointerSpan = tuple[int, int, int]
-"""Kind, first and last token."""
+"""Kind (predicate), first and last token."""
 
 
 class Relation(NamedTuple):
-    """One finding; subject and object are characters of the text, first and end (exclusive)."""
+    """A relation; subject and object are characters of the text, begin and end (exclusive)."""
 
     subject: tuple[int, int]
     predicate: str
     object: tuple[int, int]
 
     def words(self, text: str) -> tuple[str, str, str]:
-        """Subject, predicate and object as they stand in the text."""
+        """Subject, predicate and object as strings."""
         return text[slice(*self.subject)], self.predicate, text[slice(*self.object)]
 
 
 def pointer_spans(
-    chances_RK2: NDArray[Any], lengths: Sequence[int], thresholds: tuple[float, float], lead: int = 1
+    probabilities_RK2: NDArray[Any], lengths: Sequence[int], thresholds: tuple[float, float], lead: int = 1
 ) -> list[list[PointerSpan]]:
-    """Where pointers point: every first token above its threshold with the nearest last token at or after it
-    that is of the same kind and above its own.
+    """Spans from pointer probabilities: every first token above its threshold with the nearest last token of
+    the same kind at or after it that is above its own.
 
     Args:
-        chances_RK2: probability of every row to be the first and the last token of something of kind k.
-        lengths: of the runs of rows; nothing reaches over two.
-        lead: how many of a run's two special pieces are before its text, as in `EncoderConfig`; they are
-            never pointed to.
+        probabilities_RK2: probability of every row to be the first and the last token of a span of kind k.
+        lengths: rows of every text; no span crosses texts.
+        lead: how many of the two special tokens precede a text, as in `EncoderConfig`; they are excluded.
 
     Returns:
-        For every run (kind, first, last), counted from the run's beginning.
+        For every text (kind, first, last), counted from its first row.
 
     Raises:
-        NotFinite: a probability is not.
+        NotFinite: a probability is not finite.
     """
-    if not np.isfinite(chances_RK2).all():  # NaN is above no threshold
+    if not np.isfinite(probabilities_RK2).all():  # NaN compares as below every threshold
         raise NotFinite
     offsets = [0, *accumulate(lengths)]
     found: list[list[PointerSpan]] = [[] for _ in lengths]
     firsts, lasts = (
-        np.argwhere(chances_RK2[..., side] > threshold) for side, threshold in enumerate(thresholds)
+        np.argwhere(probabilities_RK2[..., side] > threshold) for side, threshold in enumerate(thresholds)
     )
     ends: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for run, place, kind in _in_runs(lasts, offsets, lead):
+    for run, place, kind in _by_text(lasts, offsets, lead):
         ends[run, kind].append(place)
-    for run, place, kind in _in_runs(firsts, offsets, lead):
+    for run, place, kind in _by_text(firsts, offsets, lead):
         after = ends.get((run, kind), [])
         if (at := bisect_left(after, place)) < len(after):
             found[run].append((kind, place, after[at]))
     return found
 
 
-def _in_runs(hits: np.ndarray, offsets: Sequence[int], lead: int) -> list[tuple[int, int, int]]:
-    """(run, place in it, kind) of (row, kind) pairs, without the special pieces."""
+def _by_text(hits: np.ndarray, offsets: Sequence[int], lead: int) -> list[tuple[int, int, int]]:
+    """(text, position in it, kind) of (row, kind) pairs, without the special tokens."""
     edges = np.asarray(offsets)
     runs = np.searchsorted(edges, hits[:, 0], side="right") - 1
     places = hits[:, 0] - edges[runs]
@@ -81,11 +80,11 @@ def _in_runs(hits: np.ndarray, offsets: Sequence[int], lead: int) -> list[tuple[
 
 
 Subject = tuple[int, int, int]
-"""Number of a text, and in its row the first and the last token of the subject."""
+"""Index of a text, first and last token of the subject in its row."""
 
 
 class PointerModel(Protocol):
-    """A model that points, once it has read some texts."""
+    """A relation model after it has encoded some texts."""
 
     @property
     def lengths(self) -> Sequence[int]:
@@ -93,16 +92,17 @@ class PointerModel(Protocol):
         ...
 
     def subjects(self) -> NDArray[Any]:
-        """Probabilities (T, 2) of every token to be the first and the last of a subject."""
+        """Probabilities (T, 2) of every token to be the first and the last token of a subject."""
         ...
 
-    def objects(self, asked: Sequence[Subject]) -> NDArray[Any]:
-        """Probabilities (R, predicates, 2) likewise of objects: for each subject the rows of its text."""
+    def objects(self, subjects: Sequence[Subject]) -> NDArray[Any]:
+        """Probabilities (R, predicates, 2) of first and last tokens of objects: for each subject the rows of
+        its text."""
         ...
 
 
 def relations(
-    asked: PointerModel,
+    model: PointerModel,
     spans: Sequence[Spans],
     predicates: Sequence[str],
     thresholds: tuple[float, float] = THRESHOLDS,
@@ -111,15 +111,15 @@ def relations(
     """The relations of every text, [CLS] text [SEP] or XLNet's text [SEP] [CLS].
 
     Args:
-        asked: what has read them. spans: where the tokens of each text stand in it.
+        model: has encoded the texts. spans: the characters of the tokens of each text.
         predicates: in the order of their numbers.
-        thresholds: a token is first or last where its probability is more than this.
+        thresholds: a token is first or last where its probability is above this.
         lead: as in `pointer_spans`.
     """
-    lengths = asked.lengths
+    lengths = model.lengths
     subjects = [
         (text, first, last)
-        for text, places in enumerate(pointer_spans(asked.subjects()[:, None], lengths, thresholds, lead))
+        for text, places in enumerate(pointer_spans(model.subjects()[:, None], lengths, thresholds, lead))
         for _, first, last in places
     ]
     found: list[list[Relation]] = [[] for _ in lengths]
@@ -127,19 +127,18 @@ def relations(
     for chosen in batch_by_tokens(range(len(subjects)), sizes, MAX_ROWS):
         about = [subjects[i] for i in chosen]
         own = [lengths[text] for text, _, _ in about]
-        objects = pointer_spans(asked.objects(about), own, thresholds, lead)
+        objects = pointer_spans(model.objects(about), own, thresholds, lead)
         for (text, *subject), places in zip(about, objects, strict=True):
             for kind, *thing in places:
                 ends = [_characters(spans[text], tokens, lead) for tokens in (subject, thing)]
                 if ends[0] is not None and ends[1] is not None:
                     found[text].append(Relation(ends[0], predicates[kind], ends[1]))
-    # A space marker stands on no character: with and without it a name is the same.
+    # A word-boundary token covers no characters, so spans with and without it are duplicates.
     return [list(dict.fromkeys(own)) for own in found]
 
 
 def _characters(spans: Spans, tokens: Sequence[int], lead: int) -> tuple[int, int] | None:
-    """The characters of a run of tokens, given by the places of its ends in the row; None where nothing
-    visible is pointed to."""
+    """The characters from a first to a last token of the row; None where they cover no characters."""
     first, last = tokens[0] - lead, tokens[1] - lead + 1
     begin, end = spans.starts[first], max(spans.ends[first:last])
     return (begin, end) if end > begin else None

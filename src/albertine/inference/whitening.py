@@ -1,11 +1,11 @@
-"""Text vectors of an encoder that nobody tuned for them, made comparable (BERT-whitening, arXiv 2103.15316).
+"""Whitened text embeddings of an encoder without fine-tuning (BERT-whitening, arXiv 2103.15316).
 
     v = (x - m) W,    W = U diag(λ)^-1/2
 
-where x is the mean over the tokens of a text of the states of a depth, m its mean over many sentences and
-U diag(λ) Uᵀ its covariance. The mean takes away what all texts have in common, which is most of a raw vector;
-W makes all directions equally long. An early depth knows best what a text is about: the last one is about to
-say which words are missing.
+where x is the mean over the tokens of a text of the hidden states after a layer, m its mean over many
+sentences and U diag(λ) Uᵀ its covariance. Subtracting the mean removes what all texts have in common, which
+is most of a raw vector; W gives all directions unit variance. Early layers represent the topic best; the last
+ones are specialized in predicting masked tokens.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 
 FILE = WHITENING
 SENTENCES, SEEN, LONGEST = 10_000, 200_000, 64
-"""How many sentences are measured, among how many, and their tokens at most."""
+"""Sentences that are measured, sentences that they are sampled from, and maximum tokens of one."""
 SMALLEST = 1e-6
-"""Directions of less variance than that share of the largest are left out: there is only rounding in them."""
+"""Directions with less than this share of the largest variance are dropped, as they are rounding error."""
 
 
 @dataclass(frozen=True)
 class Whitening:
-    """What turns states into vectors.
+    """A whitening transform.
 
     Attributes:
-        depth: how many depths are computed. mean: (H,). matrix: (H, K).
+        depth: number of layers that are computed. mean: (H,). matrix: (H, K).
     """
 
     depth: int
@@ -63,7 +63,7 @@ class Whitening:
         return vectors
 
     def to_bytes(self) -> bytes:
-        """The file."""
+        """The content of whitening.safetensors."""
         import safetensors.torch
 
         tensors = {"mean": self.mean, "matrix": self.matrix}
@@ -81,14 +81,14 @@ def _raw(model: Model, packed: Packed, depth: int) -> Tensor:
 def fit_whitening(
     model: Model, tokenizer: Tokenizer, sentences: Sequence[str], depth: int | None = None
 ) -> Whitening:
-    """The whitening of an encoder by sentences like those that it will be asked about.
+    """Fit a whitening on sentences of the intended domain.
 
     Args:
-        depth: of which vectors are made; None: the first, or the whole of one that solves.
+        depth: number of layers whose output is used; None: 1, or all of an equilibrium model.
 
     Raises:
-        SettingsError: it has no such depth. DataError: fewer sentences than twice the hidden size.
-        NotFinite: the vector of a sentence is not; names the sentence.
+        SettingsError: the model has fewer layers. DataError: fewer sentences than twice the hidden size.
+        NotFinite: the vector of a sentence is not finite; names the sentence.
     """
     import torch
 
@@ -101,7 +101,7 @@ def fit_whitening(
         raise SettingsError(f"the model has no depth {depth}", remedy=f"Choose 0 (its embeddings) to {most}")
     if len(sentences) < 2 * size:
         raise DataError(
-            f"{len(sentences):,} sentences are too few to tell {size} directions apart",
+            f"{len(sentences):,} sentences are too few for a covariance of {size} dimensions",
             remedy=f"Give text of {2 * size:,} sentences or more",
         )
     limit = min(LONGEST, model.config.max_position_embeddings)
@@ -113,7 +113,7 @@ def fit_whitening(
         for chosen in batch_longest_first([len(row) for row in rows], model.tokens_per_pass):
             packed = pack([rows[i] for i in chosen], [types[i] for i in chosen])
             x_SH = _raw(model, packed.to(model.device), depth).cpu().double()
-            if not bool(x_SH.isfinite().all()):  # in a sum over all it would make every number NaN
+            if not bool(x_SH.isfinite().all()):  # in the sums it would make every number NaN
                 finite = x_SH.isfinite().all(1).tolist()
                 raise NotFinite.of_items(
                     "sentence", sorted(i for i, ok in zip(chosen, finite, strict=True) if not ok)
@@ -130,10 +130,10 @@ def fit_whitening(
 def sentences_of(
     files: Iterable[Path], count: int = SENTENCES, on_file: Callable[[FileReport], None] | None = None
 ) -> list[str]:
-    """Sentences of files and folders of text, drawn from the first 200,000; the same ones every time.
+    """Sentences of files and folders of text, sampled from the first `SEEN` with a fixed seed.
 
     Raises:
-        DataError: a file is missing or no text.
+        DataError: a file is missing or not text.
     """
     found = (
         sentence

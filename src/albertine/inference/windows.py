@@ -1,8 +1,8 @@
-"""Texts of any length, and questions about passages of any length: the windows in which a model reads them.
+"""Overlapping windows over long texts, and over long passages with a question.
 
-Of a question: [CLS] question [SEP] part of the passage [SEP], or XLNet's part [SEP] question [SEP] [CLS], as
-its reference has them; the parts overlap. A token is answered for by the window that shows most of what is
-around it (google-research/albert, `squad_utils.py`, `_check_is_max_context`).
+With a question: [CLS] question [SEP] part of the passage [SEP], or XLNet's part [SEP] question [SEP] [CLS],
+as in the reference code. The predictions of a token come from the window with the most context around it
+(google-research/albert, `squad_utils.py`, `_check_is_max_context`).
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ Ids = NDArray[np.int32]
 Row = tuple[Ids, NDArray[np.int8]]
 """Token and segment ids."""
 QUESTION = 64
-"""Tokens of a question, as in BERT's and ALBERT's code."""
+"""Maximum tokens of a question, as in BERT's and ALBERT's code."""
 LEAST_PASSAGE = 4
-"""Tokens of a passage that a row must have room for."""
+"""Minimum tokens of a passage in a row."""
 
 
 @dataclass(frozen=True)
 class WindowSettings:
-    """How a passage is read, all in tokens; the defaults are those of BERT's and ALBERT's code.
+    """Sizes in tokens of windows and answers; the defaults are those of BERT's and ALBERT's code.
 
     Attributes:
-        max_length: of a window, question and special pieces included. stride: from one window to the next.
-        question: of the question, the rest is cut. longest: of an answer.
-        best: how many of the likeliest spans are kept.
+        max_length: of a window, question and special tokens included. stride: from one window to the next.
+        question: maximum of a question, which is truncated. longest: maximum of an answer.
+        best: how many of the most probable spans are kept.
     """
 
     max_length: int = 384
@@ -45,13 +45,13 @@ class WindowSettings:
 
 
 def question_room(max_length: int, wanted: int = QUESTION) -> int:
-    """Tokens of a question in rows of `max_length`: `wanted`, or half of the row where a question of that
-    length would leave the passage no room."""
+    """Maximum tokens of a question in rows of `max_length`: `wanted`, or half of the row where that would
+    leave the passage less than `LEAST_PASSAGE`."""
     return wanted if max_length - wanted - 3 >= LEAST_PASSAGE else min(wanted, max_length // 2)
 
 
 class PassageTokens(NamedTuple):
-    """A passage's tokens, and the characters that each came from: `starts` up to but not including `ends`."""
+    """A passage's tokens, and the characters of each: from `starts` to `ends` (exclusive)."""
 
     ids: Ids
     starts: Ids
@@ -64,8 +64,8 @@ class PassageTokens(NamedTuple):
 
 
 class Window(NamedTuple):
-    """The part of a passage that a row shows: `size` tokens from number `first` on, which stand in the row
-    from place `offset` on."""
+    """The part of a passage in a row: `size` tokens from token `first` on, at row positions from `offset`
+    on."""
 
     first: int
     offset: int
@@ -73,33 +73,33 @@ class Window(NamedTuple):
 
 
 def windows_of(
-    asked: int, total: int, reading: WindowSettings, *, cls_last: bool = False, between: int = 1
+    question: int, total: int, settings: WindowSettings, *, cls_last: bool = False, between: int = 1
 ) -> list[Window]:
-    """The windows of a passage of `total` tokens under a question of `asked`, each a stride after the last,
-    or half a window where that is less.
+    """The windows of a passage of `total` tokens with a question of `question` tokens, a stride apart, or
+    half a window where that is less.
 
     Args:
-        cls_last: the passage stands before the question. between: separators between the two.
+        cls_last: the passage is before the question. between: separators between the two.
 
     Raises:
         SettingsError: the question leaves no room for the passage.
     """
-    room = reading.max_length - asked - 2 - between
+    room = settings.max_length - question - 2 - between
     if room < LEAST_PASSAGE:
         raise SettingsError(
-            f"a question of {asked} tokens leaves no room for its passage in {reading.max_length}",
+            f"a question of {question} tokens leaves no room for its passage in {settings.max_length}",
             remedy="Raise task.max_length, or lower task.answer.question or task.target_length",
         )
-    stride = min(reading.stride, max(1, room // 2))
-    return _overlapping(total, room, stride, 0 if cls_last else asked + 1 + between)
+    stride = min(settings.stride, max(1, room // 2))
+    return _overlapping(total, room, stride, 0 if cls_last else question + 1 + between)
 
 
 def text_windows(total: int, max_length: int, lead: int) -> list[Window]:
-    """The windows of a text of `total` tokens, alone in rows of `max_length`, each half a window after the
-    last; one window where the text fits.
+    """The windows of a text of `total` tokens in rows of `max_length`, half a window apart; one window where
+    the text fits.
 
     Args:
-        lead: how many of the two special pieces of a row stand before its text.
+        lead: how many of the two special tokens of a row are before its text.
     """
     room = max_length - 2
     return _overlapping(total, room, max(1, room // 2), lead)
@@ -111,20 +111,20 @@ def _overlapping(total: int, room: int, stride: int, offset: int) -> list[Window
 
 
 def rows_of(
-    tokenizer: Tokenizer, question: Sequence[int], passage: PassageTokens, reading: WindowSettings
+    tokenizer: Tokenizer, question: Sequence[int], passage: PassageTokens, settings: WindowSettings
 ) -> tuple[list[Window], list[Row]]:
     """The windows and their rows. Raises as `windows_of`."""
-    asked, cls, sep = question[: reading.question], tokenizer.cls_id, tokenizer.sep_id
+    kept, cls, sep = question[: settings.question], tokenizer.cls_id, tokenizer.sep_id
     between, last = tokenizer.between, tokenizer.cls_last
-    windows = windows_of(len(asked), len(passage.ids), reading, cls_last=last, between=between)
-    edges = ([], [sep, *asked, sep, cls]) if last else ([cls, *asked, *[sep] * between], [sep])
+    windows = windows_of(len(kept), len(passage.ids), settings, cls_last=last, between=between)
+    edges = ([], [sep, *kept, sep, cls]) if last else ([cls, *kept, *[sep] * between], [sep])
     begin, end = (np.array(ids, dtype=np.int32) for ids in edges)
     rows = []
     for window in windows:
         ids = np.concatenate([begin, passage.ids[window.first : window.first + window.size], end])
         sizes: tuple[int, ...] = (len(begin), window.size + 1)
         if last:
-            sizes = (window.size + 1, len(asked) + 1, 1)
+            sizes = (window.size + 1, len(kept) + 1, 1)
         elif not tokenizer.segments:
             sizes = (len(ids),)
         rows.append((ids, _types(sizes)))
@@ -133,7 +133,7 @@ def rows_of(
 
 @lru_cache(maxsize=1 << 12)
 def _types(sizes: tuple[int, ...]) -> NDArray[np.int8]:
-    # Rows of the same shape share one array, which nobody may write to.
+    # Rows of the same shape share one array, so it is read-only.
     types = np.repeat(np.arange(len(sizes), dtype=np.int8), sizes)
     types.flags.writeable = False
     return types
