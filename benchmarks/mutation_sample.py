@@ -1,0 +1,185 @@
+"""Which share of a random sample of mutants the tests of their own package find.
+
+    git worktree add --detach ../mutants    a checkout with its own .venv; its files are changed and put back
+    pip install cosmic-ray                  for the Python that runs this script
+    python benchmarks/mutation_sample.py ../mutants mutants.json
+
+The same command goes on where it was stopped. Mutants are those of cosmic-ray: first a place is drawn among
+all places of a package, then a change that is possible there; the draw depends on package and seed alone. A
+mutant is killed if a test fails that passes without it, or if tests take five times as long as usual.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from cosmic_ray.ast import Visitor, get_ast
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.plugins import get_operator, operator_names
+
+PACKAGES, COUNT, SEED = ("model", "objectives", "training", "corpus", "tasks"), 20, 55
+GROUPS = (
+    ("Add", "Sub", "Mul", "Div", "FloorDiv", "Mod", "Pow"),
+    ("Eq", "NotEq", "Lt", "LtE", "Gt", "GtE"),
+    *(("BitAnd", "BitOr"), ("Is", "IsNot"), ("Delete", "Not", "USub")),
+)
+"""One operator is replaced by another of its group, as a programmer might by mistake."""
+UNUSED = ("ExceptionReplacer", "VariableInserter", "VariableReplacer")
+SECONDS = 900  # the least time after which tests are stopped
+Place = tuple[int, int]  # line, column
+
+
+def is_used(operator: str) -> bool:
+    name, *pair = operator.removeprefix("core/").split("_")
+    return any({*pair} <= {*group} for group in GROUPS) if pair else name not in UNUSED
+
+
+def left_out(source: str) -> list[tuple[Place, Place]]:
+    """Beginnings and ends of annotations, type aliases, messages, assertions, `*` before arguments, and
+    imports for type checkers."""
+    parts: list[Any] = []
+    stars: list[tuple[Place, Place]] = []
+    for node in ast.walk(ast.parse(source)):
+        parts += [getattr(node, name, None) for name in ("annotation", "returns")]
+        match node:
+            case ast.Call():
+                if re.search(r"(Error|TypeVar|warn|warning|info|error|echo)$", ast.unparse(node.func)):
+                    parts += [*node.args, *(one.value for one in node.keywords)]
+            case ast.Assign(targets=[ast.Name(id=name)]) if re.match(r"_?[A-Z]+[a-z]|__all__", name):
+                parts.append(node.value)
+            case ast.Starred() | ast.keyword(arg=None):
+                stars.append(((node.lineno, node.col_offset), (node.lineno, node.col_offset + 1)))
+            case ast.JoinedStr() | ast.Assert() | ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                parts.append(node)
+    spans = [((x.lineno, x.col_offset), (x.end_lineno, x.end_col_offset)) for x in parts if x is not None]
+    return spans + stars
+
+
+class Positions(Visitor):  # type: ignore[misc]
+    """Lists where an operator applies, in the order in which cosmic-ray counts."""
+
+    def __init__(self, operator: Any) -> None:
+        self.operator, self.found = operator, []
+
+    def visit(self, node: Any) -> Any:
+        self.found += [first for first, _ in self.operator.mutation_positions(node)]
+        return node
+
+
+def sample(root: Path, package: str) -> list[dict[str, Any]]:
+    """The mutants of a package that are drawn, each with the whole file and the lines that differ."""
+    every: dict[tuple[str, int, int], list[tuple[str, int]]] = {}
+    for file in sorted((root / package).rglob("*.py")):
+        source = file.read_text(encoding="utf-8")
+        tree, without = get_ast(source), left_out(source)
+        for operator in filter(is_used, sorted(operator_names())):
+            positions = Positions(get_operator(operator)())
+            positions.walk(tree)
+            for occurrence, place in enumerate(positions.found):
+                if not any(begin <= place < end for begin, end in without):
+                    key = (file.relative_to(root).as_posix(), *place)
+                    every.setdefault(key, []).append((operator, occurrence))
+    draws, found = random.Random(f"{package} {SEED}"), []
+    for place in draws.sample(sorted(every), 2 * COUNT):  # some are no Python, such as `+` for a lone `*`
+        operator, occurrence = draws.choice(every[place])
+        before = (root / place[0]).read_text(encoding="utf-8")
+        after = mutate_code(before, get_operator(operator)(), occurrence)
+        lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm=""))[3:]
+        if len(found) < COUNT and is_python(after):
+            found.append({"place": list(place), "operator": operator, "change": lines, "after": after})
+    return found
+
+
+def is_python(source: str) -> bool:
+    try:
+        ast.parse(source)
+    except SyntaxError:
+        return False
+    return True
+
+
+def run(tree: Path, tests: str, seconds: float | None, unstable: list[str]) -> str | None:
+    """The first test that fails, or why there is none; None where all pass."""
+    command = [tree / ".venv/bin/python", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-rfE", tests]
+    command += [f"--deselect={one}" for one in unstable]
+    quiet = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    how: Any = {"cwd": tree, "env": {**os.environ, **quiet, "PYTHONDONTWRITEBYTECODE": "1"}, "text": True}
+    how |= {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "start_new_session": True}
+    process = subprocess.Popen(command, **how)
+    try:
+        output, _ = process.communicate(timeout=seconds)
+    except BaseException as error:
+        os.killpg(process.pid, signal.SIGKILL)
+        if isinstance(error, subprocess.TimeoutExpired):
+            return f"longer than {seconds:.0f} s"
+        raise
+    failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.M)
+    return (
+        None if process.returncode in (0, 5) else failed[1] if failed else f"exit code {process.returncode}"
+    )
+
+
+def judge(tree: Path, mutant: dict[str, Any], known: dict[str, Any]) -> str | None:
+    """What kills a mutant: of its own test file, where there is one, or else of all tests of its package."""
+    module = Path(mutant["place"][0])
+    file, own = tree / "src/albertine" / module, Path("tests") / module.parent / f"test_{module.name}"
+    before, seconds, unstable = file.read_text(encoding="utf-8"), known["seconds"], known["unstable"]
+    for tests in [*([str(own)] if (tree / own).is_file() else []), f"tests/{module.parts[0]}"]:
+        while tests not in seconds:  # as it usually is; what fails without a mutant tells nothing
+            began = time.monotonic()
+            if failed := run(tree, tests, None, unstable):
+                unstable.append(failed)
+            else:
+                seconds[tests] = time.monotonic() - began
+        while True:
+            try:
+                file.write_text(mutant["after"], encoding="utf-8")
+                killer = run(tree, tests, max(SECONDS, 5 * seconds[tests]), unstable)
+            finally:
+                file.write_text(before, encoding="utf-8")
+            if killer is None:
+                break
+            if "::" not in killer or run(tree, killer, SECONDS, []) is None:
+                return killer
+            unstable.append(killer)
+    return None
+
+
+def main(tree: Path, save: Path) -> None:
+    git = ["git", "-C", str(tree)]
+    subprocess.run([*git, "checkout", "--quiet", "--", "src"], check=True)  # what a kill left changed
+    commit = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True).strip()
+    known: dict[str, Any] = {"commit": commit, "seconds": {}, "unstable": [], "mutants": []}
+    if save.exists():
+        known = json.loads(save.read_text(encoding="utf-8"))
+        assert known["commit"] == commit, f"{save} is of commit {known['commit']}"
+    done = [(one["place"], one["operator"]) for one in known["mutants"]]
+    # One of each package in turn, so that a run that is stopped early says something of all.
+    for turn in zip(*(sample(tree / "src/albertine", package) for package in PACKAGES), strict=True):
+        for mutant in turn:
+            if (mutant["place"], mutant["operator"]) in done:
+                continue
+            began, killer = time.time(), judge(tree, mutant, known)
+            mutant |= {"killed": killer is not None, "by": killer, "seconds": round(time.time() - began)}
+            known["mutants"].append({name: value for name, value in mutant.items() if name != "after"})
+            save.with_suffix(".new").write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+            save.with_suffix(".new").replace(save)
+            print(*mutant["place"], *mutant["change"], mutant["killed"], killer, flush=True)
+    for package in PACKAGES:
+        own = [one["killed"] for one in known["mutants"] if one["place"][0].startswith(f"{package}/")]
+        print(f"{package}: {sum(own)} of {len(own)} killed")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve())
