@@ -71,7 +71,7 @@ def measured(shape: tuple[int, int, int], learns: bool, rounds: int, threads: in
     }
     contest = compete(ways, rounds, threads)
     ratios = contest.ratios([("products", other) for other in WAYS if other != "products"])
-    return {"shape": shape, "learns": learns, **contest.told(), "ratios": ratios}
+    return {"shape": shape, "learns": learns, **contest.as_dict(), "ratios": ratios}
 
 
 def written(points: list[dict[str, Any]]) -> str:

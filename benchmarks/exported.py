@@ -27,7 +27,7 @@ def exported(hardware: Path) -> Iterator[str]:
             yield _runs(measured)
 
 
-def without_torch(hardware: Path) -> Iterator[str]:
+def missing_torch_error(hardware: Path) -> Iterator[str]:
     if (found := newest(hardware, "torch-free")) is None:
         return
     sizes, seconds = found["megabytes"], found["seconds_to_first_answer"]

@@ -269,8 +269,8 @@ def measured(name: str, rounds: int, threads: int, scratch: Path, shapes: list[s
     for one in given:
         asked = {way: (lambda run=run, one=one: run(one)) for way, run in ways.items()}
         contest = compete(asked, rounds, threads, lambda text: None)
-        tree = contest.told()
-        for way, cosine in _cosines(one, contest.said).items():
+        tree = contest.as_dict()
+        for way, cosine in _cosines(one, contest.outputs).items():
             tree["runs"][way]["least_cosine"] = cosine
         pairs = [(a, b) for a in exported for b in AGAINST if b in contest.times]
         found[one.name] = {

@@ -136,7 +136,7 @@ def measured(part: str, shape: Shape, rounds: int, threads: int) -> dict[str, An
     contest = compete(steps, rounds, threads)
     megabytes = {form: peak(part, form, shape, threads) for form in FORMS}
     ratios = contest.ratios([("view", "reshape")])
-    return {"part": part, **contest.told(), "ratios": ratios, "megabytes": megabytes}
+    return {"part": part, **contest.as_dict(), "ratios": ratios, "megabytes": megabytes}
 
 
 def written(points: list[dict[str, Any]]) -> str:

@@ -20,7 +20,7 @@ from albertine.core.files import read_json
 from albertine.core.released import FOLDER
 from benchmarks import attention, memories, serving
 from benchmarks.asked import from_python, predicted_files
-from benchmarks.exported import exported, foreign, without_torch
+from benchmarks.exported import exported, foreign, missing_torch_error
 from benchmarks.gpu.section import section as gpu
 from benchmarks.in_short import in_short
 from benchmarks.learned import blocks, distilled, ladder, loops, tuned, vectors
@@ -397,7 +397,7 @@ PARTS: tuple[Callable[[Path], Iterator[str]], ...] = (
     inference,
     exported,
     foreign,
-    without_torch,
+    missing_torch_error,
     int8,
     training_step,
     sizes,

@@ -252,7 +252,7 @@ def speed(code: Path, rounds: int, threads: int) -> dict[str, Any]:
     }
     contest = compete(ways, rounds, threads, print)
     pairs = [(way, "transformer-xl float32") for way in list(ways)[1:]]
-    told = {**contest.told(), "ratios": contest.ratios(pairs), "losses": dict(contest.said)}
+    told = {**contest.as_dict(), "ratios": contest.ratios(pairs), "losses": dict(contest.outputs)}
     return {**told, "threads": threads}
 
 

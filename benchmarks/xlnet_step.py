@@ -58,9 +58,9 @@ def speed(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             yield {
                 "shape": name,
                 **asdict(shape),
-                **contest.told(),
+                **contest.as_dict(),
                 "ratios": contest.ratios(pairs),
-                "loss": {way: said[0] for way, said in contest.said.items()},
+                "loss": {way: said[0] for way, said in contest.outputs.items()},
                 "apart": apart,
             }
 

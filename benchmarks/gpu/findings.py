@@ -37,10 +37,10 @@ class Findings:
             print(f"  WRONG: {otherwise}", flush=True)
             self.write()
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """As JSON data."""
         return {**self.values, **({"wrong": self.wrong} if self.wrong else {})}
 
     def write(self) -> None:
         if self.path is not None:
-            replace_durably(self.path, json.dumps(self.told(), indent=2).encode())
+            replace_durably(self.path, json.dumps(self.as_dict(), indent=2).encode())

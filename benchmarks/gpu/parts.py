@@ -78,7 +78,7 @@ def guarded(part: Part, place: Place, path: Path | None = None) -> dict[str, Any
         found.values["traceback"] = traceback.format_exc().splitlines()[-12:]
         print(f"  FAILED: {found.values['error']}", flush=True)
         found.write()
-    return found.told()
+    return found.as_dict()
 
 
 def isolated(words: Sequence[str], seconds: float) -> dict[str, Any]:

@@ -70,10 +70,10 @@ ELSEWHERE = {
     ),
     **dict.fromkeys(("prepare", "pretrain", "report", "score", "suite"), "albertine.api"),
 }
-"""What stands in another module, which is imported when it is first asked for."""
+"""Names defined in other modules, which are imported at first use."""
 
 
-if not TYPE_CHECKING:  # a type checker knows all that there is, and tells a name that is misspelt
+if not TYPE_CHECKING:  # a type checker sees all names itself and reports misspelt ones
 
     def __getattr__(name: str) -> Any:
         if name == "export":  # also the name of a package, which can be called
@@ -91,7 +91,7 @@ def __dir__() -> list[str]:
 @needs_torch
 def load(what: str | Path, *, random: bool = False, seed: int = 0, **changes: Any) -> Model:
     """A trained model by its folder, run folder, released name or `owner/name` on the Hugging Face hub; or,
-    if asked for, random weights in the shape of a preset.
+    on request, random weights in the shape of a preset.
 
     Args:
         what: a path, which wins if it exists; or one of `released_models()`; or `owner/name`, perhaps with
@@ -173,7 +173,7 @@ def load_task(what: str | Path) -> TrainableTask:
 
     Raises:
         ModelError: nothing is there, it was not tuned, or its task takes more than padded rows and labels
-            (generation, reading, relations); the message says what to use.
+            (generation, reading, relations); the message names the function to use.
     """
     from albertine.tasks.trainable import load_task as run
 
@@ -216,7 +216,7 @@ def save(model: Model | TrainableTask, tokenizer: SavableTokenizer | None, folde
 
 @needs_torch
 def load_tokenizer(what: str | Path) -> Tokenizer:
-    """The tokenizer in a vocabulary file, or of a model by all that `load` takes; its kind is told by the
+    """The tokenizer in a vocabulary file, or of a model by all that `load` takes; its kind follows from the
     files.
 
     Raises:

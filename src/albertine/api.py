@@ -58,8 +58,8 @@ _COMMAND = re.compile(r"\balbertine [a-z]+\b[^.,;:()]*$")
 
 
 def _with_arguments(text: str, names: Container[str]) -> str:
-    """A message of the command, with arguments of a function in place of options of the same names. Commands
-    that it quotes stay as they are, and what already says it for Python."""
+    """A message of the command, with arguments of a function in place of options of the same names. Quoted
+    commands stay as they are, and so do messages that mention Python."""
     if "in Python" in text:
         return text
 
@@ -135,7 +135,7 @@ def prepare(
             `held_out`, `words`, `workers`, `seed`.
 
     Returns:
-        What the corpus holds, as `albertine info` tells it.
+        What the corpus holds, as `albertine info` prints it.
 
     Raises:
         AlbertineError: there is no such option, the text cannot be read, or the folder belongs to another
@@ -269,7 +269,7 @@ def finetune(
             list of mappings, a mapping of columns, a DataFrame, a `datasets.Dataset`. Rows in memory are kept
             in the run's folder, so that the run can be scored again.
         config: a recipe: a YAML file, or the name of one in the package.
-        name, output: the run's folder is `output/name`; default: as the recipe says, else `runs/finetune`.
+        name, output: the run's folder is `output/name`; default: as in the recipe, else `runs/finetune`.
         task: what is learned, such as `{"kind": "score", "text": "review", "label": "stars"}`; without rows
             also a known data set, `{"dataset": "sst-2", "folder": "SST-2"}`, or one that a YAML file
             describes.
@@ -280,7 +280,7 @@ def finetune(
 
     Returns:
         The run's folder, its scores on `dev` and `test`, and the folder of its best model, which
-        `albertine.Predictor` asks.
+        `albertine.Predictor` takes.
 
     Raises:
         KeyboardInterrupt, SystemExit: Ctrl-C, SIGTERM; the run was saved first, and the same call goes on
@@ -301,9 +301,9 @@ def finetune(
     name = name or recipe.get("name") or "finetune"
     output = output or recipe.get("output") or "runs"
     folder = user_path(str(output)) / str(name)
-    files, kept, asked = dict[str, Path | list[Path]](), list[KeptRows](), _part("task", task)
+    files, kept, given = dict[str, Path | list[Path]](), list[KeptRows](), _part("task", task)
     for split, rows in {"train": train, "dev": dev, "test": test}.items():
-        if rows is not None and split in asked:
+        if rows is not None and split in given:
             raise SettingsError(f"`{split}` stands in task too", remedy="Give it once")
         if isinstance(rows, list | tuple) and rows and all(isinstance(one, str | Path) for one in rows):
             files[split] = [user_path(one, instead=ROWS) for one in rows]
@@ -317,7 +317,7 @@ def finetune(
         "name": name,
         "output": output,
         "encoder": {**_part("encoder_options", encoder_options), "folder": encoder},
-        "task": {**asked, **files},
+        "task": {**given, **files},
     }
     resolved = _settings(FinetuneSettings, config, tree)
     with keeping(kept, folder):
@@ -351,10 +351,10 @@ def score(
         max_length, sequences, pairs, memory, reach, clamp, precision: as the command has them.
         sentence_task: "sop" or "nsp", by whose pairs the sentence head is judged, whatever it was trained
             with, as in Table 5 of the ALBERT paper; default: its own.
-        on_file: told of every file of `texts` that is read or passed over.
+        on_file: called with every file of `texts` that is read or skipped.
 
     Returns:
-        What `albertine score --json` tells, by objective: "mlm", and "sop" or "nsp" where the model has it;
+        What `albertine score --json` prints, by objective: "mlm", and "sop" or "nsp" where the model has it;
         of a model whose sequences go on "lm".
 
     Raises:
@@ -486,8 +486,8 @@ def export(
         `folder`, and `report`, the content of its export.json.
 
     Raises:
-        AlbertineError: the model has no such graph, the export says something else, a library is missing, or
-            the folder holds something else. In each case nothing is written.
+        AlbertineError: the model has no such graph, the export computes something else, a library is missing,
+            or the folder holds something else. In each case nothing is written.
     """
     from albertine.export.export_model import export as run
     from albertine.export.formats import ExportOptions
@@ -726,8 +726,8 @@ def card(
         )
     if not isinstance(base_model, str | None):
         raise SettingsError(f"base_model is {base_model!r:.40}", remedy="Give OWNER/NAME of the hub")
-    said = CardMetadata(licence, tuple(codes) or None, watts, grid, base_model)
-    return write_card(model_folder(model), said)[0]
+    stated = CardMetadata(licence, tuple(codes) or None, watts, grid, base_model)
+    return write_card(model_folder(model), stated)[0]
 
 
 @needs_torch
@@ -753,8 +753,8 @@ def analyze(
 
 
 def _whole(result: R) -> R:
-    """The result of a run that nobody asked to stop. The signal of one that was asked to is handed on to the
-    program now that the run is saved: it would go on with a model that is not there.
+    """The result of a run that ended by itself. The signal that stopped a run is raised again now that it is
+    saved: else the program would continue without the model that it expects.
 
     Raises:
         KeyboardInterrupt: Ctrl-C ended it. SystemExit: another signal, for which the program has no handler;
@@ -762,7 +762,7 @@ def _whole(result: R) -> R:
     """
     number = result.outcome.exit_code - 128
     if number == signal.SIGINT:
-        raise KeyboardInterrupt(f"{result.folder}: asked to stop, and saved; the same call goes on")
+        raise KeyboardInterrupt(f"{result.folder}: stopped and saved; the same call continues it")
     if number > 0 and signal.getsignal(number) == signal.SIG_DFL:
         raise SystemExit(result.outcome.exit_code)
     if number > 0:

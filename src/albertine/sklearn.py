@@ -47,7 +47,7 @@ WATCHING = {"watching": {"tensorboard": False, "report": False}}
 PARTS = ("task", "training", "watching", "encoder_options")
 OWN = {"task.kind", "task.dataset", "task.folder", "task.train", "task.dev", "task.test"}
 OWN |= {"task.text", "task.pair", "task.label"}
-"""What `fit` says itself."""
+"""Settings that `fit` passes itself."""
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -91,11 +91,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.precision, self.device = precision, device
 
     def fit(self, X: Any, y: Any) -> TextClassifier:
-        """Learn to tell the classes of texts.
+        """Train a classifier of texts.
 
         Raises:
             ValueError: not texts, a class is missing, or there are fewer than two. AlbertineError: as
-                `albertine.finetune`; `settings` say what is a parameter, or no setting of a classifier.
+                `albertine.finetune`; `settings` have one that is a parameter, or none of a classifier.
         """
         own = _checked(self.settings)
         texts = _texts(X)
@@ -122,9 +122,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             done = api.finetune(self.encoder, train=rows, **tree)
             if not done.outcome.done:  # it saved itself first
                 raise KeyboardInterrupt
-            self._asked: Predictor | None = self._open(done.model)
+            self._predictor: Predictor | None = self._open(done.model)
         self.model_: Any = None if self.output is None else done.model.absolute()
-        self.classes_, self._columns = classes, [self._asked.family.labels.index(name) for name in names]
+        self.classes_, self._columns = classes, [self._predictor.family.labels.index(name) for name in names]
         return self
 
     def _open(self, folder: Path) -> Predictor:
@@ -135,10 +135,12 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """The probability of every class, (texts, classes), in the order of `classes_`."""
         check_is_fitted(self)
-        asked: list[Any] = [(t["text"], t["pair"]) if "pair" in t else t["text"] for t in _texts(X)]
-        self._asked = self._asked or self._open(self.model_)
-        told = map(self._asked.classify, chunks(asked, 512))  # a dictionary of all classes a text
-        return np.concatenate([np.array([list(x.values()) for x in part]) for part in told])[:, self._columns]
+        texts: list[Any] = [(t["text"], t["pair"]) if "pair" in t else t["text"] for t in _texts(X)]
+        self._predictor = self._predictor or self._open(self.model_)
+        outputs = map(self._predictor.classify, chunks(texts, 512))  # a dictionary of all classes a text
+        return np.concatenate([np.array([list(x.values()) for x in part]) for part in outputs])[
+            :, self._columns
+        ]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The likeliest class of every text."""
@@ -150,7 +152,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if hasattr(self, "classes_") and self.model_ is None:
             what = "what was fitted without `output` lives in memory alone, and cannot be pickled or copied"
             raise RunError(what, remedy="Fit with output=FOLDER, which keeps the model there")
-        return {name: None if name == "_asked" else value for name, value in vars(self).items()}
+        return {name: None if name == "_predictor" else value for name, value in vars(self).items()}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -172,7 +174,7 @@ def _checked(settings: Any) -> Mapping[str, Any]:
                 remedy = f"Give TextClassifier(..., {PARAMETERS[name]}=...)"
                 raise SettingsError(f"`{name}` is a parameter", where="settings", remedy=remedy)
             if name == part or name in OWN:
-                remedy = f"They are of the parts {', '.join(PARTS)}, without what `fit` itself says"
+                remedy = f"They are of the parts {', '.join(PARTS)}, without those that `fit` passes itself"
                 raise SettingsError(f"`{name}` is none of them", where="settings", remedy=remedy)
     return settings or {}
 

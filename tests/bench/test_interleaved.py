@@ -24,7 +24,7 @@ def test_everyone_in_turn() -> None:
     assert calls == ["a", "b", *there, *back, *there]
     assert {name: len(times.seconds) for name, times in contest.times.items()} == {"a": 3, "b": 3}
     assert [len(rates) for rates in contest.tflops.values()] in ([3], [3, 3])
-    assert all(rate > 0 for rates in contest.told()["tflops"].values() for rate in rates)
+    assert all(rate > 0 for rates in contest.as_dict()["tflops"].values() for rate in rates)
 
 
 def test_ratios_are_of_times_of_one_round_and_refused_on_a_busy_machine() -> None:
@@ -35,7 +35,7 @@ def test_ratios_are_of_times_of_one_round_and_refused_on_a_busy_machine() -> Non
     assert not busy.quiet
     with pytest.raises(RunError, match=r"0\.8 of 2 processors busy"):
         busy.ratio("slow", "fast")
-    assert times["slow"].told() == {"min_ms": 2000.0, "median_ms": 3000.0, "ms": [3000.0, 2000.0, 9000.0]}
+    assert times["slow"].as_dict() == {"min_ms": 2000.0, "median_ms": 3000.0, "ms": [3000.0, 2000.0, 9000.0]}
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/stat"), reason="the system has no /proc/stat")
@@ -76,7 +76,7 @@ def test_a_way_far_slower_than_all_others_is_stopped(
     begin = time.perf_counter()
     contest = compete(ways, 2, 2, heard.append, patience=10)
     assert time.perf_counter() - begin < 10
-    assert set(contest.times) == set(contest.said) == {"a", "b"}
+    assert set(contest.times) == set(contest.outputs) == {"a", "b"}
     assert contest.stopped == {"slow": "stopped: took 10 times as long as the slowest of the others"}
     assert f"slow {contest.stopped['slow']}" in heard
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
@@ -101,7 +101,7 @@ def test_one_that_becomes_slow_takes_no_part(monkeypatch: pytest.MonkeyPatch) ->
             lasting(5)()
 
     contest = compete({"a": lasting(0.001), "tiring": tiring}, 3, 2, patience=10)
-    assert set(contest.times) == set(contest.said) == {"a"}
+    assert set(contest.times) == set(contest.outputs) == {"a"}
     assert set(contest.stopped) == {"tiring"} and len(calls) == 5
 
 

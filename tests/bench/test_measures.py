@@ -83,7 +83,7 @@ def test_inference(monkeypatch: pytest.MonkeyPatch) -> None:
     )  # type: ignore[arg-type]
     monkeypatch.setattr(inference, "peers", lambda: (first, *others))
     (found,) = inference.measure(TOY, ["varied"], rounds=2, threads=1)
-    told = found.told()
+    told = found.as_dict()
     assert set(told["left_out"]) == {"broken", "absent"}
     assert told["left_out"]["broken"] == "ValueError: no such thing"
     assert told["left_out"]["absent"] == "not installed: gone"
@@ -98,7 +98,7 @@ def test_inference_of_xlnet(monkeypatch: pytest.MonkeyPatch) -> None:
     first = inference.peers()[0]
     monkeypatch.setattr(inference, "peers", lambda: (first,))
     (found,) = inference.measure(XLNET, ["single"], rounds=1, threads=1)
-    assert XLNET.architecture == "xlnet" and found.told()["left_out"] == {}
+    assert XLNET.architecture == "xlnet" and found.as_dict()["left_out"] == {}
     assert found.cosines[first.name] > 0.99999
 
 
@@ -109,7 +109,7 @@ def test_inference_goes_on_without_a_peer_that_cannot_encode(monkeypatch: pytest
 
     monkeypatch.setattr(inference, "peers", lambda: (Peer("failing", "x", lambda *_: failing),))
     (found,) = inference.measure(TOY, ["single"], rounds=1, threads=1)
-    told = found.told()
+    told = found.as_dict()
     assert told["left_out"] == {"failing": "ValueError: "}
     assert "albertine float32" in told["runs"] and "failing" not in told["runs"]
 
@@ -126,8 +126,8 @@ def test_inference_ends_with_a_peer_that_does_not(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(interleaved, "FIRST", 0.5)
     monkeypatch.setattr(inference, "peers", lambda: (Peer("endless", "x", lambda *_: endless),))
     (found,) = inference.measure(TOY, ["single"], rounds=1, threads=1)
-    assert found.told()["left_out"]["endless"].startswith("stopped: took 10 times")
-    assert set(found.told()["runs"]) >= {"albertine float32"} and "endless" not in found.told()["runs"]
+    assert found.as_dict()["left_out"]["endless"].startswith("stopped: took 10 times")
+    assert set(found.as_dict()["runs"]) >= {"albertine float32"} and "endless" not in found.as_dict()["runs"]
 
 
 @pytest.mark.matrix
@@ -137,7 +137,7 @@ def test_training_ends_with_a_peer_that_does_not(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(training, "_their_step", lambda *_: endless)
     monkeypatch.setattr(training, "fast_bfloat16", lambda device: False)
     found, losses = training.measure(TOY, rounds=1, threads=1)
-    told = training.told(replace(found, others=0.0), losses)
+    told = training.as_dict(replace(found, others=0.0), losses)
     assert set(told["runs"]) == {training.OURS.format("float32")} and told["ratios"] == {}
     assert [*told["left_out"]] == [training.THEIRS.format("float32")]
 
@@ -159,7 +159,7 @@ def test_start_up_ends_with_a_peer_that_does_not(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(start_up, "call", lambda command: endless() if "-c" in command else "")
     monkeypatch.setattr(start_up, "run", lambda command: ("", 1.0))
     found, peaks = start_up.measure(rounds=1, threads=1)
-    assert set(start_up.told(found, peaks)["left_out"]) == {"transformers pipeline fill-mask"}
+    assert set(start_up.as_dict(found, peaks)["left_out"]) == {"transformers pipeline fill-mask"}
     assert set(peaks) == set(found.times) == {"albertine --help", "albertine predict fill-mask"}
 
 
@@ -184,7 +184,7 @@ def test_training_computes_the_same_loss(
     values = list(losses.values())
     assert len(values) in (2, 4) and values[1] == pytest.approx(values[0], abs=1e-4)
     assert values == pytest.approx([values[0]] * len(values), abs=0.05)
-    assert set(training.told(contest, losses)["runs"]) == set(losses)
+    assert set(training.as_dict(contest, losses)["runs"]) == set(losses)
 
 
 @pytest.mark.parametrize("shape", [XLNET, replace(TOY, plan=SharingPlan.attention_only(3))])
@@ -201,7 +201,7 @@ def test_training_without_the_peer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.matrix
 def test_optimizers() -> None:
-    told = optimizer.told(replace(optimizer.measure(TOY, rounds=2, threads=1), others=0.0))
+    told = optimizer.as_dict(replace(optimizer.measure(TOY, rounds=2, threads=1), others=0.0))
     ours = [optimizer.OURS, optimizer.LAMB, optimizer.MUON]
     assert set(told["runs"]) == {optimizer.TORCH, optimizer.TORCH_MUON, *ours}
     pairs = [(name, optimizer.TORCH) for name in ours] + [(optimizer.MUON, optimizer.TORCH_MUON)]
@@ -223,11 +223,11 @@ def test_data(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_loader_process_counts_as_another_program(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[Any] = []
 
-    def told_since(*_: object) -> dict[str, Any]:
+    def load_since(*_: object) -> dict[str, Any]:
         left.extend(multiprocessing.active_children())
         return {"others_busy": 0.0, "quiet": True}
 
-    monkeypatch.setattr(batches, "told_since", told_since)
+    monkeypatch.setattr(batches, "load_since", load_since)
     shape = replace(TOY, vocab_size=preset("albert-tiny-zh").vocab_size)
     batches.measure(corpus, shape, seconds=0.1, workers=(0, 1), threads=2)
     assert left == []
@@ -373,7 +373,7 @@ def test_the_memory_of_a_process() -> None:
 @pytest.mark.matrix
 def test_start_up_and_a_small_process() -> None:
     contest, peaks = start_up.measure(rounds=1, threads=1)
-    told = start_up.told(contest, peaks)
+    told = start_up.as_dict(contest, peaks)
     assert set(told["runs"]) == set(told["peak_mb"]) >= {"albertine --help", "albertine predict fill-mask"}
     assert told["peak_mb"]["albertine --help"] < 100  # megabytes: torch is not imported
     # A tiny model answers in a small container; torch with CUDA is larger than that by itself.
@@ -419,6 +419,6 @@ def test_one_token_that_differs_is_told_and_padding_is_no_speed(monkeypatch: pyt
 
     monkeypatch.setattr(inference, "peers", lambda: (Peer("turned", "x", turned),))
     (found,) = inference.measure(TOY, ["varied"], rounds=1, threads=1)
-    row = found.told()["runs"]["turned"]
+    row = found.as_dict()["runs"]["turned"]
     assert row["least_cosine"] == pytest.approx(-1, abs=1e-3)
     assert row["tokens_per_second"] * row["median_ms"] / 1e3 == pytest.approx(found.inputs.tokens, rel=0.01)

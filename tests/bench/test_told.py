@@ -99,7 +99,7 @@ def test_slow_batches_are_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
     monkeypatch.setattr(batches, "_batches", slow)
     monkeypatch.setattr(batches, "learn", lambda *_: time.sleep(0.01))
-    monkeypatch.setattr(batches, "told_since", lambda *_: {"quiet": True, "others_busy": 0.0})
+    monkeypatch.setattr(batches, "load_since", lambda *_: {"quiet": True, "others_busy": 0.0})
     found = batches.measure(tmp_path, preset("albert-tiny-zh"), seconds=0.5, workers=(0,), threads=1)
     assert found["ratio"] < 1
 

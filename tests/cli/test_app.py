@@ -175,7 +175,7 @@ def test_an_error_is_one_message_and_exit_code_2(albertine: Command) -> None:
         (PermissionError(errno.EACCES, "Permission denied", "x"), 2, "x: may not be opened"),
         (FileNotFoundError(errno.ENOENT, "No such file", "y"), 2, "y: no such file"),
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), 2, "allocate 2.00 GiB"),
-        (MemoryError(), 2, "there is not enough memory (Python could get none). In training, set"),
+        (MemoryError(), 2, "there is not enough memory (Python could not allocate). In training, set"),
         (KeyboardInterrupt(), 130, ""),
         (SystemExit(143), 143, ""),
         (SystemExit(1), 1, ""),
@@ -308,7 +308,7 @@ def test_threads_wait_passively_unless_told_otherwise(
     told = tmp_path / "loadavg"
     told.write_text(f"99.9 99.9 99.9 {1 + int(load)}/99 4711\n")
     monkeypatch.setattr(os, "getloadavg", lambda: (99.0, 99.0, 99.0))  # what ran before does not count
-    monkeypatch.setattr("albertine.core.processors.LOAD_FILE", str(told))
+    monkeypatch.setattr("albertine.core.processors.RUNNING", str(told))
     run([verb, "--help"])
     assert os.environ["OMP_WAIT_POLICY"] == policy and os.environ.get("GOMP_SPINCOUNT") == spins
 

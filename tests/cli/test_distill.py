@@ -131,7 +131,7 @@ def test_wrong_words(albertine: Command, place: Path, tmp_path: Path) -> None:
         "--keep=300",
         "--coverage=0.9",
     )
-    assert both.code == 2 and "both say how many pieces stay" in both.err
+    assert both.code == 2 and "both set how many tokens stay" in both.err
     for part in ("training: 5", "model: small", "objective: [64]"):
         (tmp_path / "r.yaml").write_text(f"{part}\n", encoding="utf-8")
         odd = albertine("distill", place / "big", place / "corpus", "--config", tmp_path / "r.yaml")

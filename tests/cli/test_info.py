@@ -45,7 +45,7 @@ def test_a_preset(albertine: Command) -> None:
         "128,688",
         "11,683,584",
         "one block used at every depth",
-        "In training 15% of the tokens are predicted, as masked words; causal runs predict all.",
+        "In training 15% of the tokens are predicted, as masked tokens; causal runs predict all.",
     ):
         assert figure in out
 

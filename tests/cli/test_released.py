@@ -70,7 +70,7 @@ def test_without_a_model_each_text_goes_to_its_language(albertine: Command) -> N
     assert outcome.code == 0
     one, two, three = outcome.out.splitlines()
     assert masks(one) == masks(three) == guessed(EN, ENGLISH) and masks(two) == guessed(ZH, CHINESE)
-    assert outcome.err.splitlines() == [f"asked: {name}, since no model is named" for name in (EN, ZH)]
+    assert outcome.err.splitlines() == [f"using model {name}, since none is named" for name in (EN, ZH)]
 
 
 def test_without_a_model_lines_of_stdin(albertine: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_similar_texts_without_a_model(albertine: Command) -> None:
 def test_vectors_are_of_one_model(albertine: Command) -> None:
     outcome = albertine("predict", "embed", "猫坐在垫上", "the cat")
     vectors = [json.loads(line)["vector"] for line in outcome.out.splitlines()]
-    assert outcome.err == f"asked: {ZH}, since no model is named\n"
+    assert outcome.err == f"using model {ZH}, since none is named\n"
     there = Predictor(ZH).embed(["猫坐在垫上", "the cat"])
     np.testing.assert_array_equal(np.array(vectors, dtype=np.float32), there)
 
@@ -223,7 +223,7 @@ def test_the_name_of_a_file_is_not_asked_about(albertine: Command, command: tupl
     Path("new mails.csv").write_text("text\nMy [MASK] is wrong.\n")
     outcome = albertine("predict", *(word.format("new mails.csv") for word in command))
     assert outcome.code == 2 and outcome.out == ""
-    assert "`new mails.csv` is a file. Its lines are asked about by" in " ".join(outcome.err.split())
+    assert "`new mails.csv` is a file. For its lines use" in " ".join(outcome.err.split())
 
 
 def test_a_word_that_is_also_a_folder_or_a_file_without_an_ending_is_a_text(albertine: Command) -> None:

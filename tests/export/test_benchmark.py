@@ -13,7 +13,7 @@ from albertine.errors import ModelError
 from albertine.export.export_model import Exported
 from albertine.export.formats import ExportOptions, check_options, format_of
 from benchmarks import exports
-from benchmarks.exported import exported, foreign, without_torch
+from benchmarks.exported import exported, foreign, missing_torch_error
 
 RESULT = {
     "rounds": 3,
@@ -92,6 +92,6 @@ def test_the_page_tells_every_package_and_which_is_never_imported(tmp_path: Path
     result = {"megabytes": sizes, "seconds_to_first_answer": {"torch": 2.0, "no torch": 0.5}}
     result["greatest_difference"] = {"single": 1e-6}
     (tmp_path / "2026-11-23-torch-free.json").write_text(json.dumps(result))
-    page = "".join(without_torch(tmp_path))
+    page = "".join(missing_torch_error(tmp_path))
     assert "has 59 MB of packages, 75 with their bytecode" in page and "imports 3 of them never" in page
     assert "| rich | 1.3 | 1.4 | no |" in page and "| others | 0.3 | 0.4 |  |" in page

@@ -192,7 +192,7 @@ def test_user_defined_pieces_are_plain_ones_that_win(released_english: Path) -> 
 def released_english() -> Path:
     from albertine.core import released
 
-    return Path(released.__file__).parent / "released" / "albertine-mini-en"
+    return released.FOLDER / "albertine-mini-en"
 
 
 def test_values_of_every_kind_come_back(tmp_path: Path) -> None:

@@ -238,7 +238,7 @@ def test_classes_that_are_digits_keep_their_columns(small: TextClassifier) -> No
     """NumPy sorts "10" before "2"; the classes of a run are sorted as numbers."""
     fitted = clone(small).set_params(steps=1).fit(["a man", "a house"] * 2, ["2", "10"] * 2)
     assert fitted.classes_.tolist() == ["10", "2"]
-    asked: Any = fitted._asked
+    asked: Any = fitted._predictor
     (said,) = asked.classify(["a man"])
     assert said["2"] != said["10"]
     np.testing.assert_array_equal(fitted.predict_proba(["a man"]), [[said["10"], said["2"]]])

@@ -9,7 +9,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-from albertine.bench.idle_check import Moment, told_since
+from albertine.bench.idle_check import Moment, load_since
 from albertine.bench.process import megabytes
 from albertine.bench.step import learn
 from albertine.core.settings import resolve
@@ -47,7 +47,7 @@ def measure(
     ready = list(islice(begun, READY))  # made before the clock, so that the step alone counts
     begun.close()
     used = _rate(_trained(cycle(ready), config), seconds)
-    calm = told_since(begin, threads)
+    calm = load_since(begin, threads)
     ratio = max(made.values()) / used if calm["quiet"] else None
     return {"made": made, "megabytes": held, "used": used, "ratio": ratio, **calm}
 

@@ -19,7 +19,7 @@ class Moment:
     """A moment, by three clocks.
 
     Attributes:
-        wall: seconds. busy: processor seconds of the whole machine, or None where it does not tell.
+        wall: seconds. busy: processor seconds of the whole machine, or None where it is not known.
         own: those of this process and of its children that have ended.
     """
 
@@ -35,7 +35,7 @@ class Moment:
 
 
 def others(begin: Moment, end: Moment) -> float | None:
-    """Processors that other programs kept busy between two moments, on average; None if it cannot be told.
+    """Processors that other programs kept busy between two moments, on average; None if it is not known.
 
     In a container the machine's clock may count its neighbours too: they disturb a measurement just as much.
     """
@@ -50,7 +50,7 @@ def quiet(busy: float | None, cores: int) -> bool:
     return busy is None or busy <= BUSY * cores
 
 
-def told_since(begin: Moment, cores: int) -> dict[str, Any]:
+def load_since(begin: Moment, cores: int) -> dict[str, Any]:
     """The same of the time since then, as JSON data."""
     busy = others(begin, Moment.now())
     return {"others_busy": busy, "quiet": quiet(busy, cores)}

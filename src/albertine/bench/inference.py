@@ -27,7 +27,7 @@ SHAPES = {"varied": (32, 128, 0.48), "dense": (8, 128, 1.0), "single": (1, 32, 1
 
 OURS = "albertine"
 AGAINST = ("transformers float32", "ONNX Runtime float32", "OpenVINO bfloat16")
-"""The peers that our ratios are told against, where they take part."""
+"""The peers of our ratios, where they take part."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class Measured:
     cosines: dict[str, float]
     left_out: dict[str, str]
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """As JSON data."""
         times = self.contest.times
         ours = [name for name in times if name.startswith(OURS)]
-        tree = self.contest.told()
+        tree = self.contest.as_dict()
         for name, row in tree["runs"].items():
             row["tokens_per_second"] = self.inputs.tokens / times[name].median
             row["least_cosine"] = self.cosines[name]
@@ -122,7 +122,7 @@ def _one(
     right_way = f"{OURS} float32"
     contest = compete(ways, rounds, threads, say, patience=PATIENCE, kept=[right_way])
     real = given.padded["attention_mask"].bool()
-    vectors = {name: (x if x.dim() == 2 else x[real]).float() for name, x in contest.said.items()}
+    vectors = {name: (x if x.dim() == 2 else x[real]).float() for name, x in contest.outputs.items()}
     right = vectors[right_way]
     cosines = {name: float(F.cosine_similarity(x, right).min()) for name, x in vectors.items()}
     return Measured(given, contest, cosines, {**left_out, **contest.stopped})

@@ -38,7 +38,7 @@ class Times:
     def median(self) -> float:
         return statistics.median(self.seconds)
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """As JSON data, in milliseconds."""
         rounds = [round(1e3 * seconds, 4) for seconds in self.seconds]
         return {"min_ms": min(rounds), "median_ms": statistics.median(rounds), "ms": rounds}
@@ -50,9 +50,9 @@ class Contest:
 
     Attributes:
         times: of every way by its name.
-        others: processors that other programs kept busy meanwhile; None where the system does not tell.
+        others: processors that other programs kept busy meanwhile; None where the system does not report it.
         cores: processors there were.
-        said: what every way returned when it warmed up.
+        outputs: what every way returned when it warmed up.
         tflops: by format, what the machine's own matrix product made before every round.
         stopped: ways that took far longer than all others or failed, which are in nothing else here, and why.
     """
@@ -60,7 +60,7 @@ class Contest:
     times: Mapping[str, Times]
     others: float | None
     cores: int
-    said: Mapping[str, Any] = field(default_factory=dict)
+    outputs: Mapping[str, Any] = field(default_factory=dict)
     tflops: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     stopped: Mapping[str, str] = field(default_factory=dict)
 
@@ -93,12 +93,12 @@ class Contest:
         there = ((fast, slow) for fast, slow in pairs if fast in self.times and slow in self.times)
         return {f"{fast} / {slow}": self.ratio(slow, fast) for fast, slow in there} if self.quiet else {}
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """As JSON data."""
-        runs = {name: times.told() for name, times in self.times.items()}
+        runs = {name: times.as_dict() for name, times in self.times.items()}
         made = {name: [round(rate, 3) for rate in rates] for name, rates in self.tflops.items()}
-        told = {"runs": runs, "others_busy": self.others, "quiet": self.quiet, "tflops": made}
-        return {**told, "left_out": dict(self.stopped)}
+        found = {"runs": runs, "others_busy": self.others, "quiet": self.quiet, "tflops": made}
+        return {**found, "left_out": dict(self.stopped)}
 
 
 class _TooSlow(BaseException):
@@ -121,13 +121,13 @@ def compete(
     Args:
         ways: by name; each does the whole work and returns when it is done.
         cores: processors that this program may use.
-        say: is told what is being warmed up.
+        say: called with the name of what is being warmed up.
         patience: a way that takes so many times as long as the slowest of the others is stopped, as soon as
             its present call into native code returns, and takes no part, nor does one that fails when it
             warms up; default: everyone is waited for.
         kept: ways that are waited for in any case, and whose failure is raised.
     """
-    said: dict[str, Any] = {}
+    outputs: dict[str, Any] = {}
     lasted: dict[str, float] = {}
     stopped: dict[str, str] = {}
 
@@ -145,7 +145,7 @@ def compete(
         say(f"warming up: {name}")
         try:
             with _at_most(limit(name, FIRST)):
-                said[name] = run()
+                outputs[name] = run()
             if patience is not None:  # what follows is a time without preparations
                 with _at_most(limit(name, LEAST)):
                     lasted[name] = _seconds(run)
@@ -176,12 +176,12 @@ def compete(
                 del seconds[name]
     times = {name: Times(tuple(found)) for name, found in seconds.items()}
     rates = {name: tuple(each[name] for each in made) for name in made[0]}
-    said = {name: found for name, found in said.items() if name in times}
-    return Contest(times, others(begin, Moment.now()), cores, said, rates, stopped)
+    outputs = {name: found for name, found in outputs.items() if name in times}
+    return Contest(times, others(begin, Moment.now()), cores, outputs, rates, stopped)
 
 
 def in_a_line(error: Exception) -> str:
-    """The kind of an error and the first line of what it says."""
+    """The kind of an error and the first line of its message."""
     first, _, _ = str(error).partition("\n")
     return f"{type(error).__name__}: {first[:200]}"
 

@@ -19,8 +19,8 @@ RESULTS = Path("benchmarks", "results")
 """Where the results of this repository lie, seen from its root."""
 
 ALIKE = ("preset", "threads")
-"""What two results must have been asked for in common to be held against each other."""
-ASKED = (*ALIKE, "steps", "minutes", "corpus", "first_seed")
+"""Settings that two results must share to be compared."""
+SAME_RUN = (*ALIKE, "steps", "minutes", "corpus", "first_seed")
 """And that the later one takes the place of the earlier of the same day."""
 
 PACKAGES = (
@@ -92,11 +92,11 @@ def describe() -> dict[str, Any]:
 
 def save_result(name: str, result: dict[str, Any], results: Path = RESULTS) -> Path:
     """Write `result` as `<results>/<hardware>/<date>-<name>.json`; returns its path. It takes the place of a
-    result of the same day that was asked for alike; beside another it has a number behind its date."""
+    result of the same day with the same settings; beside another it has a number behind its date."""
     folder = results / hardware()
     dates = (f"{datetime.now(UTC):%Y-%m-%d}{number}" for number in chain([""], map(".{}".format, count(2))))
     paths = (folder / f"{date}-{name}.json" for date in dates)
-    path = next(path for path in paths if not path.exists() or alike(read_json(path), result, ASKED))
+    path = next(path for path in paths if not path.exists() or alike(read_json(path), result, SAME_RUN))
     with os_errors_as_run_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         write_json(path, result)
@@ -105,14 +105,14 @@ def save_result(name: str, result: dict[str, Any], results: Path = RESULTS) -> P
 
 def saved_results(folder: Path, name: str) -> list[Path]:
     """The results of that name in the folder of a kind of hardware, the newest first."""
-    dated = re.compile(rf"(\d{{4}}-\d\d-\d\d)(?:\.(\d+))?-{re.escape(name)}\.json")
-    found = ((dated.fullmatch(path.name), path) for path in folder.glob("*.json"))
-    told = [(match[1], int(match[2] or 1), path) for match, path in found if match]
-    return [path for *_, path in sorted(told, reverse=True)]
+    pattern = re.compile(rf"(\d{{4}}-\d\d-\d\d)(?:\.(\d+))?-{re.escape(name)}\.json")
+    found = ((pattern.fullmatch(path.name), path) for path in folder.glob("*.json"))
+    dated = [(match[1], int(match[2] or 1), path) for match, path in found if match]
+    return [path for *_, path in sorted(dated, reverse=True)]
 
 
 def alike(one: Mapping[str, Any], other: Mapping[str, Any], keys: Sequence[str] = ALIKE) -> bool:
-    """Whether two results were asked for with the same preset and threads, or the same of other settings."""
+    """Whether two results have the same preset and threads, or the same of other settings."""
     return all(one.get(key) == other.get(key) for key in keys)
 
 

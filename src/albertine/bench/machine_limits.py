@@ -14,7 +14,7 @@ SIZE = 1536
 def tflops() -> dict[str, float]:
     """TFLOP/s of a large matrix product by format, fastest of three; in bfloat16 where the processor has it.
 
-    A virtual machine that shares its cores may have half of them for minutes, and no clock tells.
+    A virtual machine that shares its cores may have half of them for minutes, which no clock shows.
     """
     formats = {"float32": torch.float32}
     if fast_bfloat16(torch.device("cpu")):

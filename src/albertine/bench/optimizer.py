@@ -46,10 +46,10 @@ def measure(config: EncoderConfig, *, rounds: int, threads: int, say: Say = lamb
     return compete(ways, rounds, threads, say, patience=PATIENCE, kept=[OURS])
 
 
-def told(contest: Contest) -> dict[str, Any]:
-    """As JSON data; the ratios tell how fast a step is if that of torch has 1, if the machine was quiet."""
+def as_dict(contest: Contest) -> dict[str, Any]:
+    """As JSON data; the ratios are the speed of a step relative to torch's, if the machine was idle."""
     pairs = (OURS, TORCH), (LAMB, TORCH), (MUON, TORCH), (MUON, TORCH_MUON)
-    return {**contest.told(), "ratios": contest.ratios(pairs)}
+    return {**contest.as_dict(), "ratios": contest.ratios(pairs)}
 
 
 def _step(config: EncoderConfig, make: Callable[[Model], Optimizer]) -> Callable[[], None]:

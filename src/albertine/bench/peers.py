@@ -1,6 +1,6 @@
 """Other programs that run the same model folder: transformers, ONNX Runtime and OpenVINO.
 
-Each is imported when it is asked for; one that is not installed takes no part. All take a padded batch and
+Each is imported at first use; one that is not installed takes no part. All take a padded batch and
 give the last hidden states (B, L, H).
 """
 

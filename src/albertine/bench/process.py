@@ -33,25 +33,25 @@ def call(command: Sequence[str], named: Sequence[str] | None = None) -> str:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     done = subprocess.run(command, capture_output=True, env=environment)
     if done.returncode:
-        told = done.stderr.decode(errors="replace").strip().splitlines()
-        last = (told or [f"exit code {done.returncode}"])[-1]
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        last = (lines or [f"exit code {done.returncode}"])[-1]
         raise RunError(f"`{' '.join((named or command)[1:5])}` failed: {last[:300]}")
     return done.stdout.decode(errors="replace")
 
 
 def megabytes(processes: Iterable[int]) -> float | None:
     """What processes hold together, a page that several share being divided among them; None where the system
-    does not tell."""
+    does not report it."""
     try:
-        told = [Path(f"/proc/{each}/smaps_rollup").read_text(encoding="ascii") for each in processes]
+        reports = [Path(f"/proc/{each}/smaps_rollup").read_text(encoding="ascii") for each in processes]
     except OSError:
         return None
-    return sum(int(text.split("\nPss:")[1].split()[0]) for text in told) / 2**10
+    return sum(int(text.split("\nPss:")[1].split()[0]) for text in reports) / 2**10
 
 
 def run(command: Sequence[str]) -> tuple[str, float]:
     """The same with its peak memory in megabytes; takes a little longer."""
     with tempfile.TemporaryDirectory() as scratch:
         peak = Path(scratch) / "peak"
-        said = call([sys.executable, "-I", "-S", "-c", BETWEEN, str(peak), *command], command)
-        return said, int(peak.read_text()) / (2**20 if sys.platform == "darwin" else 2**10)
+        output = call([sys.executable, "-I", "-S", "-c", BETWEEN, str(peak), *command], command)
+        return output, int(peak.read_text()) / (2**20 if sys.platform == "darwin" else 2**10)

@@ -62,7 +62,7 @@ def not_compared(found: Mapping[str, Any], before: Mapping[str, Any]) -> list[st
 def _pairs(
     found: Mapping[str, Any], before: Mapping[str, Any]
 ) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
-    """Every measurement that was asked for: its place, what it is now, what was kept of it."""
+    """Every requested measurement: its place, what it is now, what was kept of it."""
     was = dict(_contests(before))
     for where, now in _contests(found):
         yield where, now, was.get(where, {})
@@ -89,7 +89,7 @@ def _able(now: Mapping[str, Any], was: Mapping[str, Any]) -> float:
 
 
 def _contests(result: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Everything that tells ratios, by its place."""
+    """Everything that holds ratios, by its place."""
     if "ratios" in result:
         yield where, result
     for key, value in result.items():

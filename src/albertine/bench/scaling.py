@@ -1,6 +1,6 @@
 """How time and memory of a training step grow with length, batch, depth and width.
 
-Every point is a process of its own, whose peak memory the system tells.
+Every point is a process of its own, whose peak memory is read from the system.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def measure(threads: int) -> Iterator[Point]:
 
 def _child(shape: dict[str, int]) -> tuple[float, float]:
     """Peak megabytes of a process that does it, and the seconds of its fastest step."""
-    said, megabytes = run([sys.executable, "-m", "albertine.bench.scaling", json.dumps(shape)])
-    return megabytes, float(said)
+    output, megabytes = run([sys.executable, "-m", "albertine.bench.scaling", json.dumps(shape)])
+    return megabytes, float(output)
 
 
 def _step(shape: dict[str, int]) -> float:

@@ -48,9 +48,9 @@ def measure(*, rounds: int, threads: int, say: Say = lambda text: None) -> tuple
         return contest, {name: run(commands[name])[1] for name in contest.times}
 
 
-def told(contest: Contest, peaks: Mapping[str, float]) -> dict[str, Any]:
+def as_dict(contest: Contest, peaks: Mapping[str, float]) -> dict[str, Any]:
     """As JSON data."""
-    return {**contest.told(), "peak_mb": peaks}
+    return {**contest.as_dict(), "peak_mb": peaks}
 
 
 def _model(folder: Path) -> None:

@@ -34,7 +34,7 @@ def measure(
     in float32, and in bfloat16 where the processor has it.
 
     Returns:
-        The times, and the loss that each way computed, which tells that they do the same.
+        The times, and the loss that each way computed, to check that they compute the same.
 
     Raises:
         RunError: transformers is not installed, or has no such training step for this encoder.
@@ -48,15 +48,15 @@ def measure(
     formats: tuple[Precision, ...] = ("float32", "bfloat16")
     ways: dict[str, Callable[[], float]] = {}
     for precision in formats if fast_bfloat16(torch.device("cpu")) else formats[:1]:
-        # Ours first: nobody can be too slow before there is another.
+        # Ours first: a time-out is relative to the runs before.
         ways[OURS.format(precision)] = _our_step(ours, batch, precision)
         ways[THEIRS.format(precision)] = _their_step(theirs, padded, precision)
     kept = [OURS.format("float32")]
     contest = compete(ways, rounds, threads, say, patience=PATIENCE, kept=kept)
-    return contest, dict(contest.said)
+    return contest, dict(contest.outputs)
 
 
-def told(contest: Contest, losses: Mapping[str, float]) -> dict[str, Any]:
+def as_dict(contest: Contest, losses: Mapping[str, float]) -> dict[str, Any]:
     """As JSON data, with the ratios if the machine was quiet."""
     pairs = [
         (OURS.format(precision), theirs)
@@ -64,7 +64,7 @@ def told(contest: Contest, losses: Mapping[str, float]) -> dict[str, Any]:
         for theirs in dict.fromkeys((THEIRS.format(precision), THEIRS.format("float32")))
         if OURS.format(precision) in contest.times
     ]
-    tree = contest.told()
+    tree = contest.as_dict()
     for name, loss in losses.items():
         tree["runs"][name]["loss"] = loss
     return {**tree, "ratios": contest.ratios(pairs)}

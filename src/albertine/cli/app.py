@@ -96,25 +96,25 @@ def _name(verb: ModuleType) -> str:
 
 
 def _command(function: Callable[..., None]) -> str:
-    """What a function is called as a command of a group."""
+    """The name of a function as a command of a group."""
     return function.__name__.rstrip("_").replace("_", "-")
 
 
 class _InOrder(TyperGroup):
-    """Lists the verbs as they stand in the table."""
+    """Lists the verbs in the order of `VERBS`."""
 
     def list_commands(self, _: object) -> list[str]:
         return [_name(verb) for verb in VERBS]
 
     def resolve_command(self, context: Any, words: list[str]) -> Any:
-        """A command of `predict` alone is told by its whole name."""
+        """Suggests `predict X` for a command X of `predict`."""
         if words[0] in [_command(one) for one in predict.COMMANDS]:
             context.fail(f"No such command '{words[0]}'. Did you mean 'predict {words[0]}'?")
         return super().resolve_command(context, words)
 
 
 class _OfOneVerb(TyperGroup):
-    """Tells the commands of a verb to whom it was given something else, such as a model."""
+    """Lists the commands of a verb when it gets something else first, such as a model."""
 
     def resolve_command(self, context: Any, words: list[str]) -> Any:
         if not get_close_matches(words[0], self.commands):
@@ -126,26 +126,26 @@ class _OfOneVerb(TyperGroup):
 def _root(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=lambda wanted: _version(wanted), is_eager=True, help="Print it."),
+        typer.Option("--version", callback=lambda on: _version(on), is_eager=True, help="Print it."),
     ] = False,
 ) -> None: ...
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(on: bool) -> None:
+    if on:
         typer.echo(f"albertine {__version__}")
         raise typer.Exit
 
 
-def _let_threads_wait(arguments: list[str]) -> None:
-    """Say how OpenMP's threads wait, unless the user has said it (decision 008), how many a container gives
-    time to, and how many kernels oneDNN keeps. Torch reads this when it is imported, which is later."""
+def _set_thread_variables(arguments: list[str]) -> None:
+    """Set, unless the user has, how OpenMP threads wait (decision 008), their number under a CPU limit of a
+    container, and the size of oneDNN's kernel cache. Torch reads the variables when it is imported."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if cpu_time_limited():
         os.environ.setdefault("OMP_NUM_THREADS", str(usable_cores()))
     idle = competing_threads() < (os.cpu_count() or 1) / 2
     verb = arguments[0] if arguments else ""
-    if verb == "bench" or (verb == "predict" and idle):  # short work, and what wants a quiet machine anyway
+    if verb == "bench" or (verb == "predict" and idle):  # short work on an idle machine
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     if verb in ("pretrain", "distill", "finetune") and not cpu_flags() & BFLOAT16:
         # In float32 only GELU is compiled, for every number of rows: a thousand kernels, by which nothing is
@@ -167,7 +167,7 @@ def run(arguments: list[str] | None = None) -> int:
         if getattr(sys, name) is None:  # closed, as a daemon's are
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
     words = sys.argv[1:] if arguments is None else arguments
-    _let_threads_wait(words)
+    _set_thread_variables(words)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Unicode shows ? for what it lacks
@@ -178,13 +178,13 @@ def run(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except (NotFinite, ProcessError) as error:
-        return _say(str(error), FAILED)
+        return _fail(str(error), FAILED)
     except AlbertineError as error:
-        return _say(str(error), WRONG)
+        return _fail(str(error), WRONG)
     except ModuleNotFoundError as error:
-        if (told := missing_torch_error(error)) is error:
+        if (named := missing_torch_error(error)) is error:
             raise
-        return _say(str(told), WRONG)
+        return _fail(str(named), WRONG)
     except OSError as error:
         if error.errno == errno.EPIPE:
             return _quiet()
@@ -192,13 +192,13 @@ def run(arguments: list[str] | None = None) -> int:
             if error.errno not in FULL:
                 raise
             _quiet()  # else what is left is tried again as Python ends, which makes the exit code 120
-        return _say(_plain_words(error), WRONG)
+        return _fail(_plain_words(error), WRONG)
     except (MemoryError, RuntimeError) as error:
-        if not _wants_memory(error):
+        if not _is_out_of_memory(error):
             raise
-        wanted = " ".join(str(error).split())[:120] or "Python could get none"
-        return _say(
-            f"there is not enough memory ({wanted}). In training, set training.recompute=true and give the "
+        reason = " ".join(str(error).split())[:120] or "Python could not allocate"
+        return _fail(
+            f"there is not enough memory ({reason}). In training, set training.recompute=true and give the "
             "same command again, or begin a new run with fewer training.micro_batch_tokens; elsewhere lower "
             "--batch-tokens, or take a smaller model",
             WRONG,
@@ -231,13 +231,13 @@ def _quiet() -> int:
     return FAILED
 
 
-def _say(message: str, code: int) -> int:
+def _fail(message: str, code: int) -> int:
     typer.echo(f"albertine: {message}", err=True)
     return code
 
 
-def _wants_memory(error: Exception) -> bool:
-    """Of Python and numpy, of torch on a GPU, or on a processor, where torch says it in words alone."""
+def _is_out_of_memory(error: Exception) -> bool:
+    """Of Python and numpy, of torch on a GPU, or of torch on a CPU, which has only a message for it."""
     named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     return named or "can't allocate memory" in str(error)
 

@@ -66,8 +66,8 @@ def inference(
     shapes = [each.value for each in shape or list(BatchShape)]
     count = _threads(threads)
     found = measure(named(preset), shapes, rounds=rounds, threads=count, compiled=compiled, say=_say(json))
-    told = {each.inputs.name: each.told() for each in found}
-    for name, each in {} if json else told.items():
+    result = {each.inputs.name: each.as_dict() for each in found}
+    for name, each in {} if json else result.items():
         rows = [
             (who, f"{row['median_ms']:.1f}", f"{row['tokens_per_second']:,.0f}", f"{row['least_cosine']:.4f}")
             for who, row in each["runs"].items()
@@ -77,7 +77,7 @@ def inference(
         _ratios(each)
         _left_out(each)
         _warn(each)
-    _finish("inference", {"preset": preset, "rounds": rounds, "shapes": told}, count, save, json, against)
+    _finish("inference", {"preset": preset, "rounds": rounds, "shapes": result}, count, save, json, against)
 
 
 def train(
@@ -94,8 +94,8 @@ def train(
 
     count = _threads(threads)
     found = training.measure(named(preset), rounds=rounds, threads=count, say=_say(json))
-    told = {"preset": preset, "rounds": rounds, **training.told(*found)}
-    _table("training-step", told, count, save, json, against)
+    result = {"preset": preset, "rounds": rounds, **training.as_dict(*found)}
+    _table("training-step", result, count, save, json, against)
 
 
 def optimizer(
@@ -112,22 +112,22 @@ def optimizer(
 
     count = _threads(threads)
     found = optimizer.measure(named(preset), rounds=rounds, threads=count, say=_say(json))
-    told = {"preset": preset, "rounds": rounds, **optimizer.told(found)}
-    _table("optimizer", told, count, save, json, against)
+    result = {"preset": preset, "rounds": rounds, **optimizer.as_dict(found)}
+    _table("optimizer", result, count, save, json, against)
 
 
 def start_up(rounds: Rounds = 5, save: Save = None, json: Json = False) -> None:
     """Time and memory of new processes.
 
-    They run `albertine --help`, and ask a small model for its first answer.
+    They run `albertine --help`, and load a small model for its first prediction.
     """
     from albertine.bench import start_up
 
     count = _threads(None)
     found = start_up.measure(rounds=rounds, threads=count, say=_say(json))
-    told = start_up.told(*found)
-    _table("start-up", {"rounds": rounds, **told}, count, save, json)
-    for name, size in {} if json else told["peak_mb"].items():
+    result = start_up.as_dict(*found)
+    _table("start-up", {"rounds": rounds, **result}, count, save, json)
+    for name, size in {} if json else result["peak_mb"].items():
         typer.echo(f"{size:6.0f} MB at most: {name}")
 
 
@@ -170,7 +170,7 @@ def sizes(
     """Tokens a second of BERT and ALBERT, as table 2 of the paper."""
     import torch
 
-    from albertine.bench.idle_check import Moment, told_since
+    from albertine.bench.idle_check import Moment, load_since
     from albertine.bench.paper_table2 import PAPER, measure
 
     count, begin = _threads(threads), Moment.now()
@@ -180,7 +180,7 @@ def sizes(
     for size in measure(**how, device=device):
         found.append(size)
         _say(json)(f"{size.name}: {size.tokens_per_second:,.0f} tokens/s")
-    calm = told_since(begin, count)
+    calm = load_since(begin, count)
     unit = next(size.tokens_per_second for size in found if size.name == "bert-large")
     rows: dict[str, dict[str, Any]] = {
         size.name: {
@@ -191,8 +191,8 @@ def sizes(
         }
         for size in found
     }
-    told = {"device": device, **how, "sizes": rows, **calm}
-    _finish("sizes", told, count, save, json)
+    result = {"device": device, **how, "sizes": rows, **calm}
+    _finish("sizes", result, count, save, json)
     if not json:
         lines = [
             (
@@ -204,46 +204,48 @@ def sizes(
             for name, row in rows.items()
         ]
         show.table(("", "parameters", "speed, BERT-large = 1", "in the paper"), lines)
-        _warn(told)
+        _warn(result)
 
 
 def scaling(threads: Threads = None, save: Save = None, json: Json = False) -> None:
     """Time and memory against length, batch, depth and width."""
-    from albertine.bench.idle_check import Moment, told_since
+    from albertine.bench.idle_check import Moment, load_since
     from albertine.bench.scaling import MIDDLE, measure
 
     count, begin, points = _threads(threads), Moment.now(), []
     for point in measure(count):
         points.append(point)
         _say(json)(f"{point.axis} {point.value}: {point.milliseconds:.1f} ms, {point.megabytes:.0f} MB")
-    told = {"middle": MIDDLE, "points": [vars(point) for point in points], **told_since(begin, count)}
-    _finish("scaling", told, count, save, json)
+    result = {"middle": MIDDLE, "points": [vars(point) for point in points], **load_since(begin, count)}
+    _finish("scaling", result, count, save, json)
     if not json:
         lines = [(f"{p.axis} {p.value}", f"{p.milliseconds:.1f}", f"{p.megabytes:.0f}") for p in points]
         show.table(("", "ms", "MB"), lines)
-        _warn(told)
+        _warn(result)
 
 
 def _table(
     name: str,
-    told: Mapping[str, Any],
+    result: Mapping[str, Any],
     threads: int,
     save: Path | None,
     json: bool,
     against: Path | None = None,
 ) -> None:
     if not json:
-        rows = [(who, f"{row['median_ms']:.1f}", f"{row['min_ms']:.1f}") for who, row in told["runs"].items()]
+        rows = [
+            (who, f"{row['median_ms']:.1f}", f"{row['min_ms']:.1f}") for who, row in result["runs"].items()
+        ]
         show.table(("", "ms", "fastest"), rows)
-        _ratios(told)
-        _left_out(told)
-        _warn(told)
-    _finish(name, told, threads, save, json, against)
+        _ratios(result)
+        _left_out(result)
+        _warn(result)
+    _finish(name, result, threads, save, json, against)
 
 
 def _finish(
     name: str,
-    told: Mapping[str, Any],
+    result: Mapping[str, Any],
     threads: int,
     save: Path | None,
     json: bool,
@@ -253,7 +255,7 @@ def _finish(
     from albertine.bench.machine import describe, save_result
     from albertine.bench.regression import fallen, kept, not_compared
 
-    whole = {"machine": describe(), "threads": threads, **told}
+    whole = {"machine": describe(), "threads": threads, **result}
     if json:
         show.as_json(whole)
     left, worse = [], []
@@ -270,24 +272,24 @@ def _finish(
         raise typer.Exit(1)
 
 
-def _ratios(told: Mapping[str, Any]) -> None:
-    for what, ratio in told.get("ratios", {}).items():
+def _ratios(result: Mapping[str, Any]) -> None:
+    for what, ratio in result.get("ratios", {}).items():
         typer.echo(f"{ratio:5.2f}  {what}")
-    for name, rates in told["tflops"].items():
+    for name, rates in result["tflops"].items():
         made = f"{median(rates):.2f} TFLOP/s, {min(rates):.2f} to {max(rates):.2f}"
         typer.echo(f"the machine's own {name} product meanwhile: {made}")
 
 
-def _left_out(told: Mapping[str, Any]) -> None:
-    for who, why in told["left_out"].items():
+def _left_out(result: Mapping[str, Any]) -> None:
+    for who, why in result["left_out"].items():
         typer.echo(f"left out: {who} ({why})")
 
 
-def _warn(told: Mapping[str, Any]) -> None:
-    if not told["quiet"]:
+def _warn(result: Mapping[str, Any]) -> None:
+    if not result["quiet"]:
         typer.echo(
-            f"warning: other programs kept {told['others_busy']:.1f} processors busy; the times are no basis "
-            "for ratios. End them and measure again",
+            f"warning: other programs kept {result['others_busy']:.1f} processors busy; the times are "
+            "no basis for ratios. End them and measure again",
             err=True,
         )
 

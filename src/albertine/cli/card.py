@@ -38,15 +38,15 @@ def card(
 ) -> None:
     """Write a model's card, README.md, from its run.
 
-    It tells data, settings, scores with intervals, limits, licence and carbon, as far as they are known. What
+    It lists data, settings, scores with intervals, limits, licence and carbon, as far as they are known. What
     a person wrote there stays. Scores on data sets of the Hub also go to .eval_results."""
     from albertine.evaluation.card_metadata import CardMetadata
     from albertine.evaluation.run_card import write_card
     from albertine.interop.model_location import model_folder
 
     folder = model_folder(model)
-    said = CardMetadata(licence, tuple(language) if language else None, watts, grid, base)
-    page, results = write_card(folder, said)
+    stated = CardMetadata(licence, tuple(language) if language else None, watts, grid, base)
+    page, results = write_card(folder, stated)
     typer.echo(f"card: {page}")
     for file in results:
         typer.echo(f"scores for the Hub: {file}")

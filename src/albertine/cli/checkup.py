@@ -84,7 +84,7 @@ def _of_torch() -> dict[str, str]:
 
 
 def _memory() -> tuple[int, int]:
-    """Total and available bytes, the limit of a container included; zeros where the system does not say."""
+    """Total and available bytes, the limit of a container included; zeros where they are unknown."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -100,7 +100,7 @@ def _memory() -> tuple[int, int]:
 
 
 def check_folder(folder: Path, *, full: bool) -> str:
-    """One sentence that says a folder is whole.
+    """Check a folder; one sentence that describes it.
 
     Args:
         full: also read every byte and compare hashes; of a model the numbers of its task's head and the
@@ -132,7 +132,7 @@ def _check_corpus(folder: Path, full: bool) -> str:
     if full:
         corpus.verify(full=True)
     corpus.tokenizer()
-    how = "every byte as the manifest says" if full else "all files there with the right size and edges"
+    how = "every byte as in the manifest" if full else "all files there with the right size and edges"
     return f"a corpus of {corpus.manifest.tokens:,} tokens, {how}"
 
 
@@ -144,9 +144,9 @@ def _check_run(folder: Path, full: bool) -> str:
     for step in steps:
         read(store.path(step))  # every byte, as any reader of a checkpoint does
     newest = f", the newest of step {steps[-1]:,}" if steps else ""
-    told = f"a run with {len(steps)} whole checkpoints{newest}"
+    summary = f"a run with {len(steps)} whole checkpoints{newest}"
     models = [name for name in ("best", "final") if resolve_folder(folder / name).is_dir()]
-    return "; ".join([told, *(f"{name}: {_check_model(folder / name, full)}" for name in models)])
+    return "; ".join([summary, *(f"{name}: {_check_model(folder / name, full)}" for name in models)])
 
 
 def _check_model(folder: Path, full: bool) -> str:
@@ -156,7 +156,7 @@ def _check_model(folder: Path, full: bool) -> str:
 
     folder = resolve_folder(folder)
     found = read_folder(folder)  # which refuses numbers of the model itself that are not finite
-    told = f"a model with {sum(p.numel() for p in found.model.parameters()):,} parameters"
+    summary = f"a model with {sum(p.numel() for p in found.model.parameters()):,} parameters"
     file = folder / "config.json"
     why = outdated_head(read_json(file), found) if file.is_file() else ""
     after = (
@@ -166,7 +166,7 @@ def _check_model(folder: Path, full: bool) -> str:
         else ""
     )
     if not full:
-        return f"{told}, all tensors there{after}"
+        return f"{summary}, all tensors there{after}"
     if odd := [name for name, x in found.extra.items() if not bool(x.isfinite().all())]:
         raise ModelError(
             f"{odd[0]} holds values that are not finite",
@@ -175,8 +175,8 @@ def _check_model(folder: Path, full: bool) -> str:
         )
     if has_vocabulary(folder):
         check_tokenizer(found.encoder, load_tokenizer(folder), folder)
-        told += " and a vocabulary that fits"
-    return f"{told}, every number finite{after}"
+        summary += " and a vocabulary that fits"
+    return f"{summary}, every number finite{after}"
 
 
 def fit_of(tokenizer: Tokenizer, documents: Iterable[Document]) -> dict[str, object]:

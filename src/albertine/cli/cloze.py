@@ -33,14 +33,16 @@ def cloze(
     format: TextFormat = "auto",
     text_field: TextField = "text",
     encoding: Encoding = "utf-8",
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Which passages, and what is asked.")] = 1,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Seed of the passages and of the questions.")
+    ] = 1,
     json: Json = False,
 ) -> None:
     """Make questions about passages out of plain text.
 
-    Nobody has to write any: a question is a sentence of the passage without one of its names, dates, numbers
+    No annotation is needed: a question is a sentence of the passage without one of its names, dates, numbers
     or phrases. A small encoder learns from many of them to find an answer, before it learns from the few that
-    people asked: `albertine finetune --config recipes/finetune/cloze.yaml`. Documents that occur again are
+    people wrote: `albertine finetune --config recipes/finetune/cloze.yaml`. Documents that occur again are
     dropped, as `prepare` does, so that no passage is in both files.
     """
     from albertine.core.files import replace_durably, writable_folder
@@ -69,28 +71,28 @@ def cloze(
         passages = tree["data"]
         if len(passages) < 2:
             raise DataError(
-                "no two passages of this text can be asked about: they have sentences of some words in "
+                "no two passages of this text can have questions: they have sentences of some words in "
                 "paragraphs of a few hundred characters",
                 where=text[0],
-                remedy="Give more text, or say its --language",
+                remedy="Give more text, or its --language",
             )
     judged = min(MOST_JUDGED, 1 + len(passages) // JUDGED)
-    told: dict[str, Any] = {"language": spoken, "duplicates_dropped": again}
+    summary: dict[str, Any] = {"language": spoken, "duplicates_dropped": again}
     for name, part in (("train", passages[judged:]), ("dev", passages[:judged])):
         replace_durably(
             output / f"{name}.json", js.dumps({**tree, "data": part}, ensure_ascii=False).encode("utf-8")
         )
-        asked = [q for article in part for passage in article["paragraphs"] for q in passage["qas"]]
-        told |= {f"{name}_questions": len(asked), f"{name}_passages": len(part)}
-        told["example"] = [asked[0]["question"], asked[0]["answers"][0]["text"]]
+        written = [q for article in part for passage in article["paragraphs"] for q in passage["qas"]]
+        summary |= {f"{name}_questions": len(written), f"{name}_passages": len(part)}
+        summary["example"] = [written[0]["question"], written[0]["answers"][0]["text"]]
     if json:
-        show.as_json(told)
+        show.as_json(summary)
         return
-    question, answer = told["example"]
+    question, answer = summary["example"]
     show.facts(
         f"{output}: written",
         {
-            name: f"{told[f'{name}_questions']:,} questions about {told[f'{name}_passages']:,} passages"
+            name: f"{summary[f'{name}_questions']:,} questions about {summary[f'{name}_passages']:,} passages"
             for name in ("train", "dev")
         }
         | {"duplicate documents dropped": f"{again:,}", "for example": f"{question} {answer}"},

@@ -36,7 +36,7 @@ def convert(
         typer.Argument(
             metavar="FROM",
             help="Model or run folder to read, one with a checkpoint of TensorFlow, released model, or "
-            "OWNER/NAME of the Hugging Face hub. Its layout is told by its files.",
+            "OWNER/NAME of the Hugging Face hub. Its layout is recognised by its files.",
         ),
     ],
     target: Annotated[
@@ -44,7 +44,7 @@ def convert(
     ],
     share: Annotated[
         bool,
-        typer.Option("--share", help="Give all depths the mean of their weights, and tell the difference."),
+        typer.Option("--share", help="Give all depths the mean of their weights, and print the difference."),
     ] = False,
     to: Annotated[
         Target | None,
@@ -61,7 +61,7 @@ def convert(
         bool,
         typer.Option(
             "--lossy",
-            help="With a TensorFlow layout or lonepatient: write also what it holds only in part, and tell "
+            help="With a TensorFlow layout or lonepatient: write also what it holds only in part, and print "
             "what is lost and how far outputs change.",
         ),
     ] = False,

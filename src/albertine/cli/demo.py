@@ -95,9 +95,9 @@ def _show(language: DemoLanguage, result: PretrainResult, corpus: Path) -> None:
     from albertine.training.metrics import curve
 
     run, final = result.folder, result.folder / "final"
-    typer.echo(f"\n{terminal_curve(curve(run / 'metrics.jsonl', 'mlm_loss'), y='loss of masked words')}\n")
+    typer.echo(f"\n{terminal_curve(curve(run / 'metrics.jsonl', 'mlm_loss'), y='loss of masked tokens')}\n")
     predictor = Predictor(final)
-    typer.echo("Its guesses for masked words:")
+    typer.echo("Its guesses for masked tokens:")
     for text in language.masked:
         for guesses in predictor.fill_mask(text, top_k=4):
             typer.echo(f"  {text}  {in_words(guesses)}")
@@ -108,7 +108,7 @@ def _show(language: DemoLanguage, result: PretrainResult, corpus: Path) -> None:
         {
             "curves": f"{run / 'plots'}/*.png",
             "again on held-out text": f"albertine score {quote(str(final))} {quote(str(corpus))}",
-            "ask it yourself": f"albertine predict fill-mask {quote(str(final))} {quote(language.masked[0])}",
+            "try it yourself": f"albertine predict fill-mask {quote(str(final))} {quote(language.masked[0])}",
             "what it costs": f"albertine info {quote(str(final))}",
         },
     )

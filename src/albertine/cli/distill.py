@@ -54,8 +54,8 @@ def distill(
 ) -> None:
     """Teach a smaller encoder by a larger one.
 
-    It learns what its teacher says of hidden words, and how that computes it: a pretraining run like others,
-    which goes on where it was stopped. A teacher that says none, such as XLNet, is followed in its states:
+    The student learns its teacher's distribution over masked tokens and its inner states, in a pretraining
+    run that can be resumed. Of a teacher without such a distribution, as XLNet, it learns the states:
     objective.distillation.soft=0. With training.teacher `finetune` learns a task from a tuned model."""
     from albertine.pretraining.distillation_settings import distillation_settings
 

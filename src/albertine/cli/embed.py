@@ -12,7 +12,7 @@ import typer
 from albertine.cli import show
 from albertine.cli.inputs import all_lines, model_and_pair, model_and_texts
 from albertine.cli.options import ANY_MODEL, Json, Overwrite
-from albertine.cli.predict_file import asking_any
+from albertine.cli.predict_file import over_files_of_any
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,11 +23,11 @@ Opener = Callable[..., Callable[..., "Predictor"]]
 """From the name of a model, or none, to what `given.opener` gives."""
 PoolingOption = Annotated[
     Literal["mean", "cls"] | None,
-    typer.Option("--pooling", help="Mean of all tokens, or the first; default: as the folder says, or mean."),
+    typer.Option("--pooling", help="Mean of all tokens, or the first; default: as in the folder, or mean."),
 ]
 
 
-@asking_any("vectors", without=("pair_column", "top"))
+@over_files_of_any("vectors", without=("pair_column", "top"))
 def embed(
     open_for: Opener,
     words: Annotated[
@@ -51,7 +51,7 @@ def embed(
     pooling: PoolingOption = None,
     normalize: Annotated[
         bool | None,
-        typer.Option("--normalize/--no-normalize", help="Length 1 or not; default: as the folder says."),
+        typer.Option("--normalize/--no-normalize", help="Length 1 or not; default: as in the folder."),
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -81,13 +81,13 @@ def embed(
     # One model for all, by the first of them: vectors of two models cannot be compared.
     embedder, rows, cut = open_for(model)(*first).embedder, [], 0
 
-    def ask(chunk: Sequence[str]) -> list[NDArray[np.float32]]:
+    def predict(chunk: Sequence[str]) -> list[NDArray[np.float32]]:
         nonlocal cut
         found = embedder(chunk, pooling=pooling, normalize=normalize)
         cut += found.cut
         return list(found.vectors)
 
-    for line, row in show.answered(chain([first] if first else [], parts), ask):
+    for line, row in show.predicted(chain([first] if first else [], parts), predict):
         if output is None:
             show.as_json({"text": line, "vector": decimals(row)}, indent=None)
         else:
@@ -105,7 +105,7 @@ def embed(
         typer.echo(f"warning: {cut:,} texts were cut to {embedder.limit} tokens", err=True)
 
 
-@asking_any("cosines", without=("top",))
+@over_files_of_any("cosines", without=("top",))
 def similarity(
     open_for: Opener,
     words: Annotated[list[str], typer.Argument(metavar="[MODEL] A B", help=f"{ANY_MODEL} Two texts.")],
@@ -114,7 +114,7 @@ def similarity(
 ) -> None:
     """How alike two texts are: the cosine of their vectors.
 
-    It is 1 for vectors of the same direction. With --file it is told of the two texts of every row.
+    It is 1 for vectors of the same direction. With --file it is computed for the two texts of every row.
     """
     model, first, second = model_and_pair(words)
     predictor = open_for(model)(first, second)

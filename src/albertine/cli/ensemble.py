@@ -35,7 +35,7 @@ def ensemble(
     precision: RunPrecision = None,
     json: Json = False,
 ) -> None:
-    """Score several tuned runs as one model. What they say is averaged."""
+    """Score several tuned runs as one model by their mean."""
     chosen = splits(dev, test, file)
     if rule is not None and pick is None:
         raise typer.BadParameter("belongs to --pick", param_hint="--rule")

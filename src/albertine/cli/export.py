@@ -66,7 +66,7 @@ def export(
 ) -> None:
     """Write a model for another runtime, such as ONNX Runtime.
 
-    What was written is asked about a dozen batches and compared with the model before it stands."""
+    The export is compared with the model on a dozen batches before the folder is in place."""
     from albertine.export.export_model import export as run
     from albertine.export.formats import ExportOptions
 

@@ -28,7 +28,7 @@ def finetune(
     ] = None,
     resume: Resume = "auto",
     seeds: Annotated[
-        int, typer.Option("--seeds", min=1, help="Run so many seeds and tell median, spread and the best.")
+        int, typer.Option("--seeds", min=1, help="Number of seeds; reported are median, spread and the best.")
     ] = 1,
     dry_run: DryRun = False,
 ) -> None:
@@ -110,11 +110,11 @@ def _suite(path: Path, overrides: list[str], seeds: int, resume: str, dry_run: b
         for line in [] if task.missing else advice(task.settings, seeds):
             typer.echo(f"warning: {task.name}: {line}", err=True)
 
-    def say(text: str) -> None:
+    def echo(text: str) -> None:
         if is_main():
             typer.echo(text, err=True)
 
-    result = run_suite(suite, seeds=seeds, resume=resume, say=say)
+    result = run_suite(suite, seeds=seeds, resume=resume, say=echo)
     if result.stopped:
         show.stopped(resume)
         raise typer.Exit(result.exit_code)

@@ -11,7 +11,7 @@ import typer
 from albertine.cli import show
 from albertine.cli.inputs import check_texts, lines
 from albertine.cli.options import DeviceOption, Json
-from albertine.cli.predict_file import asking
+from albertine.cli.predict_file import over_files
 
 if TYPE_CHECKING:
     from albertine.inference.search import Draw, Search
@@ -52,7 +52,7 @@ TEMPERATURE = Annotated[
 SEED = Annotated[int, typer.Option("--seed", min=0, help="The draws are a function of it.")]
 
 
-@asking("generate", "to generate", without=("top",))
+@over_files("generate", "to generate", without=("top",))
 def generate(
     predictor: Predictor,
     text: Annotated[
@@ -74,12 +74,12 @@ def generate(
     limit = max_tokens or scored.max_tokens
     how = _how(beams, scored.beams, limit, length_penalty, samples, top_k, top_p, temperature, seed)
 
-    def ask(line: str) -> list[Written]:
+    def predict(line: str) -> list[Written]:
         source, _, pair = line.partition("\t")
         return predictor.generate(source, pair or None, how=how)
 
     each = ([line] for line in text or lines())
-    for line, found in show.answered(each, lambda group: list(map(ask, group))):
+    for line, found in show.predicted(each, lambda group: list(map(predict, group))):
         _tell(line, found, json, every=samples > 0)
 
 
@@ -96,7 +96,7 @@ def continue_(
         typer.Option(
             "--left-to-right/--both-directions",
             help="The model was trained so (objective.kind=causal), or in XLNet's way; by default as its "
-            "folder says.",
+            "in the folder.",
         ),
     ] = None,
     memory: Annotated[
@@ -136,14 +136,16 @@ def continue_(
     how = _how(beams, 1, max_tokens, length_penalty, samples, top_k, top_p, temperature, seed)
     predictor, going = Predictor(model, device=device), Going(left_to_right, memory, segment)
     each = ([line] for line in text or lines())
-    for line, found in show.answered(each, lambda group: [predictor.go_on(one, how, going) for one in group]):
+    for line, found in show.predicted(
+        each, lambda group: [predictor.go_on(one, how, going) for one in group]
+    ):
         _tell(line, found, json, every=samples > 0)
 
 
-@asking("read", "to read", without=("top",))
+@over_files("read", "to read", without=("top",))
 def read(
     predictor: Predictor,
-    question: Annotated[str | None, typer.Argument(help="What is asked.")] = None,
+    question: Annotated[str | None, typer.Argument(help="The question.")] = None,
     passages: Annotated[
         list[str] | None, typer.Argument(metavar="PASSAGE...", help="Texts that may hold the answer.")
     ] = None,
@@ -155,15 +157,14 @@ def read(
         bool | None,
         typer.Option(
             "--always/--no-always",
-            help="Answer even where every passage says that it has no answer; default: as the model was "
-            "scored.",
+            help="Answer even where no passage has an answer by the model; default: as the model was scored.",
         ),
     ] = None,
     json: Json = False,
 ) -> None:
     """The answer to a question, written from passages.
 
-    An empty line where they give none. With --file every row is asked alone: each evidence of WebQA is a row
+    An empty line where they give none. With --file every row is read alone: each evidence of WebQA is a row
     of its own, whereas `albertine evaluate` lets those of a question vote.
     """
     from albertine.inference.search import Search
@@ -172,7 +173,7 @@ def read(
     scored = predictor.reader.search
     search = Search(beams or scored.beams, max_tokens or scored.max_tokens, length_penalty)
     found = predictor.read(question, passages, search=search, extract=not free, always=always)
-    show.as_json({"question": question, "found": _told(found)}) if json else typer.echo(found[0].text)
+    show.as_json({"question": question, "found": _as_dicts(found)}) if json else typer.echo(found[0].text)
 
 
 def _how(
@@ -198,11 +199,11 @@ def _how(
 def _tell(line: str, found: list[Written], json: bool, *, every: bool) -> None:
     """Print what was written after a line: the best, or every text."""
     if json:
-        show.as_json({"text": line, "found": _told(found)}, indent=None)
+        show.as_json({"text": line, "found": _as_dicts(found)}, indent=None)
         return
     for written in found if every else found[:1]:
         typer.echo(written.text)
 
 
-def _told(found: list[Written]) -> list[dict[str, str | float]]:
+def _as_dicts(found: list[Written]) -> list[dict[str, str | float]]:
     return [{"text": written.text, "score": written.score} for written in found]

@@ -70,8 +70,8 @@ def info(
         show.facts(found.kind, found.facts)
         return
     _model(what, found, copies_behind(path), lengths_of(found, length))
-    if (told := assumed(path)) is not None:
-        typer.echo(told)
+    if (note := assumed(path)) is not None:
+        typer.echo(note)
 
 
 def _presets(json: bool) -> None:
@@ -141,7 +141,7 @@ def _model(name: str, config: EncoderConfig, copies: ExpandedModel | None, lengt
     ]
     show.table(("per token", "training", "inference"), flops)
     typer.echo(
-        f"In training {MASKED_SHARE:.0%} of the tokens are predicted, as masked words; "
+        f"In training {MASKED_SHARE:.0%} of the tokens are predicted, as masked tokens; "
         "causal runs predict all."
     )
     if config.halts:

@@ -31,7 +31,7 @@ def all_lines() -> Iterator[str]:
 
 
 def _decoded(stream: Iterable[bytes | str]) -> Iterator[str]:
-    """Lines of UTF-8 with any line ends, whatever the locale says.
+    """Lines of UTF-8 with any line ends, independent of the locale.
 
     Raises:
         DataError: a line is not UTF-8 text.
@@ -72,7 +72,7 @@ def check_texts(*words: str | Sequence[str] | None) -> None:
     for text in texts:
         if Path(text).suffix and os.path.isfile(text):
             raise typer.BadParameter(
-                f"`{text}` is a file. Its lines are asked about by `< {text}`, the rows of a table by "
+                f"`{text}` is a file. For its lines use `< {text}`, for the rows of a table "
                 f"--file {text} --output ANSWERS.csv",
                 param_hint="TEXT",
             )
@@ -100,16 +100,16 @@ def check_decoded(words: Iterable[str]) -> None:
 
 
 def lines() -> Iterator[str]:
-    """Those that hold anything."""
+    """The lines of standard input that are not blank."""
     return (line for line in all_lines() if line.strip())
 
 
 def model_and_texts(words: Sequence[str] | None, *, masked: bool = False) -> tuple[str | None, list[str]]:
     """The model among the words of a command, None if the first word is a text already; and the texts.
 
-    What exists is a model. Otherwise a text has a mask in it, or, where none is asked for, words with spaces
-    between them or Chinese characters, and no slash: a mistyped path must not be answered as if it were a
-    text. A model without texts is looked for at once: they would be waited for.
+    What exists is a model. Otherwise a text has a mask in it, or, where `masked` is False, words with spaces
+    between them or Chinese characters, and no slash: a mistyped path must not be taken for a text.
+    A model without texts is looked up at once, before texts are read from standard input.
     """
     from albertine.interop.model_location import model_folder
     from albertine.text.sentences import detect_language
@@ -139,14 +139,14 @@ def model_and_pair(words: Sequence[str]) -> tuple[str | None, str, str]:
     check_texts(words[-2:] if len(words) == 3 else None)
     if len(words) == 3:
         return words[0], words[1], words[2]
-    told = f"give two texts, and a model before them or none; there are {len(words)} words"
+    message = f"give two texts, and a model before them or none; there are {len(words)} words"
     if len(words) == 2:
         first, second = words
         path = "/" in first and not any(map(str.isspace, first))
         if not path and not os.path.exists(first) and first not in released_names():
             return None, first, second
-        told += f", and `{first}` is a model or a path"
-    raise typer.BadParameter(told)
+        message += f", and `{first}` is a model or a path"
+    raise typer.BadParameter(message)
 
 
 def _default_model(*texts: str) -> str:
@@ -175,14 +175,14 @@ def opener(
     device: str = "cpu",
     batch_tokens: int | None = None,
 ) -> Callable[..., Predictor]:
-    """From texts to what answers them: the named model, else the released one of their language, opened once
-    and said on standard error."""
+    """A function from texts to a `Predictor`: of the named model, else of the released one for their
+    language, loaded once and named on standard error."""
     from albertine.tasks.predictor import Predictor
 
     @cache
     def opened(name: str) -> Predictor:
         if model is None:
-            typer.echo(f"asked: {name}, since no model is named", err=True)
+            typer.echo(f"using model {name}, since none is named", err=True)
         return Predictor(name, device=device, precision=precision, batch_tokens=batch_tokens)
 
     return lambda *texts: opened(_default_model(*texts) if model is None else model)

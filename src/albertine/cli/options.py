@@ -101,12 +101,12 @@ ANY_MODEL = (
 Language = Literal["auto", "en", "zh"]
 """Whose sentences and words; `auto` looks at the beginning of the text."""
 LanguageOption = Annotated[
-    Language, typer.Option("--language", help="Language of the text, which says where sentences end.")
+    Language, typer.Option("--language", help="Language of the text, for splitting sentences.")
 ]
 VocabularyKind = Literal["sentencepiece", "wordpiece", "xlnet"]
 """How a vocabulary cuts words."""
 WordEnd = Literal["pieces", "jieba"]
-"""Where a Chinese word ends: a piece is a word, or jieba says."""
+"""Where a Chinese word ends: at a token, or where jieba cuts."""
 PrecisionOption = Annotated[
     InferencePrecision,
     typer.Option(

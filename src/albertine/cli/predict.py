@@ -1,4 +1,4 @@
-"""`albertine predict`: ask a trained model."""
+"""`albertine predict`: predictions of a trained model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from albertine.cli import generate, show
 from albertine.cli.embed import embed, similarity
 from albertine.cli.inputs import lines, model_and_pair, model_and_texts, opener
 from albertine.cli.options import ANY_MODEL, DeviceOption, EachJson, Json, PrecisionOption, Texts
-from albertine.cli.predict_file import asking
+from albertine.cli.predict_file import over_files
 
 if TYPE_CHECKING:
     from albertine.inference.fill_mask import Guess
@@ -37,22 +37,22 @@ def fill_mask(
     """The likeliest words under every [MASK]."""
     model, text = model_and_texts(words, masked=True)
     open_for = opener(model, precision, device)
-    asked: set[Predictor] = set()
+    used: set[Predictor] = set()
 
-    def ask(line: str) -> list[list[Guess]]:
-        asked.add(predictor := open_for(line))
+    def predict(line: str) -> list[list[Guess]]:
+        used.add(predictor := open_for(line))
         return predictor.fill_mask(line, top_k=top)
 
     _each(
         text,
         json,
-        ask,
+        predict,
         lambda masks, _: {
             "masks": [[{"token": g.token, "probability": g.probability} for g in mask] for mask in masks]
         },
         lambda masks, _: map(in_words, masks),
     )
-    show.cut(sum(predictor.cut for predictor in asked))
+    show.cut(sum(predictor.cut for predictor in used))
 
 
 def order(
@@ -60,7 +60,7 @@ def order(
         list[str],
         typer.Argument(
             metavar="[MODEL] FIRST SECOND",
-            help=f"{ANY_MODEL} A passage, and the one said to follow it.",
+            help=f"{ANY_MODEL} A passage, and the one that is thought to follow it.",
         ),
     ],
     json: Json = False,
@@ -75,7 +75,7 @@ def order(
     show.cut(predictor.cut)
 
 
-@asking("classify", "to classify")
+@over_files("classify", "to classify")
 def classify(
     predictor: Predictor,
     text: Annotated[
@@ -88,13 +88,13 @@ def classify(
     from albertine.tasks.prediction_columns import chunks
     from albertine.tasks.predictor import CHUNK
 
-    def ask(asked: Sequence[str]) -> list[dict[str, float]]:
-        parts = [line.split("\t", 1) for line in asked]
+    def predict(batch: Sequence[str]) -> list[dict[str, float]]:
+        parts = [line.split("\t", 1) for line in batch]
         return predictor.classify([(p[0], p[1]) if len(p) == 2 else p[0] for p in parts])
 
-    for line, values in show.answered(chunks(text or lines(), CHUNK), ask):
-        told = {"text": line, "classes": values}
-        show.as_json(told, indent=None) if json else typer.echo(f"{_classes(values)}  {line}")
+    for line, values in show.predicted(chunks(text or lines(), CHUNK), predict):
+        result = {"text": line, "classes": values}
+        show.as_json(result, indent=None) if json else typer.echo(f"{_classes(values)}  {line}")
 
 
 def _classes(values: Mapping[str, float]) -> str:
@@ -105,14 +105,16 @@ def _classes(values: Mapping[str, float]) -> str:
     return " · ".join(f"{name} {100 * value:.0f} %" for name, value in best)
 
 
-@asking("choose", "to choose")
+@over_files("choose", "to choose")
 def choose(
     predictor: Predictor,
     passage: Annotated[str | None, typer.Argument(help="A text, or the beginning of one.")] = None,
     options: Annotated[
         list[str] | None, typer.Argument(metavar="OPTION...", help="Answers, or continuations.")
     ] = None,
-    question: Annotated[str, typer.Option("--question", help="Asked about the text; `_` is a gap.")] = "",
+    question: Annotated[
+        str, typer.Option("--question", help="A question about the text; `_` is a gap.")
+    ] = "",
     json: Json = False,
 ) -> None:
     """How likely each of several options is to fit."""
@@ -126,7 +128,7 @@ def choose(
         typer.echo(f"{value:6.1%}  {option}")
 
 
-@asking("tag", "on entities", without=("pair_column", "top"))
+@over_files("tag", "on entities", without=("pair_column", "top"))
 def tag(
     predictor: Predictor,
     text: Texts = None,
@@ -142,10 +144,10 @@ def tag(
     )
 
 
-@asking("answer", "on questions")
+@over_files("answer", "on questions")
 def answer(
     predictor: Predictor,
-    question: Annotated[str | None, typer.Argument(help="What is asked.")] = None,
+    question: Annotated[str | None, typer.Argument(help="The question.")] = None,
     passage: Annotated[str | None, typer.Argument(help="The text that holds the answer.")] = None,
     json: Json = False,
 ) -> None:
@@ -161,11 +163,11 @@ def answer(
     if not json:
         typer.echo(text)
         return
-    told = {"answer": text} | ({} if best is None else best._asdict())
-    show.as_json(told if found.no_answer is None else told | {"no_answer": found.no_answer})
+    result = {"answer": text} | ({} if best is None else best._asdict())
+    show.as_json(result if found.no_answer is None else result | {"no_answer": found.no_answer})
 
 
-@asking("relate", "on relations", without=("pair_column", "top"))
+@over_files("relate", "on relations", without=("pair_column", "top"))
 def relate(
     predictor: Predictor,
     text: Texts = None,
@@ -184,15 +186,15 @@ def relate(
 def _each(
     text: list[str] | None,
     json: bool,
-    ask: Callable[[str], T],
-    told: Callable[[T, str], dict[str, Any]],
+    predict: Callable[[str], T],
+    as_dict: Callable[[T, str], dict[str, Any]],
     words: Callable[[T, str], Iterable[str]],
 ) -> None:
-    """Ask about every text; print an object for each, or the text and what was found below it."""
+    """Predict for every text; print a JSON object for each, or the text and its results below it."""
     each = ([line] for line in text or lines())
-    for line, found in show.answered(each, lambda group: list(map(ask, group))):
+    for line, found in show.predicted(each, lambda group: list(map(predict, group))):
         if json:
-            show.as_json({"text": line, **told(found, line)}, indent=None)
+            show.as_json({"text": line, **as_dict(found, line)}, indent=None)
         else:
             typer.echo(line)
             for one in words(found, line):
@@ -203,10 +205,10 @@ def in_words(guesses: list[Guess]) -> str:
     """Candidates on one line, `the 21 % · his 9 %`, the mark of a word's beginning left out where there is
     more."""
     shown = ((guess.token.replace("▁", "") or guess.token, guess.probability) for guess in guesses)
-    return " · ".join(f"{piece} {100 * probability:.0f} %" for piece, probability in shown)
+    return " · ".join(f"{token} {100 * probability:.0f} %" for token, probability in shown)
 
 
-GROUP = "Ask a trained model: a folder, or a released one by its name."
+GROUP = "Predict with a tuned or released model."
 COMMANDS = (
     *(fill_mask, order, classify, choose, tag, answer, relate),
     *(embed, similarity, generate.generate, generate.read, generate.continue_),

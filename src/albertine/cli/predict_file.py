@@ -1,4 +1,4 @@
-"""`albertine predict TASK MODEL --file`: a table in, the same table with the model's answers out."""
+"""`albertine predict TASK MODEL --file`: a table in, the same table with predictions out."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _of_files(
         typer.Option(
             "--file",
             metavar="TABLE",
-            help="Ask about every row of a CSV, TSV, JSON or Parquet file, or of what else finetune reads "
+            help="Predict for every row of a CSV, TSV, JSON or Parquet file, or of what else finetune reads "
             "for the task; needs --output.",
         ),
     ] = None,
@@ -52,9 +52,7 @@ def _of_files(
     options_column: Annotated[
         str | None, typer.Option("--options", metavar="COLUMN", help="Of --file: the list of options.")
     ] = None,
-    top: Annotated[
-        int, typer.Option("--top", min=0, help="Of --file: also the likeliest answers, so many.")
-    ] = 0,
+    top: Annotated[int, typer.Option("--top", min=0, help="Of --file: also the top N answers.")] = 0,
     header: Annotated[
         bool,
         typer.Option(
@@ -80,23 +78,23 @@ def _of_files(
     ] = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """What the commands of `asking` and `asking_any` take beside their own parameters."""
+    """The parameters that `over_files` and `over_files_of_any` add to those of a command."""
 
 
 ONLY = Parameter.KEYWORD_ONLY
 MORE = [p.replace(kind=ONLY) for p in signature(_of_files, eval_str=True).parameters.values()]
-QUESTIONS = ("text", "passage", "passages", "question", "options")
-"""Parameters of commands that say what is asked."""
+INPUTS = ("text", "passage", "passages", "question", "options")
+"""Parameters of commands that hold inputs of the model."""
 OPENING = ("device", "batch_tokens", "precision")
-"""Those that say how a model is opened."""
+"""Parameters with which a model is loaded."""
 
 
-def asking(
+def over_files(
     task: Task, tuned: str, *, without: Collection[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A command that is given what it asks about can ask about the rows of a file too.
+    """Decorator: a command that predicts for its arguments can predict for the rows of a file too.
 
-    It takes a `predictor` and what is asked; without a file that must be all there.
+    The command takes a `predictor` and the inputs; without a file all inputs are required.
 
     Args:
         tuned: what the model was tuned for, in words.
@@ -115,34 +113,36 @@ def asking(
         of_files = _more(own, without)
 
         @wraps(command)
-        def either(model: Path, **told: Any) -> None:
+        def either(model: Path, **values: Any) -> None:
             from albertine.tasks.predictor import Predictor
 
-            given = {p.name: told.pop(p.name) for p in own}
-            about = {name: given[name] for name in given if name in QUESTIONS}
-            how = {name: told.pop(name) for name in OPENING}
+            given = {p.name: values.pop(p.name) for p in own}
+            about = {name: given[name] for name in given if name in INPUTS}
+            how = {name: values.pop(name) for name in OPENING}
             check_texts(*about.values())
-            if told["file"] is not None:
-                _check_file(told["output"], about.values())
+            if values["file"] is not None:
+                _check_file(values["output"], about.values())
                 _refuse("means nothing with --file", given, [p for p in own if p.name not in about])
-                return answer_file(Predictor(model, **how), task, **told)
-            _refuse("belongs to --file", told, of_files)
+                return predict_rows(Predictor(model, **how), task, **values)
+            _refuse("belongs to --file", values, of_files)
             if missing := [name for name, value in about.items() if value is None and name != "text"]:
                 raise typer.BadParameter("is missing; or give --file", param_hint=missing[0].upper())
             predictor = Predictor(model, **how)
             command(predictor, **given)
             show.cut(predictor.cut)
 
-        return _offering(either, [Parameter("model", ONLY, annotation=model), *own, *of_files])
+        return _with_parameters(either, [Parameter("model", ONLY, annotation=model), *own, *of_files])
 
     return extended
 
 
-def asking_any(ask: str, without: Collection[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """As `asking`, of any model, which stands first among `words`; the command takes `given.opener`.
+def over_files_of_any(
+    function: str, without: Collection[str]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """As `over_files`, for any model, which comes first among `words`; the command takes `inputs.opener`.
 
     Args:
-        ask: the function of `tasks.text_vectors` that is for rows. without: options that it has no use for.
+        function: name of the function of `tasks.text_vectors` for rows. without: options that do not apply.
     """
 
     def extended(command: Callable[..., None]) -> Callable[..., None]:
@@ -150,71 +150,71 @@ def asking_any(ask: str, without: Collection[str]) -> Callable[[Callable[..., No
         of_files = _more(own, without)
 
         @wraps(command)
-        def either(**told: Any) -> None:
+        def either(**values: Any) -> None:
             from albertine.tasks import text_vectors
             from albertine.tasks.predictor import Predictor
 
-            given, output = {p.name: told.pop(p.name) for p in own}, told.get("output")
-            how = {name: told.pop(name) for name in OPENING}
-            if told["file"] is None:
-                _refuse("belongs to --file", told, of_files)
+            given, output = {p.name: values.pop(p.name) for p in own}, values.get("output")
+            how = {name: values.pop(name) for name in OPENING}
+            if values["file"] is None:
+                _refuse("belongs to --file", values, of_files)
                 return command(partial(opener, **how), **given)
             model, *texts = given["words"] or [None]
             if model is None:
-                raise typer.BadParameter("name the model that is asked about --file", param_hint="MODEL")
+                raise typer.BadParameter("name the model for --file", param_hint="MODEL")
             _check_file(given.get("output", output), texts)
             of_rows: dict[str, Any] = {
                 name: given[name] for name in ("output", "overwrite", "pooling", "normalize") if name in given
             }
             _refuse("means nothing with --file", given, [p for p in own if p.name not in ("words", *of_rows)])
-            told |= of_rows
-            answer_file(Predictor(model, **how), ask=getattr(text_vectors, ask), **told)
+            values |= of_rows
+            predict_rows(Predictor(model, **how), ask=getattr(text_vectors, function), **values)
 
-        return _offering(either, [*own, *of_files])
+        return _with_parameters(either, [*own, *of_files])
 
     return extended
 
 
 def _own(command: Callable[..., None]) -> list[Parameter]:
-    """The parameters of a command but for the first, what it asks."""
+    """The parameters of a command without the first, its predictor."""
     parameters = signature(command, eval_str=True, locals={"Predictor": object}).parameters.values()
     return [p.replace(kind=ONLY) for p in parameters][1:]
 
 
 def _more(own: Sequence[Parameter], without: Collection[str] = ()) -> list[Parameter]:
-    """The parameters of `MORE` that a command has beside its own; a column of options if it asks about
-    some."""
+    """The parameters of `MORE` that a command has beside its own; a column of options if it has
+    options."""
     names = {p.name for p in own}
     left_out = {*names, *without, *(() if "options" in names else ("options_column",))}
     return [p for p in MORE if p.name not in left_out]
 
 
-def _offering(command: Callable[..., None], parameters: Sequence[Parameter]) -> Callable[..., None]:
-    """A command with these parameters."""
+def _with_parameters(command: Callable[..., None], parameters: Sequence[Parameter]) -> Callable[..., None]:
+    """Give a command these parameters."""
     command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     return command
 
 
-def _refuse(why: str, told: Mapping[str, Any], parameters: Iterable[Parameter]) -> None:
-    """Refuse a parameter that is not as it would be if nobody named it."""
+def _refuse(why: str, values: Mapping[str, Any], parameters: Iterable[Parameter]) -> None:
+    """Refuse a parameter whose value is not its default."""
     for parameter in parameters:
-        value = told.get(parameter.name, parameter.default)
+        value = values.get(parameter.name, parameter.default)
         if value != parameter.default:
             # In an annotation, what typer calls the default is the name of the option.
             on, _, off = parameter.annotation.__metadata__[0].default.partition("/")
             raise typer.BadParameter(why, param_hint=off if off and not value else on)
 
 
-def _check_file(output: Path | None, asked: Iterable[object]) -> None:
-    """Refuse a file without an output, or beside other questions."""
+def _check_file(output: Path | None, inputs: Iterable[object]) -> None:
+    """Refuse a file without an output, or beside other inputs."""
     if output is None:
         raise typer.BadParameter("name the table to write: --output FILE", param_hint="--file")
-    if any(asked):
+    if any(inputs):
         raise typer.BadParameter("give texts or --file, and not both", param_hint="--file")
 
 
-def answer_file(
+def predict_rows(
     predictor: Predictor,
     task: Task | None = None,
     *,
@@ -225,7 +225,7 @@ def answer_file(
     options_column: str | None = None,
     **how: Any,
 ) -> None:
-    """Ask a model about every row of a file.
+    """Predict for every row of a file.
 
     Args:
         task: what the model must be tuned for; None: for anything.

@@ -54,8 +54,8 @@ def prepare(
         WordEnd,
         typer.Option(
             "--words",
-            help="What is a word where words are masked whole: what the pieces of the "
-            "vocabulary say, in Chinese a character, or what jieba cuts.",
+            help="Words for whole-word masking: by the tokens of the "
+            "vocabulary, in Chinese characters, or cut by jieba.",
         ),
     ] = "pieces",
     format: TextFormat = "auto",
@@ -102,10 +102,10 @@ def prepare(
         seed=seed,
         progress=show.progress,
     )
-    _tell(output, manifest, source, json)
+    _print_summary(output, manifest, source, json)
 
 
-def _tell(output: Path, manifest: Manifest, source: Source, json: bool) -> None:
+def _print_summary(output: Path, manifest: Manifest, source: Source, json: bool) -> None:
     from albertine.pretraining.model_names import corpus_facts
 
     facts = corpus_facts(manifest)

@@ -53,11 +53,11 @@ def prune(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Leave out the pieces that a text does not need.
+    """Leave out the tokens that a text does not need.
 
     Their rows in the model go with them. Special pieces stay, and every character by which a piece of the
     text can be spelled. What has only pieces that stay is cut and encoded exactly as before; how much of the
-    text that is, is told. A command that was stopped goes on."""
+    text that is, is printed. A command that was stopped continues."""
     from albertine.corpus.manifest import MANIFEST_FILE
     from albertine.corpus.source import Source
     from albertine.errors import SettingsError
@@ -65,7 +65,7 @@ def prune(
     from albertine.interop.model_location import check_separate, model_folder
 
     if keep is not None and coverage is not None:
-        raise SettingsError("--keep and --coverage both say how many pieces stay", remedy="Give one of them")
+        raise SettingsError("--keep and --coverage both set how many tokens stay", remedy="Give one of them")
     source = model_folder(model)
     check_separate(source, output)
     given = Source(text, format, text_field, encoding)
@@ -79,16 +79,16 @@ def prune(
         )
     corpus = named or _prepared(given, source, output, language, workers)
     with show.progress("sentences") as update:
-        told = run(
+        result = run(
             source, corpus, output, keep=keep, share=1.0 if coverage is None else coverage, progress=update
         )
-    if named is None:  # never a corpus that somebody else made, whatever its name
+    if named is None:  # never a corpus that another command made, whatever its name
         shutil.rmtree(corpus)
     show.notes(given.passed_over())
     if json:
-        show.as_json(told.as_dict())
+        show.as_json(result.as_dict())
     else:
-        show.facts(f"{output}: written", _in_words(told))
+        show.facts(f"{output}: written", _in_words(result))
 
 
 def _prepared(source: Source, model: Path, output: Path, language: str, workers: int | None) -> Path:
@@ -112,9 +112,9 @@ def _prepared(source: Source, model: Path, output: Path, language: str, workers:
     return folder
 
 
-def _in_words(told: Pruned) -> dict[str, object]:
-    loss = told.coverage
-    (pieces, fewer), (parameters, less) = told.pieces, told.parameters
+def _in_words(result: Pruned) -> dict[str, object]:
+    loss = result.coverage
+    (pieces, fewer), (parameters, less) = result.pieces, result.parameters
     return {
         "pieces": f"{fewer:,} of {pieces:,}",
         "parameters": f"{less:,} of {parameters:,} ({less / parameters:.1%})",
@@ -123,5 +123,7 @@ def _in_words(told: Pruned) -> dict[str, object]:
         "tokens now": f"{loss.tokens_after:,} ({loss.tokens_after / max(1, loss.tokens) - 1:+.2%})",
         "unknown": f"{loss.unknown_after / max(1, loss.tokens_after):.4%} of the tokens, "
         f"before {loss.unknown / max(1, loss.tokens):.4%}",
-        **({"left out": f"{', '.join(told.left_out)}, a head not computed here"} if told.left_out else {}),
+        **(
+            {"left out": f"{', '.join(result.left_out)}, a head not computed here"} if result.left_out else {}
+        ),
     }

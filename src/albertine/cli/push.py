@@ -17,7 +17,7 @@ def push(
     ],
     name: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="On the Hugging Face hub.")],
     private: Annotated[
-        bool, typer.Option("--private", help="If it is new there, show it to nobody else.")
+        bool, typer.Option("--private", help="Make the repository private, if it is new.")
     ] = False,
     revision: Annotated[
         str | None,

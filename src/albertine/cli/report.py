@@ -21,7 +21,7 @@ def report(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the report.")],
     json: Json = False,
 ) -> None:
-    """Write a report on tuned runs from what they left. No model is asked.
+    """Write a report on tuned runs from their files. No model is loaded.
 
     Runs whose names differ in their seed alone are one task; what `evaluate` left is another."""
     from albertine.evaluation.report import best_run, read_tasks, report_data, spreads, write_report

@@ -12,7 +12,7 @@ import typer
 from albertine.cli import show
 from albertine.cli.options import DeviceOption, Json, PrecisionOption
 
-TASKS = {"mlm": "masked words", "sop": "sentence order", "nsp": "next sentence"}
+TASKS = {"mlm": "masked tokens", "sop": "sentence order", "nsp": "next sentence"}
 NO_SKILL = {"mlm": "the commonest word", "sop": "the commoner order", "nsp": "the commoner answer"}
 ORDERS = {"in_order": "in order", "swapped": "swapped", "truly_next": "truly next", "random": "random"}
 
@@ -106,7 +106,7 @@ def score(
     from albertine.pretraining.probes import score_pretrained
 
     source = Source(texts or ())
-    told = score_pretrained(
+    scores = score_pretrained(
         model,
         None if corpus is None else user_path(corpus),
         texts=[user_path(path) for path in texts or ()],
@@ -123,14 +123,14 @@ def score(
     )
     show.notes(source.passed_over())
     if json:
-        show.as_json(list(told.values()))
+        show.as_json(list(scores.values()))
         return
-    if "lm" in told:
-        _print_stream(told["lm"])
+    if "lm" in scores:
+        _print_stream(scores["lm"])
     elif corpus is not None:
-        print_scores(told)
-    if "mlm" in told:
-        _print_reading(told["mlm"])
+        print_scores(scores)
+    if "mlm" in scores:
+        _print_reading(scores["mlm"])
 
 
 def _print_stream(s: Mapping[str, Any]) -> None:
@@ -151,11 +151,11 @@ def _print_stream(s: Mapping[str, Any]) -> None:
     show.facts(f"Held-out documents, {s['kind']} tokens", known)
 
 
-def print_scores(told: Mapping[str, Mapping[str, Any]]) -> None:
+def print_scores(scores: Mapping[str, Mapping[str, Any]]) -> None:
     """The scores of every task as a table."""
     columns = ("held-out documents", "right", "without skill", "loss", "without skill", "judged")
     rows, known = [], {}
-    for task, s in told.items():
+    for task, s in scores.items():
         other = f", by a head for {TASKS[s['trained_with']]}" if "trained_with" in s else ""
         name, right = f"{TASKS[task]}{other} (without skill: {NO_SKILL[task]})", s["baseline"]
         if "mask_loss" in s:
@@ -177,7 +177,7 @@ def print_scores(told: Mapping[str, Mapping[str, Any]]) -> None:
             rows.append(["  by their lengths alone", f"{s['by_length']:.1%}", "", "", "", ""])
     show.table(columns, rows)
     if known:
-        show.facts("Masked words", known)
+        show.facts("Masked tokens", known)
 
 
 def _row(name: str, right: float, floor: float, loss: float, level: float, count: int) -> list[str]:

@@ -40,7 +40,7 @@ def serve(
     ] = None,
     insecure: Annotated[
         bool,
-        typer.Option("--insecure", help="Listen to other machines without asking for a token."),
+        typer.Option("--insecure", help="Listen to other machines without a token."),
     ] = False,
     allowed_hosts: Annotated[
         str,
@@ -66,7 +66,8 @@ def serve(
     auto_truncate: Annotated[
         bool,
         typer.Option(
-            "--auto-truncate", help="Cut too long texts where a request does not say; default: refuse them."
+            "--auto-truncate",
+            help="Cut too long texts unless a request has `truncate`; default: refuse them.",
         ),
     ] = False,
     body_bytes: Annotated[int, typer.Option("--body-bytes", min=1, help="Most bytes of a request.")] = 2
@@ -106,8 +107,8 @@ def serve(
 ) -> None:
     """Answer over HTTP what `albertine predict` answers.
 
-    Clients of Hugging Face, OpenAI and text-embeddings-inference can ask it. Ctrl-C or SIGTERM finishes what
-    is in flight and ends."""
+    Clients of Hugging Face, OpenAI and text-embeddings-inference work with it. Ctrl-C or SIGTERM finishes
+    the requests in flight and ends."""
     from albertine.errors import MissingExtra
 
     try:

@@ -36,12 +36,12 @@ def heading(text: str) -> None:
 
 def as_json(data: Any, *, indent: int | None = 2) -> None:
     """`data` as JSON, indented or on one line, Chinese written as it is where the output can hold it."""
-    said = to_json(data, indent=indent)
+    text = to_json(data, indent=indent)
     try:
-        said.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
-        said = to_json(data, indent=indent, ensure_ascii=True)
-    typer.echo(said)
+        text = to_json(data, indent=indent, ensure_ascii=True)
+    typer.echo(text)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None) -> None:
@@ -123,26 +123,26 @@ def operations(number: float) -> str:
 
 
 def stopped(resume: str, at: str = "") -> None:
-    """Say how a run that was stopped goes on: a checkpoint that was named would be gone back to again. Where
-    its terminal was closed nobody hears it."""
+    """Print how to continue a stopped run: with a named checkpoint it would start from that again. A closed
+    terminal is no error."""
     again = "the same command" if resume == "auto" else "the same command with --resume auto"
     with suppress(OSError):
         typer.echo(f"Stopped{at} and saved; {again} goes on from there.")
 
 
-def answered(
-    groups: Iterable[Sequence[Item]], ask: Callable[[Sequence[Item]], Sequence[Answer]]
+def predicted(
+    groups: Iterable[Sequence[Item]], predict: Callable[[Sequence[Item]], Sequence[Answer]]
 ) -> Iterator[tuple[Item, Answer]]:
-    """Every item with its answer, as `ask` gives them for a group.
+    """Every item with its prediction, as `predict` returns them for a group.
 
-    An item whose answer is not finite is named on standard error and passed over; the others are answered.
+    An item whose prediction is not finite is named on standard error and skipped.
 
     Raises:
         typer.Exit: in the end, with code 1, where there was such an item.
     """
     place, failed = 0, False
     for group in groups:
-        for item, answer in zip(group, _answers(group, ask), strict=True):
+        for item, answer in zip(group, _predictions(group, predict), strict=True):
             place += 1
             if answer:
                 yield item, answer[0]
@@ -153,17 +153,17 @@ def answered(
         raise typer.Exit(1)
 
 
-def _answers(
-    group: Sequence[Item], ask: Callable[[Sequence[Item]], Sequence[Answer]]
+def _predictions(
+    group: Sequence[Item], predict: Callable[[Sequence[Item]], Sequence[Answer]]
 ) -> list[tuple[Answer] | None]:
-    """None where an answer is not finite; which these are is found by halves."""
+    """None where a prediction is not finite; these are found by bisection."""
     try:
-        return [(answer,) for answer in ask(group)]
+        return [(answer,) for answer in predict(group)]
     except NotFinite:
         if len(group) == 1:
             return [None]
         middle = len(group) // 2
-        return _answers(group[:middle], ask) + _answers(group[middle:], ask)
+        return _predictions(group[:middle], predict) + _predictions(group[middle:], predict)
 
 
 def cut(texts: int) -> None:
@@ -177,7 +177,7 @@ def progress(what: str) -> Iterator[Callable[[int, int | None], None]]:
     """A progress bar with time left on a terminal, a line every ten seconds elsewhere.
 
     Yields:
-        update(done, total): how much is done of how much, `total` None where nobody knows.
+        update(done, total): how much is done of how much, `total` None where it is not known.
     """
     if not sys.stderr.isatty() or _dumb():
         yield _lines(what)
@@ -206,16 +206,16 @@ def progress(what: str) -> Iterator[Callable[[int, int | None], None]]:
 
 
 def _lines(what: str) -> Callable[[int, int | None], None]:
-    said = time.monotonic()
+    printed = time.monotonic()
     first: tuple[float, int] | None = None  # when, and how much: an earlier command may have done that
 
     def update(done: int, total: int | None) -> None:
-        nonlocal said, first
+        nonlocal printed, first
         now = time.monotonic()
         begin, before = first = first or (now, done)
-        if now - said < LINE_EVERY:
+        if now - printed < LINE_EVERY:
             return
-        said, here = now, done - before
+        printed, here = now, done - before
         of = f" of {total:,}" if total else ""
         left = f", {(now - begin) * (total - done) / here:.0f} s left" if total and here else ""
         typer.echo(f"{what}: {done:,}{of}{left}", err=True)

@@ -40,15 +40,15 @@ def suite(
 
 def _print(scores: SuiteScores) -> None:
     names = list(scores.overall.published)
-    told = [name for name in names if any(name in s.published for s in scores.phenomena.values())]
-    rows = [_row(name, share, told) for name, share in scores.phenomena.items()]
-    rows.append(_row("mean of the paradigms", scores.overall, told))
+    reported = [name for name in names if any(name in s.published for s in scores.phenomena.values())]
+    rows = [_row(name, share, reported) for name, share in scores.phenomena.items()]
+    rows.append(_row("mean of the paradigms", scores.overall, reported))
     title = f"{scores.suite.name}, right by summed pseudo-log-likelihood"
-    head = ("phenomenon", "right", "± standard error", "by perplexity", "pairs", *told)
+    head = ("phenomenon", "right", "± standard error", "by perplexity", "pairs", *reported)
     show.table(head, rows, title=title)
     if scores.suite.aside:
         typer.echo(f"Not in the mean: {scores.suite.aside}, whose files have few pairs.")
-    if others := [f"{name} {scores.overall.published[name]:.1%}" for name in names if name not in told]:
+    if others := [f"{name} {scores.overall.published[name]:.1%}" for name in names if name not in reported]:
         by = f", by {scores.suite.published_by}" if scores.suite.published_by != "sum" else ""
         typer.echo(f"Published for the whole suite{by}: {', '.join(others)}.")
 

@@ -53,7 +53,7 @@ def inspect(
     encoding: Encoding = "utf-8",
     json: Json = False,
 ) -> None:
-    """Tell kind and size of a vocabulary, and how well it fits a text."""
+    """Print kind and size of a vocabulary, and how well it fits a text."""
     import albertine
 
     loaded = albertine.load_tokenizer(tokenizer)

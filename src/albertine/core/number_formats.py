@@ -1,4 +1,4 @@
-"""Names of the precision settings, importable without torch; `core.precision` resolves them."""
+"""The names of the number formats that a person may ask for; what they mean is `precision`'s."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from albertine.core.files import (
-    MAX_JSON_BYTES,
+    MAX_JSON,
     make_folder,
     os_errors_as_run_errors,
     read_regular,
@@ -474,7 +474,7 @@ def _read_manifest(path: Path) -> tuple[int, dict[str, list[tuple[int, str]]]]:
     if not path.is_dir():
         raise CheckpointError("there is no such checkpoint", where=path)
     try:
-        raw = read_regular(path / MANIFEST, MAX_JSON_BYTES)
+        raw = read_regular(path / MANIFEST, MAX_JSON)
         tree = json.loads(raw)
         tree.pop("manifest_sha256")
         whole = _sealed(tree) == raw

@@ -189,9 +189,9 @@ def test_rounding_is_of_each_row_alone() -> None:
 
 CHILD = """
 import json, torch
-from albertine.model.backend import proof
+from albertine.model.backend import autotune
 from albertine.model.backend import int8 as forms
-from albertine.core.precision import Format
+from albertine.core.precision import ComputeFormat as Format
 
 autotune.ATTEMPTS = 20  # beside other work a way is not to be taken for a slow one
 torch.manual_seed(0)
