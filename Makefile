@@ -7,6 +7,8 @@ OLDEST := $(VENV)/oldest
 FOREIGN := $(VENV)/foreign
 FOREIGN_PYTHON ?= python3.11
 READERS := TENSORFLOW BERT4KERAS KPE KERAS_XLNET
+# mkdocs.yml makes every warning an error; the variable silences an advertisement of the theme.
+SITE := NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
 INSTALL := $(PY) -m pip --disable-pip-version-check --quiet install --constraint constraints.txt --editable
 
 # An editable install and `activate` remember where they were made, so in a folder that was moved or copied they are
@@ -15,7 +17,7 @@ ifneq "$(shell cat $(VENV)/.place 2>/dev/null)" "$(CURDIR)"
 MOVED := moved
 endif
 
-.PHONY: help demo test test-all test-oldest test-foreign check nightly moved
+.PHONY: help demo test test-all test-oldest test-foreign check docs nightly moved
 .NOTPARALLEL:
 
 help:
@@ -25,7 +27,8 @@ help:
 	@echo "make test-oldest  a part of them beside the oldest transformers that is supported"
 	@echo "make test-foreign  what TensorFlow, bert4keras, kpe and keras-xlnet compute of checkpoints that are written here;"
 	@echo "             once, some minutes and 1.3 GB: needs Python 3.9 to 3.11, FOREIGN_PYTHON=python3.10 names one"
-	@echo "make check   formatting, lint and types"
+	@echo "make check   formatting, lint, types and the links of the documents"
+	@echo "make docs    the documents as a site, in build/site"
 	@echo "make nightly  speed against the results that are kept for this hardware; needs a quiet machine"
 
 demo: $(VENV)/.installed-demo
@@ -60,6 +63,11 @@ check: $(VENV)/.installed-dev
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
 	@$(PY) -m mypy --platform darwin --cache-dir .mypy_cache/darwin
+	@$(SITE)
+
+docs: $(VENV)/.installed-docs
+	@$(SITE)
+	@echo "Written: build/site/index.html"
 
 nightly: $(VENV)/.installed-bench
 	@$(PY) -m albertine bench inference --against benchmarks/results
@@ -85,6 +93,13 @@ $(VENV)/.installed-demo: pyproject.toml constraints.txt $(VENV)/.created $(MOVED
 $(VENV)/.installed-dev: pyproject.toml constraints.txt $(VENV)/.created $(MOVED)
 	@echo "Installing Albertine and what its tests need into $(VENV), once; this takes a few minutes."
 	@$(INSTALL) '.[dev]'
+	@echo "$(CURDIR)" > $(VENV)/.place
+	@touch $(VENV)/.installed-demo $(VENV)/.installed-docs $@
+
+$(VENV)/.installed-docs: pyproject.toml constraints.txt $(VENV)/.created $(MOVED)
+	@echo "Installing Albertine and what its documents need into $(VENV), once; this takes a minute or two."
+	@$(INSTALL) '.[docs]'
+	@rm -f $(VENV)/.installed-dev
 	@echo "$(CURDIR)" > $(VENV)/.place
 	@touch $(VENV)/.installed-demo $@
 

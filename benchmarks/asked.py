@@ -1,4 +1,4 @@
-"""How fast files are answered and small tasks begin from Python, as parts of docs/performance.md."""
+"""How fast files are predicted and small tasks begin from Python, as parts of docs/results."""
 
 from __future__ import annotations
 

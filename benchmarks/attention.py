@@ -88,7 +88,7 @@ def written(points: list[dict[str, Any]]) -> str:
 
 
 def section(hardware: Path) -> Iterator[str]:
-    """For docs/performance.md."""
+    """For docs/results."""
     if (found := newest(hardware, "attention")) is None:
         return
     yield "## Attention of equal sequences\n\n`python -m benchmarks.attention --save`, "

@@ -1,5 +1,5 @@
 """What exports cost, what other programs compute of them, and asking them without torch, as parts of
-docs/performance.md."""
+docs/results."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def exported(hardware: Path) -> Iterator[str]:
     if (found := newest(hardware, "exports")) is None:
         return
     yield f"## Exports\n\n`python -m benchmarks.exports --save`, {found['date']}, {found['threads']} "
-    yield "threads: the same weights and tokens, everyone in turn, the last hidden states from all. Ratios "
-    yield f"are medians of those of {found['rounds']} rounds; the cosine is the least of a token's vector "
-    yield "with that of our float32. Plain dynamic quantisation is the model of transformers through "
+    yield "threads: the same weights and tokens, all programs in turns, the last hidden states from "
+    yield f"all. Ratios are medians of those of {found['rounds']} rounds; the least cosine is that of a "
+    yield "token's vector with our float32. Plain dynamic quantisation is the model of transformers through "
     yield "`torch.onnx` and `quantize_dynamic`.\n"
     for name, model in found["models"].items():
         yield f"\n### {name}\n\nWeights {model['weights'] / 1e6:.1f} MB.\n\n"
@@ -37,7 +37,7 @@ def missing_torch_error(hardware: Path) -> Iterator[str]:
     yield f"after {seconds['no torch']:.2f} s, with torch after {seconds['torch']:.2f} s. Greatest "
     yield "difference of what both answer:\n\n"
     rows = [[name, f"{value:.0e}"] for name, value in found["greatest_difference"].items()]
-    yield table(["asked", "difference"], rows)
+    yield table(["head", "difference"], rows)
     if "packages" in sizes:
         yield from _packages(sizes)
 
@@ -48,7 +48,7 @@ def foreign(hardware: Path) -> Iterator[str]:
     yield f"## Exports in other programs\n\n`python -m benchmarks.foreign_runtimes --save`, {found['date']}: "
     yield "small random models, exported, and the greatest difference of what the program computes of five "
     used = ", ".join(f"{name.partition('.')[0]} {one}" for name, one in found["versions"].items())
-    yield f"texts from what Albertine does. llama.cpp cuts the texts itself. Asked: {used}. "
+    yield f"texts from what Albertine does. llama.cpp tokenizes the texts itself. Used: {used}. "
     yield f"{found['note']}\n\n"
     words = {None: "", True: "the same", False: "OTHERS"}
     rows = [

@@ -1,8 +1,8 @@
-"""The table at the head of docs/performance.md: times as fast as transformers, on each kind of hardware."""
+"""The table of docs/results/index.md: times as fast as transformers, on each kind of hardware."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +20,27 @@ COLUMNS = [
 ]
 
 
-def in_short(folders: list[Path]) -> Iterator[str]:
+def in_short(folders: list[Path], title: Callable[[str], str]) -> Iterator[str]:
     """Rows of what was measured; a hardware on which nothing was compared has none."""
-    rows = [row for hardware in folders if any((row := _row(hardware))[2:])]
-    yield "\n## In short\n\nHow many times as fast as transformers in float32, in brackets the number format "
-    yield "of ours that was fastest; of a file of rows, as its pipeline. Other programs and formats stand "
-    yield "below, by hardware, and so does what models have learned.\n\n"
+    rows = []
+    for hardware in folders:
+        if any((row := _row(hardware))[1:]):
+            rows.append([f"[{title(hardware.name)}]({hardware.name}.md)", *row])
+    yield "\n## Speed in short\n\nHow many times as fast as transformers in float32 (for a file of rows, as "
+    yield "its pipeline), with the fastest of our number formats in brackets. The pages by hardware have "
+    yield "other programs and formats, and what models learn.\n\n"
     yield table(COLUMNS, rows)
-    yield "\nIn the tables of tuned tasks *model* is the released model that the command names, *untrained* "
-    yield "its shape with random weights, *transformers* an hour of plain ALBERT on one core by `python -m "
-    yield "benchmarks.transformers_baseline`, and *hour* an hour of our recipe on one core.\n"
 
 
 def _row(hardware: Path) -> list[str]:
     encoding, step, file = (newest(hardware, name) for name in ("inference", "training-step", "predict-file"))
     shapes = encoding["shapes"] if encoding else {}
-    told = [_fastest(_own(shapes[name])) if name in shapes else "" for name in ("varied", "dense", "single")]
+    ratios = [
+        _fastest(_own(shapes[name])) if name in shapes else "" for name in ("varied", "dense", "single")
+    ]
     trained = _fastest(step["ratios"]) if step else ""
     rows = f"{file['of_transformers']:.1f}" if file else ""
-    return [hardware.name, encoding["preset"] if encoding else "", *told, trained, rows]
+    return [encoding["preset"] if encoding else "", *ratios, trained, rows]
 
 
 def _own(shape: dict[str, Any]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What small models learn, as parts of docs/performance.md."""
+"""What small models learn, as parts of docs/results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def ladder(hardware: Path) -> Iterator[str]:
     if not budgets:
         return
     yield "## What helps to learn from little text\n\nPretraining runs that differ in one thing, judged by "
-    yield "the same hidden words of held-out text, all of them [MASK]; numbers in brackets are decisions.\n"
+    yield "the same masked tokens of held-out text, all of them [MASK]; numbers in brackets are decisions.\n"
     for budget, rows in budgets.items():
         every = [run for runs in rows.values() for run in runs]
         seeds = ",".join(map(str, sorted({run["seed"] for run in every})))
@@ -65,14 +65,14 @@ def distilled(hardware: Path) -> Iterator[str]:
     written = [sorted(hardware.glob(f"????-??-??-distilled-{name}.md"))[-1:] for name in ("en", "zh")]
     if not any(written):
         return
-    yield "## A student of two depths\n\n`python -m benchmarks.distilled LANGUAGE RUN --seeds 3 --save`: a "
+    yield "## A student of two layers\n\n`python -m benchmarks.distilled LANGUAGE RUN --seeds 3 --save`: a "
     yield "student of the released model, made by its recipe (`albertine distill`), tuned beside its "
-    yield "teacher with the same steps, rate and batch; it also learns what its tuned teacher says of the "
-    yield "training rows, but for sts-b. Columns of `--beside`: `cut`, the teacher's first and third depth "
-    yield "as they are, and `untrained`, both tuned on labels alone. Judged once, at the end; `kept` is the "
-    yield "student's score over its teacher's, of the same seed. Of several seeds of tuning the mean and "
-    yield "half the width of its 95 % interval. Since 2026-11-25 heads of sts-b, sick and lcqmc read nothing "
-    yield "behind the first depth.\n"
+    yield "teacher with the same steps, rate and batch; it also learns from its tuned teacher's predictions "
+    yield "for the training rows, but for sts-b. Columns of `--beside`: `cut`, the teacher's first and "
+    yield "third layer as they are, and `untrained`, both tuned on labels alone. Scored once, at the end; "
+    yield "`kept` is the student's score over its teacher's, of the same seed. Of several seeds of tuning "
+    yield "the mean and half the width of its 95 % interval. Since 2026-11-25 heads of sts-b, sick and lcqmc "
+    yield "use the first layer only.\n"
     for path in (path for found in written for path in found):
         yield f"\n{path.stem[-2:]}, {path.name[:10]}:\n\n{path.read_text(encoding='utf-8')}\n"
 
@@ -92,7 +92,7 @@ def loops(hardware: Path) -> Iterator[str]:
     if not (found := newest_of_each(hardware, "universal")):
         return
     yield "## What a loop learns\n\n`python -m benchmarks.universal --save`, with "
-    sizes = (f"{x['depth']} depths and {x['steps']} updates for {part}" for part, x in found.items())
+    sizes = (f"{x['depth']} layers and {x['steps']} updates for {part}" for part, x in found.items())
     yield f"{', '.join(sizes)}, one seed, {' and '.join(sorted({x['date'] for x in found.values()}))}."
     if runs := [run for part in TASKS if part in found for run in found[part]["runs"]]:
         yield " Learned from sequences of up to 40 symbols, judged on others of up to 40 and on sequences of "

@@ -1,4 +1,4 @@
-"""Relative attention, memory and the second stream, as parts of docs/performance.md."""
+"""Relative attention, memory and the second stream, as parts of docs/results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def steps(hardware: Path) -> Iterator[str]:
         yield f"{memory['date']}, {memory['threads']} threads: peak megabytes of a process that makes a step "
         yield "above those of one that does everything else. "
         yield f"{first['batch']} segments of {middle.length} tokens, {middle.memory} remembered, "
-        yield f"{middle.targets} predicted, {first['depth']} depths of {first['width']}; one of these is "
+        yield f"{middle.targets} predicted, {first['depth']} layers of {first['width']}; one of these is "
         yield "moved.\n\n" + xlnet_step.table_of_memory(memory["points"]) + "\n"
 
 
@@ -44,7 +44,7 @@ def transformer_xl(hardware: Path) -> Iterator[str]:
         return
     yield "## A training step of Transformer-XL\n\n`python -m benchmarks.transformer_xl CODE --speed "
     yield f"--save`, {found['date']}: beside the published code, equal weights and losses, 8 segments of "
-    yield "150 tokens with as many remembered, 4 depths of 410. Medians of the rounds in milliseconds.\n\n"
+    yield "150 tokens with as many remembered, 4 layers of 410. Medians of the rounds in milliseconds.\n\n"
     yield "| step | ms | times as fast |\n| --- | ---: | ---: |\n"
     (peer, theirs), *ours = speed["runs"].items()
     yield f"| {peer} | {theirs['median_ms']:.0f} | 1.00 |\n"

@@ -59,7 +59,7 @@ UNABLE = {
     "albertine-small-zh": " Of SLING's pairs, which ask for grammar, it has fewer right than "
     "albertine-mini-zh by sums (60.2 for 63.8 %), and as many by perplexity.",
 }
-"""What scores on held-out text alone do not show (docs/log.md)."""
+"""What scores on held-out text alone do not show (docs/experiments)."""
 
 
 def asked(*words: object) -> Any:

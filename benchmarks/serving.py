@@ -127,7 +127,7 @@ def measured(model: str, clients: int, rounds: int, seconds: float) -> dict[str,
 
 
 def section(hardware: Path) -> Iterator[str]:
-    """What was measured, for docs/performance.md."""
+    """What was measured, for docs/results."""
     if (found := newest(hardware, "serving")) is None:
         return
     settings = found["settings"]

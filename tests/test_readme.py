@@ -1,4 +1,4 @@
-"""The README tells the truth: its commands run, its links lead somewhere, two commands set everything up."""
+"""README and documents: commands run, links lead to files, two commands set everything up."""
 
 from __future__ import annotations
 
@@ -18,9 +18,18 @@ from albertine.cli.app import build, run
 from tests.toy import RUN, demo_text
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / name for name in ("README.md", "docs/zh/README.md", "docs/guide.md", "docs/tasks.md")]
-BOOKS = [*PAGES, ROOT / "docs" / "objectives.md", *sorted((ROOT / "recipes").rglob("*.yaml"))]
-TOURS = {"en": ROOT / "README.md", "zh": ROOT / "docs" / "zh" / "README.md"}
+DOCS = ROOT / "docs"
+READMES = {"en": ROOT / "README.md", "zh": ROOT / "README.zh.md"}
+TUTORIALS = [*sorted((DOCS / "tutorials").glob("*.md")), *sorted((DOCS / "zh").rglob("*.md"))]
+PAGES = [
+    *READMES.values(),
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    *TUTORIALS,
+    *sorted((DOCS / "how-to").glob("*.md")),
+]
+BOOKS = [*PAGES, DOCS / "objectives.md", *sorted((ROOT / "recipes").rglob("*.yaml"))]
+RUNNABLE = [page for page in (*READMES.values(), *TUTORIALS) if "```bash" in page.read_text(encoding="utf-8")]
 
 
 def blocks(page: Path, language: str = "bash") -> list[str]:
@@ -45,7 +54,7 @@ def shown(page: Path) -> list[str]:
 
 
 def reviews(folder: Path, language: str) -> None:
-    """The two files of the task that the tours tune on."""
+    """The two files of the task that the READMEs tune on."""
     names, rows = {
         "en": (("review", "verdict"), (("A fine film.", "good"), ("A dull evening.", "bad"))),
         "zh": (("评论", "类别"), (("服务很好", "好"), ("再也不来", "坏"))),
@@ -59,7 +68,7 @@ def make_targets() -> set[str]:
     return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 
 
-@pytest.mark.parametrize("page", TOURS.values(), ids=TOURS)
+@pytest.mark.parametrize("page", READMES.values(), ids=READMES)
 def test_exactly_two_commands_set_up(page: Path) -> None:
     assert [words for words in commands(page) if words[0] == "make"] == [["make", "demo"], ["make", "test"]]
     assert not [
@@ -68,7 +77,7 @@ def test_exactly_two_commands_set_up(page: Path) -> None:
     assert {"demo", "test", "check"} <= make_targets()
 
 
-def test_continuous_integration_runs_what_the_readme_says() -> None:
+def test_continuous_integration_runs_check_and_test() -> None:
     script = ROOT / ".ci" / "run"
     lines = script.read_text(encoding="utf-8").splitlines()
     assert os.access(script, os.X_OK) and "set -euo pipefail" in lines
@@ -77,15 +86,16 @@ def test_continuous_integration_runs_what_the_readme_says() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_links_and_named_paths_exist(page: Path) -> None:
+    """Links within docs/, some of which lead to generated pages, are checked by `make check`."""
     text = page.read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)#]+)\)", text):
+    for target in re.findall(r"\]\(([^)#:]+)[)#]", "" if DOCS in page.parents else text):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
-    for path in re.findall(r"\b(?:recipes|data/demo|docs)/[\w./-]*\w", text):
+    for path in re.findall(r"\b(?:recipes|data/demo|docs|src|benchmarks)/[\w./-]*\w", text):
         assert (ROOT / path).exists() or (page.parent / path).exists(), f"{page.name} names {path}"
 
 
 @pytest.mark.parametrize("page", BOOKS, ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_every_command_that_is_shown_is_one(
+def test_commands_in_pages_parse(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its options and arguments exist; of `pretrain` and `finetune` the settings too."""
@@ -104,54 +114,59 @@ def test_every_command_that_is_shown_is_one(
         command.parse_args(context, list(rest))
         if words[0] in ("pretrain", "finetune"):
             code = run([*words, "--dry-run"])
-            said = capsys.readouterr().err
-            assert code == 0 or "there is no such" in said, f"{line}\n{said}"
+            printed = capsys.readouterr().err
+            assert code == 0 or "there is no such" in printed, f"{line}\n{printed}"
 
 
 @pytest.mark.parametrize("page", BOOKS, ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_a_shell_gives_a_command_as_it_is_shown(page: Path) -> None:
+def test_commands_in_pages_need_no_more_quotes(page: Path) -> None:
     for line in shown(page):
-        given = [word for word in shlex.split(line, posix=False) if "=" in word and word[0] not in "'\""]
-        assert not [word for word in given if set("[]{}*?|;()") & set(word)], line
+        settings = [word for word in shlex.split(line, posix=False) if "=" in word and word[0] not in "'\""]
+        assert not [word for word in settings if set("[]{}*?|;()") & set(word)], line
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_a_name_of_a_run_is_given_once(page: Path) -> None:
+def test_run_names_of_a_page_are_unique(page: Path) -> None:
     names = re.findall(r"^albertine finetune .*?\b(name=\S+)", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(names) == len(set(names)), names
 
 
-@pytest.mark.parametrize("page", TOURS.values(), ids=TOURS)
-def test_words_of_jieba_are_hidden_whole(page: Path) -> None:
-    lines = [line for line in page.read_text(encoding="utf-8").splitlines() if "--words jieba" in line]
+def test_words_of_jieba_are_masked_whole() -> None:
+    texts = [page.read_text(encoding="utf-8") for page in PAGES]
+    lines = [line for text in texts for line in text.splitlines() if "--words jieba" in line]
     assert lines and all("objective.masking.whole_word=true" in line for line in lines)
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("language", TOURS)
-def test_the_tour_runs(
-    language: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("page", RUNNABLE, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_commands_and_python_of_a_page_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """In the order of the page, with less text and fewer updates."""
+    language = "zh" if "zh" in page.relative_to(ROOT).as_posix() else "en"
     where = tmp_path / "a folder"
     demo_text(language, where / "my-text", 250_000)
     reviews(where, language)
     for name in ("recipes", "data"):
         (where / name).symlink_to(ROOT / name)
     monkeypatch.chdir(where)
-    before, ran = signal.getsignal(signal.SIGTERM), []
-    for words in commands(TOURS[language]):
-        if words[0] == "albertine":
-            toys = {"pretrain": [*RUN, "stages=[]"], "finetune": ["training.steps=4"]}
+    before = signal.getsignal(signal.SIGTERM)
+    toys = {"pretrain": [*RUN, "stages=[]"], "finetune": ["training.steps=4"]}
+    text = page.read_text(encoding="utf-8")
+    for kind, block in re.findall(r"^```(bash|python)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        if kind == "python":
+            exec(compile(block, str(page), "exec"), {})
+            continue
+        for words in (shlex.split(line) for line in block.splitlines() if line.startswith("albertine ")):
             code = run([*words[1:], *toys.get(words[1], [])])
-            said = capsys.readouterr()
-            assert code == 0, f"{shlex.join(words)}\n{said.out}\n{said.err}"
-            ran.append(words[1])
+            printed = capsys.readouterr()
+            assert code == 0, f"{shlex.join(words)}\n{printed.out}\n{printed.err}"
     signal.signal(signal.SIGTERM, before)
-    assert {"prepare", "pretrain", "finetune", "evaluate", "predict"} <= set(ran)
-    assert Path("runs/reviews/report/report.md").is_file()
-    assert Path("runs/mine/final/model.safetensors").is_file()
-    for block in blocks(TOURS[language], "python"):
-        exec(compile(block, "README.md", "exec"), {})
+
+
+def test_pages_run_the_main_commands() -> None:
+    verbs = {words[1] for page in RUNNABLE for words in commands(page) if words[0] == "albertine"}
+    assert verbs >= {"prepare", "pretrain", "score", "finetune", "evaluate", "predict", "export", "convert"}
 
 
 def test_the_rows_with_classes_are_made_of_the_demo_text(
@@ -176,5 +191,5 @@ def test_a_moved_folder_gets_a_new_activate(tmp_path: Path) -> None:
     for name in (".created", ".installed-demo"):
         (tmp_path / ".venv" / name).touch()
     (tmp_path / ".venv" / ".place").write_text("/elsewhere\n")
-    said = subprocess.run(["make", "-n", "demo"], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert ".venv/bin/python -m venv" in said.stdout
+    made = subprocess.run(["make", "-n", "demo"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ".venv/bin/python -m venv" in made.stdout

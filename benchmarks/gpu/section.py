@@ -1,4 +1,4 @@
-"""What was measured on a GPU, as a section of docs/performance.md."""
+"""What was measured on a GPU, as a section of docs/results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of docs/performance.md about exports, from a result as `benchmarks.exports` keeps it."""
+"""The page of docs/results about exports, from a result as `benchmarks.exports` keeps it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_page_tells_what_other_programs_computed(tmp_path: Path) -> None:
     )
     page = "".join(foreign(tmp_path))
     assert "| llama.cpp | bert | features | 1e-06 | the same |" in page and "| OTHERS |" in page
-    assert "Asked: optimum 2.1. So it was." in page
+    assert "Used: optimum 2.1. So it was." in page
 
 
 def test_the_page_tells_every_package_and_which_is_never_imported(tmp_path: Path) -> None:

@@ -337,7 +337,7 @@ USED = {
 
 def test_asking_imports_nothing_that_is_not_a_dependency(folders: Folders) -> None:
     """What pip brings along for `tokenizers` to fetch with (huggingface_hub, hf-xet and theirs, 27 MB) may be
-    uninstalled, as docs/guide.md says. Kills: `import huggingface_hub` at the top of a file of the asking
+    uninstalled (docs/how-to/exporting.md). Kills: `import huggingface_hub` at the top of a file of the asking
     side, pandas or scipy for one function, a trainer's library there."""
     code = """
 import sys

@@ -36,7 +36,7 @@ _HEADS: dict[Task, str] = {
 }
 _ENCODERS = {"albert": "Albert", "bert": "Bert"}
 NARROW = 512
-"""Below this hidden size nothing was seen to compare two texts in one row (docs/log.md)."""
+"""Below this hidden size nothing was seen to compare two texts in one row (docs/experiments)."""
 _SIMPLE = "ForQuestionAnsweringSimple"
 """XLNet's two numbers a token; what transformers calls XLNetForQuestionAnswering is the joint head."""
 _ALIKE: dict[str, tuple[str, frozenset[Task]]] = {

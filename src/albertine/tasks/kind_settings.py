@@ -63,7 +63,7 @@ class TaskChoice(Settings):
     labelled: ClassVar[bool] = True
     paired: ClassVar[bool] = True
     drops: ClassVar[bool] = False
-    kind: str = Field(description="what is asked: one of the kinds of docs/tasks.md")
+    kind: str = Field(description="kind of task, listed in docs/how-to/fine-tuning.md")
     dataset: Annotated[str | Path | None, BeforeValidator(named_or_file)] = Field(
         None,
         description="for example sst-2 or tnews, or a YAML file that describes one; without it own files",

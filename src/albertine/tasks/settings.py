@@ -15,7 +15,7 @@ from albertine.tasks.kind_settings import TaskChoice
 PAPER_RATE, NARROW_RATE = 2e-5, 5e-4
 """The rate for models of BERT's width, and the most for narrow ones (docs/decisions/018)."""
 MUON_RATE = 0.01
-"""Muon's steps have one size at every width; half of its rate in pretraining (docs/log.md)."""
+"""Muon's steps have one size at every width; half of its rate in pretraining (docs/experiments)."""
 
 
 class EncoderChoice(Settings):

@@ -13,7 +13,7 @@ from typing import Any
 
 ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 """Scheduler, Ctrl-C, a terminal that is closed, and the early warning that Slurm sends with --signal=USR1@60
-to processes that torchrun has not started (docs/guide.md)."""
+to processes that torchrun has not started (docs/how-to/runs.md)."""
 
 
 ECHO = 5.0

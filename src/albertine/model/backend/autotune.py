@@ -49,7 +49,7 @@ HOPELESS = 20
 """How many times slower than plain operations the first, small product may be. With AVX2 alone int8's fast
 kernels take 3 times as long there, by the calls around them, and a loop of scalars 26 times or more: for
 larger products that would be seconds. With a still smaller product fast kernels came near this limit, and on
-a busy machine over it (docs/log.md)."""
+a busy machine over it (docs/experiments)."""
 
 BETTER, WORSE = 0.8, 1.1
 """A way takes over from one before it if it needs less than this part of its time; and from plain operations,

@@ -2,7 +2,7 @@
 
 With AMX and several threads oneDNN takes twice as long as it should for some numbers of rows, different ones
 for each size of the weights: from 512 to 1,280 rows in the second half of ALBERT-base's feed-forward
-(docs/log.md).
+(docs/experiments).
 """
 
 from __future__ import annotations

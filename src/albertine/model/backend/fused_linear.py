@@ -28,8 +28,8 @@ def formula(name: str, dtype: torch.dtype) -> str:
 
 MANY, SMALL = 128, 1 << 17
 """Rows from which, and number of weights up to which, a processor with AVX2 alone multiplies faster without
-weights laid out for oneDNN: by a third in the smallest products, most of which are calls (docs/log.md). With
-many rows torch's library takes a tenth less than oneDNN or a sixth more, by how well it knows the processor;
+weights laid out for oneDNN: by a third in the smallest products, most of which are calls (docs/experiments).
+With many rows torch's library takes a tenth less than oneDNN or a sixth more, depending on the processor;
 that is measured (`proof.py`). A single row of larger weights, which torch multiplies in half the time, is not
 given to it: the last depth of a shared model would wait for weights that the others have not read."""
 
