@@ -1014,12 +1014,14 @@ def cell(albertine: Command, home: Home, answers: Answers, out: Path, tmp_path: 
     return checked
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize(("verb", "row", "ends"), cells(TEXT, {name: row[2] for name, row in TEXTS.items()}))
 def test_texts(cell: Callable[..., None], verb: str, row: str, ends: str) -> None:
     make, plain = (partial(made, *TEXTS[name][:2]) for name in (row, "plain"))
     cell("texts", TEXT[verb], verb, make, plain, ends)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize(
     ("verb", "row", "ends"), cells(TABLE, {name: row[2] for name, row in TABLES.items()})
 )
@@ -1028,6 +1030,7 @@ def test_tables(cell: Callable[..., None], verb: str, row: str, ends: str) -> No
     cell("tables", TABLE[verb], verb, make, plain, ends)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize(("verb", "row", "ends"), cells(OWN, {name: row[2] for name, row in OF_KIND.items()}))
 def test_rows_of_every_kind(cell: Callable[..., None], verb: str, row: str, ends: str) -> None:
     kind, words = OWN[verb]
@@ -1056,6 +1059,7 @@ def test_a_folder_of_race(albertine: Command, home: Home, tmp_path: Path, out: P
     check(albertine(*ask("tag", "entities", "p.csv")(home, folder, out)), "(Is a directory)", tmp_path / "n")
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize(("verb", "row", "ends"), cells(ASKED, {name: row[1] for name, row in SAIDS.items()}))
 def test_lines_of_standard_input(
     cell: Callable[..., None], monkeypatch: pytest.MonkeyPatch, verb: str, row: str, ends: str
@@ -1078,6 +1082,7 @@ BROKEN: dict[str, tuple[Mapping[str, Verb], Mapping[str, tuple[Break, CELL]]]] =
 }
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize(
     ("what", "verb", "row", "ends"),
     [

@@ -114,6 +114,7 @@ def test_our_own_names_where_transformers_has_some(albertine: Command, folder: P
     assert (tmp_path / "own" / "vocab.txt").is_file()
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("changes", "to", "says"),
     [
@@ -145,6 +146,7 @@ def test_losses_are_asked_for_and_told(
     assert "On 16 rows of random tokens" in said(outcome.out)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("biases", ["block", "tied"])
 def test_a_shared_xlnet_written_out(albertine: Command, tmp_path: Path, biases: Any) -> None:
     model = xlnet_model({"lm"}, plan=SharingPlan.shared(3), relative_biases=biases)
@@ -252,6 +254,7 @@ def test_a_classifier_goes_along_with_the_names_of_its_classes(
         assert max_length_of(back) == 9 and labels_in(back.config) == names
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("kind", "to", "told"),
     [

@@ -195,7 +195,13 @@ def test_a_process_ends_with_a_parent_that_was_killed(tmp_path: Path) -> None:
     assert len(pids) == 2 and not any(map(alive, pids))
 
 
-@pytest.mark.parametrize("how", ["raise SystemExit(3)", "results.close(); raise SystemExit(3)"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "raise SystemExit(3)",
+        pytest.param("results.close(); raise SystemExit(3)", marks=pytest.mark.matrix),
+    ],
+)
 def test_a_program_does_not_wait_for_a_process_at_work(tmp_path: Path, how: str) -> None:
     script = tmp_path / "script.py"
     script.write_text(

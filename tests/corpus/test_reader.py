@@ -175,6 +175,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("kind", ["blocks", "before there were blocks"])
 @pytest.mark.parametrize(
     ("part", "reads"),

@@ -44,6 +44,7 @@ def test_it_was_verified_in_another_process(stem: str, layout: str, folder: Path
     assert one["greatest_difference"] < 1e-5 and len(one["shapes"]) >= 12
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["compare", "answer or not", "relate", "embed by depths"])
 def test_heads_that_look_at_neighbours_are_traced(name: str, tmp_path: Path) -> None:
     """For any length, one token included."""
@@ -91,6 +92,7 @@ def test_packed_texts_do_not_see_each_other(folder: Path) -> None:
     assert together.shape == (3, 3) and np.abs(together - np.concatenate(alone)).max() < 1e-5
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("packed", [False, True])
 def test_the_benchmark_asks_it_in_its_own_process(packed: bool, folder: Path) -> None:
     """Kills: other tokens than everyone else's; a packed archive that is asked for padding."""

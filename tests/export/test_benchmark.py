@@ -50,6 +50,7 @@ def test_the_page_tells_sizes_shares_and_ratios(tmp_path: Path) -> None:
     assert "| export int8 / transformers float32 | 5.69 |" in page
 
 
+@pytest.mark.matrix
 def test_every_format_takes_part(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Kills: latencies of ONNX alone; an 8-bit export that is refused and then not measured at all."""
     asked: list[tuple[Any, Any]] = []

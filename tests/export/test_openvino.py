@@ -190,6 +190,7 @@ PAIRS: dict[str, tuple[dict[str, Any], bool | None]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_head_of_two_texts_is_measured_and_asked_by_two(name: str, tmp_path: Path) -> None:
     """Kills: ranges of activations, and a comparison, in which segment 1 does not occur."""
@@ -233,6 +234,7 @@ def test_a_sample_for_relations_has_a_subject_in_every_row(tmp_path: Path, monke
         assert all(row["subjects"].shape == (1, 3) for row in rows if task == "relate")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("task", ["classify", "answer"])
 def test_heads_of_two_texts_have_8_bits(task: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openvino_int8, "SENTENCES", 16)  # which is quicker

@@ -17,6 +17,7 @@ from tests.export import saved
 TEXTS = ["the old man", "said a b c, and the man unb north 北京!", "x"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("pooling", "normalize"), [("mean", True), ("cls", False)])
 def test_its_modules_make_the_vectors_of_the_source_out_of_the_graph(
     pooling: Pooling, normalize: bool, tmp_path: Path

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -38,11 +39,30 @@ PACKAGE = ROOT / "src" / "albertine"
 Folders = dict[str, tuple[Path, Path]]
 
 
+class Exports(Folders):
+    """Model folders and their exports by family, made at the first use: a graph takes seconds."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __missing__(self, name: str) -> tuple[Path, Path]:
+        self[name] = exported(name, self.folder)
+        return self[name]
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
     """Of every family a model folder, and its export."""
-    folder = tmp_path_factory.mktemp("exports")
-    return {name: exported(name, folder) for name in QUESTIONS}
+    return Exports(tmp_path_factory.mktemp("exports"))
+
+
+KINDS = ("single", "cross-encoder", "crf", "answer or not", "choose", "relate", "embed", "fill-mask")
+"""A family of each kind of answer; `make test-all` has the others too."""
+FAMILIES = pytest.mark.parametrize(
+    "families",
+    [KINDS, pytest.param([name for name in QUESTIONS if name not in KINDS], marks=pytest.mark.matrix)],
+    ids=["one of each kind", "others"],
+)
 
 
 def without_torch(*arguments: str | Path, code: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -71,12 +91,16 @@ def told(answer: Any) -> Any:
     return json.loads(json.dumps(answer))
 
 
-def test_every_family_answers_as_with_torch(folders: Folders, tmp_path: Path) -> None:
+@FAMILIES
+def test_every_family_answers_as_with_torch(
+    folders: Folders, tmp_path: Path, families: Sequence[str]
+) -> None:
     """Kills: a softmax over the wrong axis, padding that is read, a Viterbi without the end's scores, spans
     of the beam in the order of the graph, relations of the wrong text, a second norm of vectors."""
     questions = {
         str(folders[name][1]): [{"ask": ask, "with": given} for ask, given in own]
         for name, own in QUESTIONS.items()
+        if name in families
     }
     file = tmp_path / "questions.json"
     file.write_text(json.dumps(questions), encoding="utf-8")
@@ -85,22 +109,24 @@ def test_every_family_answers_as_with_torch(folders: Folders, tmp_path: Path) ->
     )
     assert found.returncode == 0, found.stderr
     answers = json.loads(found.stdout)
-    for (name, own), ours in zip(QUESTIONS.items(), answers, strict=True):
-        for (ask, given), answer in zip(own, ours, strict=True):
+    for name, ours in zip((name for name in QUESTIONS if name in families), answers, strict=True):
+        for (ask, given), answer in zip(QUESTIONS[name], ours, strict=True):
             wanted = told(asked(str(folders[name][0]), {"ask": ask, "with": given}))
             assert alike(wanted, answer), f"{name}, {ask}:\n{wanted}\n{answer}"
 
 
-def test_a_server_answers_as_with_torch(folders: Folders, tmp_path: Path) -> None:
+@FAMILIES
+def test_a_server_answers_as_with_torch(folders: Folders, tmp_path: Path, families: Sequence[str]) -> None:
     """`serve` of exported folders of every family, through the same routes. Kills: `import torch` in
     serving/, a task that the server answers by itself."""
-    bodies = {str(folders[name][1]): own for name, own in POSTED.items()}
+    names = [name for name in POSTED if name in families]
+    bodies = {str(folders[name][1]): POSTED[name] for name in names}
     file = tmp_path / "questions.json"
     file.write_text(json.dumps(bodies), encoding="utf-8")
     driver = "import runpy; runpy.run_module('tests.serving.torch_free_driver', run_name='__main__')"
     found = without_torch(file, code=driver)
     assert found.returncode == 0, found.stderr
-    for name, ours in zip(POSTED, json.loads(found.stdout), strict=True):
+    for name, ours in zip(names, json.loads(found.stdout), strict=True):
         wanted = posted(str(folders[name][0]), POSTED[name])
         assert alike(told(wanted), ours), f"{name}:\n{wanted}\n{ours}"
 
@@ -118,13 +144,17 @@ def test_answers_hold_more_than_nothing(folders: Folders) -> None:
     """So that the comparison above is of something."""
     assert any(Predictor(folders["crf"][1]).tag_all(TEXTS))
     assert any(Predictor(folders["relate"][1]).relate_all(TEXTS))
+    assert len({g.token for g in Predictor(folders["fill-mask"][1]).fill_mask("a [MASK]")[0]}) == 5
+
+
+@pytest.mark.matrix
+def test_a_cross_encoder_answers_with_a_sigmoid(folders: Folders) -> None:
     squashed, raw = (
         [row["score"] for row in Predictor(folders[name][1]).classify(TWO)]
         for name in ("cross-encoder", "score")
     )
     assert squashed == pytest.approx(sigmoid(np.array(raw)).tolist(), abs=TOLERANCE)
     assert any(not 0 <= x <= 1 for x in raw)
-    assert len({g.token for g in Predictor(folders["fill-mask"][1]).fill_mask("a [MASK]")[0]}) == 5
 
 
 def test_what_is_asked_together_changes_nothing(folders: Folders) -> None:
@@ -164,6 +194,7 @@ def test_vectors_of_another_pooling_are_pooled_here(folders: Folders) -> None:
         graph.embed(TEXTS, pooling="depths")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["embed by depths", "embed whitened"])
 def test_vectors_that_no_state_gives_are_told_before_their_norm_too(name: str, tmp_path: Path) -> None:
     """Kills: a graph of vectors of length 1 that refuses `normalize=False`, which its model folder takes."""
@@ -227,6 +258,7 @@ def test_help_and_what_is_wrong_need_no_torch(folders: Folders) -> None:
     assert wrong.returncode == 2 and "was tuned to" in wrong.stderr
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -341,6 +373,7 @@ def test_asking_imports_nothing_that_is_not_a_dependency(folders: Folders) -> No
     side, pandas or scipy for one function, a trainer's library there."""
     code = """
 import sys
+from collections.abc import Sequence
 from importlib.metadata import packages_distributions
 third = set(packages_distributions()) - {"torch"}
 already = set(sys.modules)  # what .pth files of the environment import
@@ -350,7 +383,7 @@ for folder in sys.argv[1:]:
 Predictor(sys.argv[1]).classify(["a text"])
 print(*sorted({name.partition(".")[0] for name in set(sys.modules) - already} & third))
 """
-    found = without_torch(*(graph for _, graph in folders.values()), code=code)
+    found = without_torch(*(folders[name][1] for name in KINDS), code=code)
     assert found.returncode == 0, found.stderr
     imported = set(found.stdout.split())
     assert {"onnxruntime", "tokenizers"} <= imported <= USED, sorted(imported - USED)
@@ -392,6 +425,7 @@ def test_a_precision_names_its_graph(folders: Folders, tmp_path: Path) -> None:
             Predictor(graph, precision=exact)  # type: ignore[arg-type]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("where", ["graph", "branch", "function"])
 def test_a_graph_with_a_loop_is_refused(folders: Folders, tmp_path: Path, where: str) -> None:
     """Its condition never turns false; kills: whoever looks at the nodes of the outer graph alone."""

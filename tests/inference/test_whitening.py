@@ -42,6 +42,7 @@ def whitened(folder: Path, tmp_path: Path) -> Path:
     return target
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_over_its_own_sentences_vectors_have_no_mean_and_unit_covariance(folder: Path, depth: int) -> None:
     model, tokenizer = albertine.load(folder).eval(), albertine.load_tokenizer(folder)

@@ -80,6 +80,7 @@ def test_through_every_layout_and_back(name: str, tmp_path: Path) -> None:
 HEADS = CHAINS | {"groups that transformers cuts elsewhere": (SharingPlan.grouped(18, 14), {}, ("google",))}
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize("task", ["classify", "answer"])
 def test_a_head_goes_along(name: str, task: str, tmp_path: Path) -> None:
@@ -124,6 +125,7 @@ THEIRS = [
 ]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(("name", "head"), THEIRS)
 def test_what_a_head_of_transformers_does_goes_along(name: str, head: str, tmp_path: Path) -> None:
     """Kills: the task told by the class alone, which other layouts lack: a choice answered as a score."""
@@ -200,6 +202,7 @@ def test_keras_xlnet_finds_all_it_reads() -> None:
     assert shapes == reads_of_keras_xlnet(config)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["modernbert", "xlnet"])
 def test_every_rate_of_dropout_is_in_the_file(kind: str, tmp_path: Path) -> None:
     rates = {

@@ -88,6 +88,7 @@ def assert_same_numbers(ours: Model, theirs: transformers.PreTrainedModel, lengt
     assert (logits - wanted).abs().max() <= BOUND * max(1.0, float(wanted.abs().max()))
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("case", range(12))
 def test_their_folder_here_and_back_again(case: int, tmp_path: Path) -> None:
     theirs = their_model(case)
@@ -205,6 +206,7 @@ def test_an_unshared_model_is_saved_as_a_modernbert_with_all_its_heads(
     assert_same_model(albertine.load(tmp_path / "m"), model)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("name", SHARED)
 @pytest.mark.parametrize("layout", ["transformers", "modernbert"])
 def test_a_shared_model_is_written_as_copies_and_folded_again(name: str, layout: Any, tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ def pipeline(task: str, folder: Path, **how: Any) -> Callable[..., Any]:
     return made
 
 
+@pytest.mark.sample(4)
 @both
 @every_kind
 def test_tokenizer_encoder_and_features(
@@ -122,6 +123,7 @@ def test_tokenizer_encoder_and_features(
     assert one.shape == alone.shape and (one - alone).abs().max() <= BOUND
 
 
+@pytest.mark.sample(3)
 @every_kind
 @pytest.mark.parametrize("positions", [64, 1024])
 def test_texts_are_cut_at_what_the_model_reads(
@@ -137,6 +139,7 @@ def test_texts_are_cut_at_what_the_model_reads(
     assert len(told) == positions
 
 
+@pytest.mark.sample(4)
 @both
 @every_kind
 def test_fill_mask(kind: str, language: str, tokenizers: dict[str, Tokenizer], tmp_path: Path) -> None:
@@ -149,6 +152,7 @@ def test_fill_mask(kind: str, language: str, tokenizers: dict[str, Tokenizer], t
     assert [one["score"] for one in found] == pytest.approx([one.probability for one in own], rel=5e-3)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("how", ["single", "multi", "score"])
 @pytest.mark.parametrize(("kind", "language"), [("albert", "zh"), ("bert", "en")])
 def test_text_classification(
@@ -176,6 +180,7 @@ NAMED: dict[str, dict[str, Any]] = {
 """What the config.json of a cross-encoder says of its score; "regression" is what ours say."""
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("said", NAMED)
 @pytest.mark.parametrize(("kind", "layout"), [("albert", "google"), ("bert", "bert4keras")])
 def test_cross_encoders(
@@ -303,6 +308,7 @@ def test_zero_shot_classification(tokenizers: dict[str, Tokenizer], tmp_path: Pa
     assert dict(zip(found["labels"], found["scores"], strict=True)) == pytest.approx(wanted, abs=BOUND)
 
 
+@pytest.mark.sample(3)
 @both
 @tagging_kinds
 def test_token_classification(
@@ -323,6 +329,7 @@ def test_token_classification(
     assert "".join("".join(places).split()) == "".join(text.split())
 
 
+@pytest.mark.sample(3)
 @both
 @tagging_kinds
 def test_question_answering(
@@ -348,6 +355,7 @@ def test_question_answering(
         assert best is not None and found["answer"].strip() == passage[best.begin : best.end].strip()
 
 
+@pytest.mark.sample(3)
 @every_kind
 @pytest.mark.parametrize(("pooling", "normalize"), [("mean", True), ("cls", False)])
 def test_sentence_transformers(

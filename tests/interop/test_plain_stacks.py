@@ -39,6 +39,7 @@ SHARED: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("name", SHARED)
 @pytest.mark.parametrize("act", ["gelu_new", "gelu"])
 @pytest.mark.parametrize(("layout", "width"), [("bert", WIDE), ("electra", WIDE), ("electra", {})])

@@ -184,6 +184,7 @@ def tuned(folder: Path, task: dict[str, Any]) -> Any:
     return finetune(resolve(FinetuneSettings, tree), reporter=Reporter(quiet=True))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("task", "more"),
     [("text=a label=l", {}), ("text=a pair=b label=l", {}), ("text=a pair=b label=l", {"pooling": "depths"})],

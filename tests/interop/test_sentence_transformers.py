@@ -54,6 +54,7 @@ def save(models: tuple[Model, Any], folder: Path, pooling: Pooling, normalize: b
     return folder
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize(("pooling", "normalize"), WAYS)
 def test_transformers_and_the_mask_give_the_same(
     models: tuple[Model, Any], tmp_path: Path, pooling: Pooling, normalize: bool
@@ -75,6 +76,7 @@ def test_transformers_and_the_mask_give_the_same(
     assert read_vectors(folder) == VectorSettings(pooling, normalize, 64)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize(("pooling", "normalize"), WAYS)
 def test_sentence_transformers_gives_the_same(
     models: tuple[Model, Any], tmp_path: Path, pooling: Pooling, normalize: bool

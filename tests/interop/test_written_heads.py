@@ -168,6 +168,7 @@ def check_joint_head(table: Tensor, folder: Path, packed: Packed) -> None:
     assert (scores - table[:, 50:75])[seen].abs().max() <= BOUND
 
 
+@pytest.mark.sample(30)
 @pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "albertine"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_transformers_computes_it_or_refuses(layout: str, name: str, tmp_path: Path) -> None:
@@ -217,6 +218,7 @@ def check_read_back(
         assert torch.equal(again.head[key], x), key
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_model_of_albertines_own_layout(name: str, tmp_path: Path) -> None:
     family = FAMILIES[name]
@@ -238,6 +240,7 @@ def test_a_model_of_albertines_own_layout(name: str, tmp_path: Path) -> None:
     assert (ours - theirs).abs().max() <= BOUND
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", [name for name in FAMILIES if name not in ("answers or none", "relations")])
 def test_electra(name: str, tmp_path: Path) -> None:
     family = FAMILIES[name]
@@ -329,6 +332,7 @@ def test_a_class_that_computes_other_numbers_is_not_named(tmp_path: Path) -> Non
     assert tree["architectures"] == ["AlbertineForSequenceClassification"]
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "albertine"])
 @pytest.mark.parametrize("pooling", ["mean", "cls", "depths", "whitened"])
 def test_vectors(layout: str, pooling: Any, tmp_path: Path) -> None:

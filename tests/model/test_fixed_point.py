@@ -63,6 +63,7 @@ def test_it_is_the_fixed_point_of_the_slow_reference(solver: str, positions: str
         assert float((ours - point).norm() / point.norm()) <= 1e-5
 
 
+@pytest.mark.sample(1)
 @each_solver
 def test_three_starts_end_in_one_point(solver: str) -> None:
     model, batch = made(solver=solver), builders.packed(LENGTHS)
@@ -86,6 +87,7 @@ def loss_of(model: Model, batch: Packed, weights: Tensor) -> Tensor:
     return (model.encoder(batch).last_hidden * weights).sum()
 
 
+@pytest.mark.sample(1)
 @each_solver
 def test_the_gradient_is_that_of_three_hundred_unrolled_steps(solver: str) -> None:
     batch = builders.packed(LENGTHS)
@@ -261,6 +263,7 @@ def test_sequences_that_fill_a_batch_up_are_not_told_of() -> None:
     assert len(out.equilibrium.forward.converged) == 2 and len(out.last_hidden) == 11
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("precision", ["float32", "auto"])
 def test_backends_agree(recompute: bool, precision: str) -> None:

@@ -16,14 +16,19 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, Any]]]:
+def told(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> list[dict[str, dict[str, Any]]]:
     folder = tmp_path_factory.mktemp("sharded")
-    command = [sys.executable, "-W", "ignore", "-m", "tests.model.sharded", str(folder)]
+    calls = [item.callspec.params for item in request.session.items if item.path == request.path]
+    cases = [str(params["case"]) for params in calls if "case" in params]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.model.sharded", str(folder), *cases]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_sharded_model_is_the_whole_one(told: list[dict[str, dict[str, Any]]], case: object) -> None:
     for rank in told:

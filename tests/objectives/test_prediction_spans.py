@@ -54,6 +54,7 @@ def distances(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
     return np.where(rare, 0, (ours.sum(0, dtype=np.int64) - theirs) / np.where(spread > 0, spread, 1))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("backward", [False, True])
 def test_the_law_is_the_official_one(backward: bool) -> None:
     """Length of runs, distance between them, and rate at every place, over 20,000 segments of one text."""

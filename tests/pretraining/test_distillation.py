@@ -102,6 +102,7 @@ def test_a_run_leaves_a_student_and_tells_of_its_teacher(build: Build, teacher: 
     assert hashlib.sha256((teacher / "model.safetensors").read_bytes()).hexdigest() == before
 
 
+@pytest.mark.matrix
 def test_a_killed_run_is_the_same_run(build: Build, teacher: Path, tmp_path: Path) -> None:
     """With maps that are trained, in another process that is killed without a word after a checkpoint."""
     changes: dict[str, Any] = {"student": {"hidden_size": 24}, "training": {"steps": 24}}

@@ -29,6 +29,7 @@ def losses(build: Build, name: str, precision: str, **dropout: float) -> tuple[l
     return [row["mlm_loss"] for row in read_metrics(folder / "metrics.jsonl") if "mlm_loss" in row], folder
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_the_settings_reach_the_model(build: Build, precision: str) -> None:
     without, _ = losses(build, "without", precision)

@@ -165,6 +165,7 @@ def test_no_more_processes_than_cards(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.matrix
 @pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="looks for processes in /proc")
 def test_a_signal_to_one_saves_and_ends_both(build: Build, tmp_path: Path) -> None:
     file = recipe(build, tmp_path, training={"steps": 4000}, watching={"checkpoint_every": 4000})
@@ -217,6 +218,7 @@ def test_a_killed_loader_ends_the_run_with_one_message(build: Build, tmp_path: P
     assert told_alone(err).startswith("albertine: a loader process was killed by SIGKILL. Out of memory")
 
 
+@pytest.mark.matrix
 @pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="looks for processes in /proc")
 def test_torchrun_starts_again_what_was_killed(build: Build, tmp_path: Path) -> None:
     """First a rank, then a loader of the other one; the run goes on to its end and leaves no process."""

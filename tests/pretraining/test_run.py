@@ -269,7 +269,7 @@ def no_skill(result: PretrainResult) -> str:
     return ", ".join(f"{name} {value:.3f}" for name, value in result.no_skill.items())
 
 
-@pytest.mark.sample(1)
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("training", "block"),
     [({}, "albert"), ({**MUON, "learning_rate": 0.01}, "albert"), ({}, "other")],
@@ -493,7 +493,6 @@ def test_the_stream_does_not_depend_on_ranks(build: Build, corpus: Path) -> None
         assert samples(batches) == samples(shares[0][1]) | samples(shares[1][1])
 
 
-@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     "changes",
     [

@@ -159,6 +159,7 @@ def test_ranks_share_the_batches_of_every_stage(build: Build) -> None:
         assert keys[0] == keys[1] | keys[2] and not keys[1] & keys[2]
 
 
+@pytest.mark.matrix
 def test_two_processes_go_through_the_same_stages(build: Build, tmp_path: Path) -> None:
     """A stage has no sentence part, on every rank, and the head for it waits without a gradient."""
     change = {"change": {**build().model.change.model_dump(), "hidden_dropout_prob": 0.0}}

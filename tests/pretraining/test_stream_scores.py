@@ -41,6 +41,7 @@ def test_a_folder_without_the_settings_of_its_run_tells_what_it_can(build: Build
             albertine.score(lonely, settings.corpus, memory=24)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("sequences", [64, 20, 1, 10**6])
 def test_score_reads_the_same_text_in_segments_of_any_length(build: Build, sequences: int) -> None:
     settings = settings_of(build)

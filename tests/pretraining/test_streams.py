@@ -361,6 +361,7 @@ def ended(process: subprocess.Popen[bytes]) -> None:
     assert process.returncode == 0, err.decode()
 
 
+@pytest.mark.matrix
 def test_a_killed_run_ends_with_the_same_bits(build: Build, tmp_path: Path) -> None:
     """SIGKILL after a checkpoint; memory and place in the text are in it."""
     training = {"steps": 40, "threads": 1}
@@ -380,6 +381,7 @@ def test_a_killed_run_ends_with_the_same_bits(build: Build, tmp_path: Path) -> N
     )
 
 
+@pytest.mark.matrix
 def test_processes_are_one_run(build: Build, tmp_path: Path) -> None:
     """With gradient accumulation: the losses of two and four processes are those of one, and one goes on
     where two were, because a checkpoint holds the memory of all lanes in their order, whoever held them."""

@@ -182,6 +182,7 @@ def unread(url: str, server: Any) -> Iterator[socket.socket]:
         yield asked
 
 
+@pytest.mark.matrix
 def test_an_answer_that_is_read_late_is_sent_to_its_end(folder: Folders) -> None:
     """Kills: an answer taken for finished once it waits for its client; a second's patience with that."""
     with process(folder("embed")) as (server, url), unread(url, server) as asked:
@@ -232,6 +233,7 @@ def test_who_closes_the_connection_is_told_that_the_body_was_too_large(folder: F
 FEW = "\nimport resource; resource.setrlimit(resource.RLIMIT_NOFILE, (90, 90))"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\nHost: local", b"\r\n"])
 def test_clients_that_send_no_request_do_not_keep_others_out(folder: Folders, sent: bytes) -> None:
     """Kills: connections up to the limit of open files; a traceback for each that cannot be accepted."""
@@ -291,6 +293,7 @@ def bounded(folder: Folders) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("sent", "then", "seconds", "answer"),
     [
@@ -335,6 +338,7 @@ def test_a_connection_ends_whose_client_is_slow(
         assert answer in found
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("version", ["1.1", "1.0"])
 def test_who_ends_its_side_gets_the_answer(bounded: str, version: str) -> None:
     for body in (WHO, b'{"inputs": ["never"]}'):
@@ -369,6 +373,7 @@ def test_who_leaves_is_not_answered(folder: Folders, tmp_path: Path) -> None:
     assert log.count("POST /embed 200") == log.count("POST /embed") == 1
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("version", ["1.1", "1.0"])
 def test_a_request_of_two_lengths_is_refused_and_the_connection_closed(bounded: str, version: str) -> None:
     hidden = b"GET /info HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -381,6 +386,7 @@ def test_a_request_of_two_lengths_is_refused_and_the_connection_closed(bounded: 
     assert ask(bounded, "/embed", {"inputs": "who"})[0] == 200
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("end", ["late", "second signal"])
 def test_an_end_in_the_middle_of_computing_is_exit_code_1(folder: Folders, end: str) -> None:
     """Kills: SIGABRT of a thread whose interpreter is gone."""
@@ -510,6 +516,7 @@ def test_an_answer_that_nobody_reads_is_given_up(folder: Folders) -> None:
         assert server.wait(10) == 0
 
 
+@pytest.mark.matrix
 def test_an_answer_that_is_given_up_at_the_end_is_unanswered(folder: Folders) -> None:
     """Kills: an end that says all was well, and a log without a word of it."""
     arguments = (folder("embed"), "--drain-seconds", "30")

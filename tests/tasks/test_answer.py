@@ -55,6 +55,7 @@ OFFICIAL = {  # questions, and how many have no answer that is in the passage
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("path", "counts"), OFFICIAL.items(), ids=OFFICIAL)
 def test_real_files_have_their_official_counts(shared_data: Path, path: str, counts: tuple[int, int]) -> None:
     found = list(squad_file(shared_data / path))

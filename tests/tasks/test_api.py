@@ -30,6 +30,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("form", ["list", "columns", "pandas", "polars", "arrow", "dataset"])
 def test_rows_in_memory_learn_as_the_file_does(
     form: str, pretrained: Path, tables: dict[str, Path], tmp_path: Path

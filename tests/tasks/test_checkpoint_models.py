@@ -30,6 +30,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_last_checkpoint_answers_as_the_final_model(
     kind: str, tune: Tune, tables: dict[str, Path]
@@ -59,6 +60,7 @@ OWN_HEADS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", OWN_HEADS)
 def test_a_checkpoint_has_the_labels_of_a_head_that_transformers_lacks(
     kind: str, tune: Tune, pretrained: Path, tmp_path: Path

@@ -167,6 +167,7 @@ def test_a_run_of_entities_learns(tuned: Callable[..., FinetuneResult], tmp_path
     ]
 
 
+@pytest.mark.matrix
 def test_a_run_of_options_learns(tuned: Callable[..., FinetuneResult], tmp_path: Path) -> None:
     files = {"train": questions(tmp_path / "a.jsonl", 200, 1), "dev": questions(tmp_path / "b.jsonl", 60, 2)}
     task = {**files, "text": "text", "pair": "ask", "label": "right", "kind": "choice", "pooling": "cls"}
@@ -207,6 +208,7 @@ def test_a_run_of_answers_that_may_not_be_there_learns(
     assert not told["missing_keys"]
 
 
+@pytest.mark.matrix
 def test_a_run_of_relations_learns(tuned: Callable[..., FinetuneResult], tmp_path: Path) -> None:
     result = tuned(task=relations(tmp_path), training={"epochs": 9})
     assert result.scores["triple_f1"] > 0.5
@@ -259,6 +261,7 @@ def test_sentence_transformers_takes_cls_where_it_stands(
     np.testing.assert_allclose(ours, theirs, atol=1e-4)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("flags", [{"task": "embed"}, {}], ids=["ours", "theirs"])
 def test_cls_of_an_earlier_folder_is_the_last_token_and_of_others_the_first(
     last: Path, tokenizer: Tokenizer, tmp_path: Path, flags: dict[str, str]

@@ -44,6 +44,7 @@ def unpacked(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("task", OFFICIAL)
 def test_real_files_have_their_official_counts(unpacked: Path, task: str) -> None:
     union, one, test = OFFICIAL[task]

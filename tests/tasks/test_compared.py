@@ -167,6 +167,7 @@ def test_the_folder_answers_as_it_was_scored(tuned: FinetuneResult) -> None:
     assert np.mean(right) == pytest.approx(tuned.scores["accuracy"])
 
 
+@pytest.mark.matrix
 def test_its_graph_answers_as_the_folder(tuned: FinetuneResult, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     assert run(["export", str(tuned.model), str(tmp_path / "out"), "--packed"]) == 0

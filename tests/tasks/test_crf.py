@@ -32,6 +32,7 @@ OFFICIAL = [
 ]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("name", "folder", "counts"), OFFICIAL, ids=[row[0] for row in OFFICIAL])
 @pytest.mark.parametrize("scheme", ["bio", "bioes"])
 def test_tags_of_real_files_are_allowed_and_lead_back(
@@ -121,6 +122,7 @@ def task(tmp_path: Path) -> dict[str, Any]:
     return {**files, "text": "text", "label": "found", "kind": "entities"}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("scheme", ["bio", "bioes"])
 def test_a_run_with_a_crf_learns_and_transformers_refuses_its_tags(
     tune: Tune, task: dict[str, Any], scheme: str, caplog: pytest.LogCaptureFixture
@@ -188,6 +190,7 @@ def test_bioes_without_a_crf(tune: Tune, task: dict[str, Any]) -> None:
         assert predictor.tag(line["text"]) == [tuple(e[:3]) for e in line["prediction"]]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("scheme", "crf"), [("bioes", True), ("bio", False)])
 def test_real_files_go_the_whole_way(tune: Tune, shared_data: Path, scheme: str, crf: bool) -> None:
     task = {"train": None, "dev": None, "text": "text", "label": "label", "dataset": "wnut-17"}

@@ -87,6 +87,7 @@ def data(settings: FinetuneSettings) -> Data:
     return read_data(settings.task, load_tokenizer(settings.encoder.folder))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "ways",
     [
@@ -134,6 +135,7 @@ def test_simcse_needs_no_labels_and_pulls_texts_apart(
     assert not own.folder.exists()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("normalize", [False, True])
 def test_whitened_vectors_are_what_the_folder_answers(alike: Tune, normalize: bool, tmp_path: Path) -> None:
     """An early depth alone is kept; the run, its folder, an export and sentence-transformers say the same,
@@ -290,6 +292,7 @@ OFFICIAL = {  # data set, its folder, and pairs of train, dev and test
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", OFFICIAL)
 def test_real_files(shared_data: Path, name: str) -> None:
     folder, counts = OFFICIAL[name]
@@ -518,6 +521,7 @@ def test_recipes(name: str, said: tuple[Any, ...]) -> None:
     assert (*ways, *times, training.schedule, training.warmup) == said
 
 
+@pytest.mark.matrix
 def test_real_tasks_go_the_whole_way(alike: Tune, shared_data: Path) -> None:
     for name, folder, loss in (("sts-b", "glue/STS-B", "cosine"), ("ocnli-10k", "ocnli", "contrastive")):
         known = {"train": None, "dev": None, "dataset": name, "folder": shared_data / folder}

@@ -81,6 +81,7 @@ def test_a_refused_command_leaves_the_record_as_it_was(tune: Tune) -> None:
         assert {name: (folder / name).read_bytes() for name in names} == before
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("task", "problem"),
     [
@@ -159,6 +160,7 @@ def test_unsharing_changes_nothing_before_the_first_step(tune: Tune, unshare: st
     assert counts == {"all": (2, 2), "attention": (2, 1), "ffn": (1, 2)}[unshare]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("unshare", "counts"), [("all", (2, 2)), ("attention", (2, 1)), ("ffn", (1, 2))])
 def test_groups_of_depths_get_copies(tune: Tune, unshare: str, counts: tuple[int, int]) -> None:
     tokenizer = load_tokenizer(tune().encoder.folder)
@@ -304,6 +306,7 @@ def test_the_stream_goes_on_from_a_cursor_and_not_by_ranks(tune: Tune) -> None:
     assert first == second and whole[0][1] != whole[3][1], "every epoch has all examples in its own order"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("ema", "pooling", "optimizer"),
     [(0, "cls", "adamw"), (0.9, "cls", "adamw"), (0.9, "mean", "adamw"), (0, "mean", "muon")],

@@ -25,7 +25,7 @@ from tests import stand_in
 from tests.tasks.conftest import Tune
 
 
-@pytest.fixture(scope="module", params=["basic", "accumulated"])
+@pytest.fixture(scope="module", params=[pytest.param("basic", marks=pytest.mark.matrix), "accumulated"])
 def halting(
     request: pytest.FixtureRequest, pretrained: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:

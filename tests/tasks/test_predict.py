@@ -108,6 +108,7 @@ OWN: dict[str, tuple[Callable[..., Path] | None, str, dict[str, Any], Fields]] =
 }
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("kind", OWN)
 def test_a_folder_says_what_was_scored(tune: Tune, tmp_path: Path, kind: str) -> None:
     make, ending, choice, fields = OWN[kind]
@@ -234,6 +235,7 @@ def test_every_form_has_the_rows_and_the_answers(
     assert list(output.parent.iterdir()) == [output]  # no part stays
 
 
+@pytest.mark.sample(2)
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize(("ending", "workers"), [(".csv", 1), (".parquet", 1), (".csv", 2)])
 def test_a_kill_anywhere_loses_and_doubles_nothing(

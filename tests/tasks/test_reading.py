@@ -40,6 +40,7 @@ UNLABELLED = {("lcqmc", "test"), ("bq", "test")}
 """Whose copies here lack the answers."""
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(("name", "folder", "counts"), OFFICIAL, ids=[row[0] for row in OFFICIAL])
 def test_real_files_have_their_official_counts(
     shared_data: Path, name: str, folder: str, counts: dict[str, int]

@@ -550,6 +550,7 @@ def test_nothing_to_learn_from(tmp_path: Path, tune: Tune, tokenizer: Tokenizer)
         )
 
 
+@pytest.mark.matrix
 def test_the_real_set_goes_the_whole_way(tune: Tune, shared_data: Path) -> None:
     own = {
         "dataset": "duie",

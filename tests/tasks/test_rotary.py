@@ -23,7 +23,7 @@ KINDS: dict[str, dict[str, Any]] = {
 """What an encoder has besides rotary positions."""
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=["roformer", pytest.param("modernbert", marks=pytest.mark.matrix)])
 def rotary(
     request: pytest.FixtureRequest, pretrained: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:

@@ -185,6 +185,7 @@ def test_mistakes_are_told_before_anything_runs(suite: Path, tmp_path: Path) -> 
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.matrix
 def test_the_real_suites(shared_data: Path, pretrained: Path) -> None:
     own = [f"encoder.folder={json.dumps(str(pretrained))}", "task.max_length=128"]
     glue = {

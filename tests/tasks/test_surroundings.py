@@ -59,6 +59,7 @@ def test_what_a_program_set_of_torch_stays(pretrained: Path, tmp_path: Path) -> 
     assert one == two
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 @pytest.mark.usefixtures("kept")
 def test_a_default_device_is_the_program_s_own(

@@ -155,6 +155,7 @@ def test_wiki_text_differs_only_where_two_ways_to_cut_tie(shared_data: Path) -> 
     assert different <= 5
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "change",
     [
@@ -260,6 +261,7 @@ def auto(tmp_path_factory: pytest.TempPathFactory, shared_data: Path) -> Iterato
     yield make
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("name", "model_type", "text"),
     [
@@ -427,6 +429,7 @@ def test_added_pieces_are_found_as_in_transformers(
                 assert spans.starts[i] == offsets[i][0] and spans.ends[i] >= offsets[i][1]
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("chinese", [True, False])
 @pytest.mark.parametrize("flags", list(itertools.product([True, False], repeat=4)))
