@@ -84,7 +84,7 @@ def masked(folder: Path) -> list[Any]:
     """Of each text the logits of its tokens."""
     model, tokenizer = albertine.load(folder), albertine.load_tokenizer(folder)
     found = []
-    with torch.no_grad(), model.encoder.computing():
+    with torch.no_grad(), model.encoder.forward_pass():
         for text in TEXTS:
             out = model(torch.tensor(tokenizer([text])["input_ids"]))
             found.append(model.mlm_logits(out.last_hidden_state[0]).numpy())

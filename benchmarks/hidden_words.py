@@ -105,7 +105,7 @@ def _samples(of: Pretrained, ids: np.ndarray, places: np.ndarray) -> Tensor:
     ends = [np.full((len(ids), 1), i) for i in (of.tokenizer.cls_id, of.tokenizer.sep_id)]
     packed = pack(list(np.concatenate([ends[0], shown, ends[1]], 1)))
     rows = _rows(places, TEXT + 2, before=1)
-    with of.model.encoder.computing():
+    with of.model.encoder.forward_pass():
         states = of.model.encoder(packed, rows=rows).last_hidden
         assert of.model.mlm is not None
         return of.model.mlm(states, of.model.encoder.embeddings)  # type: ignore[no-any-return]

@@ -27,18 +27,18 @@ from torch import Tensor
 
 from albertine.bench.interleaved import compete
 from albertine.bench.process import run
-from albertine.model import relative_attention
 from albertine.model.backend import current
-from albertine.model.relative_positions import EqualSequences, shifted_scores
+from albertine.model.positions import relative_attention
+from albertine.model.positions.relative import SequenceGroup, shifted_scores
 from benchmarks.keep import keep
 from benchmarks.markdown import table
 from benchmarks.xlnet_pair import HEAD, Shape, batch_of, our_model, our_step
 
 SHAPE = Shape(width=768, depth=2, batch=1, length=512, memory=384, targets=85)
-Form = Callable[[Tensor, Tensor, EqualSequences, slice], Tensor]
+Form = Callable[[Tensor, Tensor, SequenceGroup, slice], Tensor]
 
 
-def reshaped_scores(q_SNLD: Tensor, directed_NDP: Tensor, group: EqualSequences, some: slice) -> Tensor:
+def reshaped_scores(q_SNLD: Tensor, directed_NDP: Tensor, group: SequenceGroup, some: slice) -> Tensor:
     """What `shifted_scores` gives, by reshapes (`_rel_shift`, Dai et al. 2019, appendix B)."""
     q_SNLD = q_SNLD[:, :, some]
     s, heads, n, _ = q_SNLD.shape
@@ -74,7 +74,7 @@ def attention(form: Form, shape: Shape, learns: bool = True) -> Callable[[], flo
     k, v = (drawn(shape.batch, heads, keys, HEAD) for _ in "kv")
     distances = drawn(heads, HEAD, 2 * keys + 1)
     nothing = torch.zeros(0, dtype=torch.int64)
-    group = EqualSequences(
+    group = SequenceGroup(
         *(shape.batch, shape.length, keys, False, shape.length, keys), nothing, None, nothing, nothing
     )
     ops = current()

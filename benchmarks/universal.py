@@ -30,11 +30,10 @@ from albertine.core.batch import Packed, pack
 from albertine.core.randomness import generator, seed_torch
 from albertine.evaluation.metrics import spearman
 from albertine.model.config import EncoderConfig
-from albertine.model.eval_mode import evaluating
 from albertine.model.init import widen_embeddings
-from albertine.model.model import Model
+from albertine.model.model import Model, evaluating
 from albertine.model.sharing import SharingPlan
-from albertine.objectives.ponder_cost import WEIGHT
+from albertine.objectives.losses import WEIGHT
 from albertine.training.optimizers import build_optimizer
 from benchmarks.keep import keep
 from benchmarks.markdown import table

@@ -117,7 +117,7 @@ def standing_in() -> Iterator[None]:
     def lengths(rows: Rows) -> tuple[int, ...]:
         return tuple(rows.cu_seqlens.diff().tolist())
 
-    whole = torch.compile(cuda.plain_depth, dynamic=True, backend="aot_eager")
+    whole = torch.compile(cuda.plain_layer, dynamic=True, backend="aot_eager")
     with (
         patch.object(cuda, "PACKED_KERNEL", _by_mask),
         patch.object(cuda.Traced, "attend", attend),

@@ -57,7 +57,7 @@ def test_with_injection_it_begins_where_the_encoder_does(solver: str) -> None:
     model = builders.model(SharingPlan.shared(3), input_injection=True, solver=solver)
     batch = builders.packed(LENGTHS)
     study = study_depth(model, batch, depths=3)
-    if isinstance(loop := model.encoder.depths, FixedPoint):
+    if isinstance(loop := model.encoder.loop, FixedPoint):
         loop.unrolled = True
     with torch.no_grad():
         states = [*model.encoder(batch, all_depths=True).hidden_states]

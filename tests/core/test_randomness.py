@@ -8,7 +8,7 @@ import torch
 from albertine.core.randomness import isolated_torch_rng, torch_generator, torch_seed
 from albertine.model.config import Positions
 from albertine.model.model import Model
-from albertine.model.rotation import frequencies
+from albertine.model.positions.rotary import frequencies
 from albertine.model.task_model import Classifier
 from tests.model.builders import config
 

@@ -101,7 +101,7 @@ def test_beyond_a_segment_the_beginning_is_a_memory(model: Model, tokenizer: Sen
     content = perm.clone()
     content[-1, -1] = True
     place = torch.tensor([len(rest) - 1])
-    asked = Segments(pack([rest]), targets=place, masks=(content,), asking_masks=(perm[-1:],))
+    asked = Segments(pack([rest]), targets=place, masks=(content,), target_masks=(perm[-1:],))
     wanted, _ = predict_segments(model, asked, memory)
     open_ = said.isfinite()
     torch.testing.assert_close(said[open_], _log(wanted, tokenizer)[open_], atol=1e-5, rtol=1e-5)

@@ -54,7 +54,7 @@ def test_three_ways(name: str, kind: str, blocks: int, act: str, tmp_path: Path)
     ours, third = model(*batch), theirs(*batch)
     for out in (ours, third):
         torch.testing.assert_close(out.last_hidden_state[real], wanted["sequence"][real], **bound)
-    with model.encoder.computing():
+    with model.encoder.forward_pass():
         logits = model.mlm_logits(ours.last_hidden_state[real])
     torch.testing.assert_close(logits, wanted["mlm"][real], **bound)
     assert model.sentence is not None and ours.pooler_output is not None
@@ -132,6 +132,6 @@ def test_bert4keras_computes_what_is_written(shape: str, tmp_path: Path) -> None
         out = model(found["ids"], found["mask"], found["segments"])
         real = found["mask"].bool()
         torch.testing.assert_close(out.last_hidden_state[real], found["sequence"][real], atol=1e-5, rtol=1e-5)
-        with model.encoder.computing():
+        with model.encoder.forward_pass():
             logits = model.mlm_logits(out.last_hidden_state[real])
         torch.testing.assert_close(logits, found["mlm"][real], atol=1e-4, rtol=1e-4)

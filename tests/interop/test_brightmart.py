@@ -131,7 +131,7 @@ def test_outputs_of_a_slow_reference(tmp_path: Path) -> None:
     wanted = reference(w, ids, types, heads=4, depth=3)
     found = model(ids[None], token_type_ids=types[None]).last_hidden_state[0]
     torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
-    with model.encoder.computing():
+    with model.encoder.forward_pass():
         torch.testing.assert_close(model.mlm_logits(wanted), reference_mlm(w, wanted), atol=1e-5, rtol=1e-5)
 
 
@@ -169,7 +169,7 @@ def test_transformers_computes_the_product(plan: str, tmp_path: Path) -> None:
     out = theirs(ids, output_hidden_states=True)
     ours = model(ids).last_hidden_state
     torch.testing.assert_close(ours, out.hidden_states[-1], atol=1e-5, rtol=1e-5)
-    with model.encoder.computing():
+    with model.encoder.forward_pass():
         torch.testing.assert_close(
             model.mlm_logits(ours.flatten(0, 1)), out.logits.flatten(0, 1), atol=1e-4, rtol=1e-4
         )

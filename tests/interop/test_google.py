@@ -107,7 +107,7 @@ def test_outputs_of_the_original_code(name: str) -> None:
     assert out.pooler_output is not None and model.mlm is not None and model.sentence is not None
     torch.testing.assert_close(out.pooler_output, wanted["pooled"], **bound)
     rows = torch.cat([x[p] for x, p in zip(out.last_hidden_state, wanted["positions"], strict=True)])
-    with model.encoder.computing():
+    with model.encoder.forward_pass():
         masked = model.mlm(rows, model.encoder.embeddings).log_softmax(-1)
     torch.testing.assert_close(masked, wanted["mlm"], **bound)
     torch.testing.assert_close(model.sentence(out.pooler_output).log_softmax(-1), wanted["sentence"], **bound)

@@ -18,7 +18,7 @@ from albertine.core.batch import Packed, pack
 from albertine.interop.tensorflow.checkpoints import save_checkpoint
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
-from albertine.model.two_streams import Segments, predict_segments, read_segments
+from albertine.model.two_streams import Segments, encode_segments, predict_segments
 from tests.interop.test_xlnet import our_model
 
 HERE = Path(__file__).with_name("tensorflow")
@@ -51,16 +51,16 @@ def assert_computed(model: Model, stored: Mapping[str, np.ndarray]) -> None:
     states = model(given["ids"], given["mask"], segments).last_hidden_state
     torch.testing.assert_close(states[real], given["states"][real], **BOUND)
     whole, after = rows(given["whole"], segments), rows(given["next"], segments)
-    _, memory = read_segments(model.encoder, Segments(whole), keep=6)
-    found, _ = read_segments(model.encoder, Segments(after), memory)
+    _, memory = encode_segments(model.encoder, Segments(whole), keep=6)
+    found, _ = encode_segments(model.encoder, Segments(after), memory)
     torch.testing.assert_close(found.view(given["after"].shape), given["after"], **BOUND)
-    without, _ = read_segments(model.encoder, Segments(after))
+    without, _ = encode_segments(model.encoder, Segments(after))
     assert (without - found).abs().max() > 0.01
     asked = Segments(
         after,
         targets=torch.arange(12),
         masks=(torch.ones(6, 6).bool(),) * 2,
-        asking_masks=(~torch.eye(6).bool(),) * 2,
+        target_masks=(~torch.eye(6).bool(),) * 2,
     )
     logits, _ = predict_segments(model, asked)
     chances = logits.softmax(-1).view(given["chances"].shape)

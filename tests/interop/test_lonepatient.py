@@ -64,7 +64,7 @@ def test_outputs_of_the_original_code(name: str, layout: str) -> None:
     real, bound = wanted["mask"].bool(), {"atol": 1e-5, "rtol": 1e-5}
     torch.testing.assert_close(out.last_hidden_state[real], wanted["sequence"][real], **bound)
     torch.testing.assert_close(out.pooler_output, wanted["pooled"], **bound)
-    with model.encoder.computing():
+    with model.encoder.forward_pass():
         logits = model.mlm_logits(out.last_hidden_state[real])
     torch.testing.assert_close(logits, wanted["mlm"][real], **bound)
     assert model.sentence is not None

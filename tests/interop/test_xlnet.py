@@ -31,7 +31,7 @@ from albertine.model.resharing import replan, shared_again
 from albertine.model.segment_memory import Memory
 from albertine.model.sharing import SharingPlan
 from albertine.model.task_model import Classifier, TaskModel
-from albertine.model.two_streams import Segments, predict_segments, read_segments
+from albertine.model.two_streams import Segments, encode_segments, predict_segments
 from albertine.model.visibility import Visibility, causal
 from albertine.training.optimizers import build_optimizer
 from tests.interop.test_roformer import assert_same_model, jostled
@@ -130,7 +130,7 @@ class Step:
             packed,
             visible=Visibility(ranks, ranks + 1),
             targets=rows,
-            asking=ranks[rows],
+            target_until=ranks[rows],
             backward=halves,
         )
 
@@ -146,7 +146,7 @@ def test_outputs_memories_and_gradients_are_those_of_transformers(case: int, tmp
     for number in range(4):
         step = Step(case, number, config.vocab_size)
         out = theirs.transformer(**step.theirs(), mems=mems, use_mems=True)
-        mine, memory = read_segments(
+        mine, memory = encode_segments(
             ours.encoder,
             step.ours(config.bi_data),
             memory,
@@ -473,6 +473,6 @@ def test_the_feed_forward_drops_out_where_transformers_does(training: bool) -> N
     torch.manual_seed(3)
     wanted = theirs(x)
     torch.manual_seed(3)
-    with ours.encoder.computing():
+    with ours.encoder.forward_pass():
         found = block(x)
     torch.testing.assert_close(found, wanted, atol=BOUND, rtol=1e-5)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from albertine.core.batch import Packed, pack
 from albertine.model.config import EncoderConfig
-from albertine.model.layer_loop import EncoderOutput
+from albertine.model.loop import EncoderOutput
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
 from albertine.model.visibility import Visibility
@@ -91,5 +91,5 @@ def computed(model: Model, packed: Packed, rows: Tensor | None = None) -> tuple[
         sizes.append((batch.num_tokens, None if rows is None else len(rows)))
         return EncoderOutput(torch.zeros(sizes[0][0] if rows is None else len(rows), 1))
 
-    model.encoder._backend().whole(SimpleNamespace(encoded=compute), packed, 1, rows, False)
+    model.encoder._backend().run_encoder(SimpleNamespace(encode=compute), packed, 1, rows, False)
     return sizes[0]

@@ -14,7 +14,7 @@ from albertine.core.randomness import seed_torch
 from albertine.errors import SettingsError
 from albertine.interop.huggingface.folders import load_model, save_model
 from albertine.model.config import EncoderConfig
-from albertine.model.incremental_decoding import read_on
+from albertine.model.incremental_decoding import decode_step
 from albertine.model.model import Model
 from albertine.model.resharing import distances, replan, shared_again
 from albertine.model.sharing import SharingPlan
@@ -185,18 +185,18 @@ def test_embeddings_that_no_map_reads_are_rounded_once_behind_their_norm() -> No
 def test_reading_on_equals_reading_at_once(name: str) -> None:
     model = made(name)
     if model.config.halts:
-        with pytest.raises(SettingsError, match="cannot read on"):
-            read_on(model.encoder, builders.packed([3]))
+        with pytest.raises(SettingsError, match="has no KV cache"):
+            decode_step(model.encoder, builders.packed([3]))
         return
     texts = builders.sequences([9, 6])
     batch = pack(texts, [[0] * 4 + [1] * 5, [0] * 4 + [1] * 2], [4, 4])
     with torch.no_grad():
         whole = model.encoder(batch).last_hidden
-        _, cache = read_on(model.encoder, pack([t[:4] for t in texts], [[0] * 4] * 2))
+        _, cache = decode_step(model.encoder, pack([t[:4] for t in texts], [[0] * 4] * 2))
         for place in range(4, 6):
             new = pack([t[place : place + 1] for t in texts], [[1]] * 2)
             new = replace(new, position_ids=torch.full((2,), place))
-            found, cache = read_on(model.encoder, new, cache)
+            found, cache = decode_step(model.encoder, new, cache)
             torch.testing.assert_close(found, whole[[place, 9 + place]], **CLOSE)
 
 

@@ -19,11 +19,11 @@ from albertine.errors import SettingsError
 from albertine.interop.huggingface.folders import load_model, save_model
 from albertine.model.encoder import EncoderOutput
 from albertine.model.fixed_point import FixedPoint
-from albertine.model.incremental_decoding import read_on
+from albertine.model.incremental_decoding import decode_step
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
 from albertine.model.solvers import Sequences
-from albertine.model.two_streams import Segments, read_segments
+from albertine.model.two_streams import Segments, encode_segments
 from tests import reference
 from tests.model import builders
 
@@ -43,8 +43,8 @@ def encoded(model: Model, batch: Packed, **options: Any) -> EncoderOutput:
 
 
 def loop(model: Model) -> FixedPoint:
-    assert isinstance(model.encoder.depths, FixedPoint)
-    return model.encoder.depths
+    assert isinstance(model.encoder.loop, FixedPoint)
+    return model.encoder.loop
 
 
 @pytest.mark.parametrize(
@@ -68,14 +68,14 @@ def test_it_is_the_fixed_point_of_the_slow_reference(solver: str, positions: str
 def test_three_starts_end_in_one_point(solver: str) -> None:
     model, batch = made(solver=solver), builders.packed(LENGTHS)
     inner, points = loop(model), []
-    solved = inner.solved
+    solve = inner.solve
     for scale in (0.0, 1.0, 10.0):
         noise = torch.randn(25, 24, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
 
         def elsewhere(f: Any, start: Tensor, sequences: Sequences, limit: int, by: float = scale) -> Any:
-            return solved(f, start + by * noise, sequences, limit)  # noqa: B023
+            return solve(f, start + by * noise, sequences, limit)  # noqa: B023
 
-        inner.solved = elsewhere  # type: ignore[method-assign]
+        inner.solve = elsewhere  # type: ignore[method-assign]
         out = encoded(model, batch)
         assert out.equilibrium is not None and out.equilibrium.forward.converged.all()
         points.append(out.last_hidden)
@@ -316,19 +316,19 @@ def test_what_has_no_fixed_point_is_refused(message: str) -> None:
 
 def test_a_memory_is_refused() -> None:
     with pytest.raises(SettingsError, match="solver: none"):
-        read_segments(made(positions="relative").encoder, Segments(builders.packed([4])))
+        encode_segments(made(positions="relative").encoder, Segments(builders.packed([4])))
 
 
 def test_reading_on_is_refused() -> None:
-    with pytest.raises(SettingsError, match="keeps no keys"):
-        read_on(made().encoder, builders.packed([4]))
+    with pytest.raises(SettingsError, match="has no KV cache"):
+        decode_step(made().encoder, builders.packed([4]))
 
 
 def test_it_is_saved_and_loaded(tmp_path: Any) -> None:
     model, batch = made().float(), builders.packed(LENGTHS)
     save_model(model, None, tmp_path / "saved")
     again = load_model(tmp_path / "saved")
-    assert again.config == model.config and isinstance(again.encoder.depths, FixedPoint)
+    assert again.config == model.config and isinstance(again.encoder.loop, FixedPoint)
     torch.testing.assert_close(encoded(again, batch).last_hidden, encoded(model, batch).last_hidden)
     with pytest.raises(SettingsError, match="solver anderson"):
         save_model(model, None, tmp_path / "foreign", layout="transformers")

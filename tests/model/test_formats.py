@@ -11,7 +11,7 @@ from torch import Tensor
 
 from albertine.model.answerability_head import JointAnswer
 from albertine.model.crf import CrfTagger
-from albertine.model.incremental_decoding import read_on
+from albertine.model.incremental_decoding import decode_step
 from albertine.model.model import Model
 from albertine.model.relation_head import Relations
 from albertine.model.sharing import SharingPlan
@@ -36,7 +36,7 @@ def outputs(model: Model) -> dict[str, Tensor]:
     logits, sentence = model.pretraining_forward(BATCH, ROWS)
     padded = model(*builders.padded(BATCH), hidden_states=True)
     rows = model.encoder(BATCH, rows=ROWS).last_hidden
-    read, cache = read_on(model.encoder, BATCH)
+    read, cache = decode_step(model.encoder, BATCH)
     assert sentence is not None and padded.pooler_output is not None and padded.hidden_states is not None
     return {
         "logits": logits,
@@ -213,9 +213,9 @@ def test_a_model_called_within_another_computes_as_it_does_alone(mode: Any) -> N
     outer, inner = build("bfloat16"), build("float32")
     with mode():
         alone = inner.encoder(BATCH).last_hidden
-        with outer.encoder.computing() as pass_of_outer:
+        with outer.encoder.forward_pass() as pass_of_outer:
             within = inner.encoder(BATCH).last_hidden
-            with outer.encoder.computing() as still:
+            with outer.encoder.forward_pass() as still:
                 assert still is pass_of_outer
     assert within.dtype == alone.dtype == torch.float32
     assert torch.equal(within, alone)

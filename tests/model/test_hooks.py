@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from albertine.model.answerability_head import JointAnswer
 from albertine.model.backend.cuda_graphs import own_weights
-from albertine.model.layer_loop import EncoderOutput
 from albertine.model.layers import Linear
+from albertine.model.loop import EncoderOutput
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
 from tests.model import builders

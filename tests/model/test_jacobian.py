@@ -9,7 +9,7 @@ from torch import Tensor
 from albertine.core.randomness import seed_torch
 from albertine.model.fixed_point import FixedPoint
 from albertine.model.jacobian import jacobian_size, spectral_radius
-from albertine.model.layer_loop import EncoderOutput
+from albertine.model.loop import EncoderOutput
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
 from albertine.model.solvers import Sequences
@@ -72,7 +72,7 @@ def test_the_spectral_radius_of_an_untrained_block() -> None:
             expected.append(float(torch.linalg.eigvals(dense.reshape(x.numel(), -1)).abs().max()))
             return EncoderOutput(x)
 
-    model.encoder.depths = Look()
+    model.encoder.loop = Look()
     with torch.enable_grad():
         model.encoder(batch)
     assert found == pytest.approx(expected * 3, rel=0.005)
@@ -86,8 +86,8 @@ def test_a_map_of_nothing_has_a_radius_of_nothing() -> None:
 def test_the_penalty_of_a_pass_has_a_gradient_that_makes_it_smaller() -> None:
     plan = SharingPlan.shared(30)
     model = builders.model(plan, solver="anderson", input_injection=True, initializer_range=0.2).train()
-    assert isinstance(model.encoder.depths, FixedPoint)
-    model.encoder.depths.penalised = True
+    assert isinstance(model.encoder.loop, FixedPoint)
+    model.encoder.loop.penalised = True
     batch, sizes = builders.packed([5, 9, 2]), []
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for _ in range(15):
@@ -110,7 +110,7 @@ def test_the_penalty_is_the_same_by_any_backend_and_with_recomputing() -> None:
         plan = SharingPlan.shared(30)
         model = builders.model(plan, solver="anderson", input_injection=True, initializer_range=0.1).train()
         model.encoder.backend, model.encoder.recompute = backend, recompute
-        model.encoder.depths.penalised = True  # type: ignore[attr-defined]
+        model.encoder.loop.penalised = True  # type: ignore[attr-defined]
         seed_torch(0, "draw")
         size = model.encoder(batch).equilibrium.jacobian
         size.backward()

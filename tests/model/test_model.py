@@ -10,9 +10,8 @@ import torch
 import albertine
 from albertine.errors import ModelError, SettingsError
 from albertine.model.config import EncoderConfig
-from albertine.model.eval_mode import evaluating
 from albertine.model.init import initialize, sinusoids, widen_embeddings
-from albertine.model.model import Model
+from albertine.model.model import Model, evaluating
 from albertine.model.presets import PRESETS, paper_row, paper_rows, preset
 from albertine.model.sharing import SharingPlan
 from tests import reference
@@ -225,8 +224,10 @@ def test_configuration_round_trip_as_plain_data():
     assert EncoderConfig.from_dict(config.to_dict()) == config
     with pytest.raises(SettingsError):
         EncoderConfig.from_dict({"vocab_size": 3})
-    assert config.to_dict() == {"format": 1, **config.plain()}
-    assert EncoderConfig.from_dict(config.plain()) == config  # a folder from before there was a format
+    assert config.to_dict() == {"format": 1, **config.non_default_dict()}
+    assert (
+        EncoderConfig.from_dict(config.non_default_dict()) == config
+    )  # a folder from before there was a format
 
 
 @pytest.mark.parametrize(

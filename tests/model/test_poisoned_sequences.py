@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from albertine.core.batch import Packed, pack
-from albertine.model.incremental_decoding import read_on
+from albertine.model.incremental_decoding import decode_step
 from albertine.model.model import Model
 from albertine.model.pooling import text_vectors
 from albertine.model.sharing import SharingPlan
-from albertine.model.two_streams import Segments, read_segments
+from albertine.model.two_streams import Segments, encode_segments
 from tests.model import builders
 from tests.model.test_choices import CHOICES, changed
 
@@ -121,9 +121,9 @@ def test_reading_on(precision: str) -> None:
     model.precision = precision  # type: ignore[assignment]
     more = pack([[3, 4, 5] if i % 2 else [6] for i in range(len(LENGTHS))])
     with torch.no_grad():
-        (began, found), (right, wanted) = (read_on(model.encoder, batch_of(p)) for p in (True, False))
+        (began, found), (right, wanted) = (decode_step(model.encoder, batch_of(p)) for p in (True, False))
         check(began, right, CLOSE[precision])
-        after = [read_on(model.encoder, more, cache)[0] for cache in (found, wanted)]
+        after = [decode_step(model.encoder, more, cache)[0] for cache in (found, wanted)]
     check(*after, CLOSE[precision], list(more.lengths))
 
 
@@ -135,9 +135,9 @@ def test_segments_with_a_memory(precision: str) -> None:
         states = []
         for poison in (True, False):
             batch = batch_of(poison)
-            first, memory = read_segments(model.encoder, Segments(batch), keep=4)
+            first, memory = encode_segments(model.encoder, Segments(batch), keep=4)
             clean = Segments(batch_of(False))
-            states.append((first, read_segments(model.encoder, clean, memory, keep=4)[0]))
+            states.append((first, encode_segments(model.encoder, clean, memory, keep=4)[0]))
     for found, wanted in zip(*states, strict=True):
         check(found, wanted, CLOSE[precision])
 

@@ -15,7 +15,7 @@ from albertine.interop.huggingface.folders import save_model
 from albertine.model.backend.base import Backend
 from albertine.model.backend.cpu_attention import attend
 from albertine.model.backend.cuda import attend_padded
-from albertine.model.incremental_decoding import read_on
+from albertine.model.incremental_decoding import decode_step
 from albertine.model.rows import Rows
 from albertine.model.sharing import SharingPlan
 from albertine.model.task_model import Seq2Seq, predicting_rows
@@ -149,7 +149,7 @@ def test_reading_on_equals_reading_all_at_once(plan: SharingPlan, shapes: list[S
     texts = batch.input_ids.split(batch.lengths)
     with torch.inference_mode():
         whole = model.encoder(batch).last_hidden.split(batch.lengths)
-        hidden, cache = read_on(
+        hidden, cache = decode_step(
             model.encoder, pack([t[:p].numpy() for t, (p, _) in zip(texts, shapes, strict=True)])
         )
         for state, full, (p, _) in zip(hidden.split([p for p, _ in shapes]), whole, shapes, strict=True):
@@ -157,14 +157,14 @@ def test_reading_on_equals_reading_all_at_once(plan: SharingPlan, shapes: list[S
         left, step = list(range(len(shapes))), 0
         while going := [i for i in left if shapes[i][0] + step < shapes[i][1]]:
             going.reverse()  # the order of sequences is free
-            cache = cache.of([left.index(i) for i in going])
+            cache = cache.select([left.index(i) for i in going])
             at = [shapes[i][0] + step for i in going]
             assert cache.lengths == tuple(at)
             new = pack(
                 [texts[i][a : a + 1].numpy() for i, a in zip(going, at, strict=True)], [[1]] * len(going)
             )
             new = Packed(new.input_ids, new.token_type_ids, torch.tensor(at), new.cu_seqlens, new.lengths)
-            hidden, cache = read_on(model.encoder, new, cache)
+            hidden, cache = decode_step(model.encoder, new, cache)
             for state, i, a in zip(hidden, going, at, strict=True):
                 torch.testing.assert_close(state, whole[i][a], **CLOSE)
             left, step = going, step + 1
@@ -175,12 +175,12 @@ def test_a_cache_holds_the_keys_of_each_sequence_in_the_order_of_its_tokens() ->
     model = builders.model()
     first, second = builders.sequences([7, 5])
     with torch.inference_mode():
-        _, at_once = read_on(model.encoder, pack([first[:4], second[:3]]))
-        _, cache = read_on(model.encoder, pack([first[:3], second[:1]]))
+        _, at_once = decode_step(model.encoder, pack([first[:4], second[:3]]))
+        _, cache = decode_step(model.encoder, pack([first[:3], second[:1]]))
         new = pack([first[3:4], second[1:3]])
         at = torch.tensor([3, 1, 2])
         new = Packed(new.input_ids, new.token_type_ids, at, new.cu_seqlens, new.lengths)
-        _, cache = read_on(model.encoder, new, cache)
+        _, cache = decode_step(model.encoder, new, cache)
     assert (cache.starts, cache.lengths) == (at_once.starts, at_once.lengths) == ((0, 4), (4, 3))
     # Of the first depth alone: above it the first reading had not seen the later tokens.
     torch.testing.assert_close(cache.keys[0], at_once.keys[0], **CLOSE)
@@ -191,19 +191,19 @@ def test_the_same_sequence_goes_on_in_several_ways() -> None:
     model = builders.model()
     (text,) = builders.sequences([6])
     with torch.inference_mode():
-        _, cache = read_on(model.encoder, pack([text[:4]]))
+        _, cache = decode_step(model.encoder, pack([text[:4]]))
         new = pack([[7], [9]], [[1], [1]])
         new = Packed(new.input_ids, new.token_type_ids, torch.tensor([4, 4]), new.cu_seqlens, new.lengths)
-        ways, _ = read_on(model.encoder, new, cache.of([0, 0]))
+        ways, _ = decode_step(model.encoder, new, cache.select([0, 0]))
         for way, token in zip(ways, (7, 9), strict=True):
             whole = model.encoder(pack([[*text[:4], token]], [[0, 0, 0, 0, 1]], [4])).last_hidden
             torch.testing.assert_close(way, whole[4], **CLOSE)
     with pytest.raises(SettingsError, match="longer than the model's 32 positions"):
-        read_on(model.encoder, pack(builders.sequences([33])))
+        decode_step(model.encoder, pack(builders.sequences([33])))
     with torch.inference_mode():
-        _, cache = read_on(model.encoder, pack(builders.sequences([32])))
+        _, cache = decode_step(model.encoder, pack(builders.sequences([32])))
         with pytest.raises(SettingsError, match="of 33 tokens is longer than the model's 32 positions"):
-            read_on(model.encoder, pack([[7]]), cache)
+            decode_step(model.encoder, pack([[7]]), cache)
 
 
 def test_the_rows_that_predict_a_target() -> None:

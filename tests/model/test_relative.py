@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from albertine.core.batch import Packed, pack
 from albertine.core.randomness import seed_torch
 from albertine.errors import SettingsError
-from albertine.model import relative_positions
 from albertine.model.config import EncoderConfig
-from albertine.model.incremental_decoding import read_on
+from albertine.model.incremental_decoding import decode_step
 from albertine.model.layers import Linear
 from albertine.model.model import Model
-from albertine.model.position_inputs import placed
-from albertine.model.relative_positions import EqualSequences, shifted_scores
+from albertine.model.positions import relative
+from albertine.model.positions.registry import with_positions
+from albertine.model.positions.relative import SequenceGroup, shifted_scores
 from albertine.model.resharing import replan
 from albertine.model.rows import Rows
 from albertine.model.segment_memory import Memory
 from albertine.model.sharing import SharingPlan
-from albertine.model.two_streams import Segments, predict_segments, read_segments
+from albertine.model.two_streams import Segments, encode_segments, predict_segments
 from albertine.model.visibility import Visibility, causal
 from benchmarks.relative_shift import reshaped_scores
 from tests import reference
@@ -45,7 +45,7 @@ def xlnet(plan: SharingPlan | None = None, seed: int = 0, **changes: object) -> 
 
 def read(model: Model, segments: Segments, memory: Memory | None = None, **how: object) -> torch.Tensor:
     assert model.lm is not None
-    return read_segments(model.encoder, segments, memory, query=model.lm.query, **how)[0]  # type: ignore[arg-type]
+    return encode_segments(model.encoder, segments, memory, query=model.lm.query, **how)[0]  # type: ignore[arg-type]
 
 
 def at_random(
@@ -100,7 +100,7 @@ def test_p3_in_reading_order_the_contents_are_those_of_a_causal_encoder_and_quer
     streams = Segments(batch, visible=content)
     plain = read(model, Segments(batch, visible=causal(lengths, batch.input_ids)))
     torch.testing.assert_close(read(model, streams), plain, atol=0, rtol=0)
-    two = replace(streams, targets=everything, asking=asking.until)
+    two = replace(streams, targets=everything, target_until=asking.until)
     influence = influences(model, two)
     row, key = torch.meshgrid(everything, everything, indexing="ij")
     sequence = torch.repeat_interleave(torch.arange(2), torch.tensor(lengths))
@@ -140,7 +140,7 @@ def test_p4_no_answer_depends_on_its_token_or_on_later_ones(remembered: tuple[in
     if any(remembered):
         states = tuple(torch.randn(sum(remembered), H, dtype=torch.float64) for _ in range(4))
         memory = Memory(states, remembered)
-    segments = Segments(batch, visible=visible, targets=targets, asking=until)
+    segments = Segments(batch, visible=visible, targets=targets, target_until=until)
     found = influences(model, segments, memory)
     sequence = torch.repeat_interleave(torch.arange(3), torch.tensor(lengths))
     for row, target in zip(found, targets.tolist(), strict=True):
@@ -168,7 +168,7 @@ def test_p4_a_row_that_sees_nothing_gets_only_what_it_began_with() -> None:
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_p5_segment_by_segment_is_one_long_text(norm: str) -> None:
-    """Causal, with a memory of everything, at every depth; also through `read_on`."""
+    """Causal, with a memory of everything, at every depth; also through `decode_step`."""
     model = xlnet(SharingPlan.shared(3), norm=norm, type_vocab_size=0)
     tokens = builders.sequences([14, 11])
     whole = pack(tokens)
@@ -179,7 +179,7 @@ def test_p5_segment_by_segment_is_one_long_text(norm: str) -> None:
     for first, end in ((0, 4), (4, 5), (5, 11)):
         part = pack([x[first:end] for x in tokens])
         seen = causal(part.lengths, part.input_ids)
-        found, memory = read_segments(states, Segments(part, visible=seen), memory, keep=100)
+        found, memory = encode_segments(states, Segments(part, visible=seen), memory, keep=100)
         expected = torch.cat([x[first:end] for x in long])
         torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
         assert memory.lengths == (end, end)
@@ -188,7 +188,7 @@ def test_p5_segment_by_segment_is_one_long_text(norm: str) -> None:
     for first, end in ((0, 1), (1, 2), (2, 3)):
         part = pack([x[first:end] for x in tokens])
         part = replace(part, position_ids=part.position_ids + first)
-        found, cache = read_on(states, part, cache)
+        found, cache = decode_step(states, part, cache)
         torch.testing.assert_close(found, torch.cat([x[first:end] for x in long]), atol=1e-12, rtol=0)
 
 
@@ -203,7 +203,7 @@ def test_p5_memory_has_no_gradient_and_its_reach_grows_with_depth() -> None:
             for part in tokens:
                 packed = pack([part])  # type: ignore[list-item]
                 visible = causal(packed.lengths, packed.input_ids)
-                found, memory = read_segments(
+                found, memory = encode_segments(
                     model.encoder, Segments(packed, visible=visible), memory, keep=keep
                 )
                 assert not any(x.requires_grad for x in memory.states)
@@ -232,7 +232,7 @@ def test_p7_packed_is_each_alone(sizes: list[tuple[int, int, bool]], seed: int) 
     how: dict[str, object] = {"keep": 6, "reuse": 4}
     whole = Segments(batch, visible, targets, until, tuple(backward))
     assert model.lm is not None
-    together, kept = read_segments(model.encoder, whole, memory, query=model.lm.query, **how)  # type: ignore[arg-type]
+    together, kept = encode_segments(model.encoder, whole, memory, query=model.lm.query, **how)  # type: ignore[arg-type]
     alone, first, out = [], 0, []
     for s, length in enumerate(lengths):
         rows = slice(first, first + length)
@@ -244,7 +244,7 @@ def test_p7_packed_is_each_alone(sizes: list[tuple[int, int, bool]], seed: int) 
             until[mine],
             (backward[s],),
         )
-        x, memory_of = read_segments(model.encoder, one, memory.of([s]), query=model.lm.query, **how)  # type: ignore[arg-type]
+        x, memory_of = encode_segments(model.encoder, one, memory.of([s]), query=model.lm.query, **how)  # type: ignore[arg-type]
         out.append(x)
         alone.append(memory_of)
         first += length
@@ -300,7 +300,7 @@ def test_p6_places_may_move_and_padding_stand_before(by: int) -> None:
 def test_by_reshapes_the_scores_are_the_same_view() -> None:
     """Appendix B of Transformer-XL copies nothing on the way there: numbers and strides are ours."""
     nothing = torch.zeros(0, dtype=torch.int64)
-    group = EqualSequences(3, 6, 10, False, 6, 10, nothing, None, nothing, nothing)
+    group = SequenceGroup(3, 6, 10, False, 6, 10, nothing, None, nothing, nothing)
     q, table, some = torch.randn(3, 4, 6, 8), torch.randn(4, 8, 21), slice(0, None)
     ours, theirs = (form(q, table, group, some) for form in (shifted_scores, reshaped_scores))
     assert torch.equal(ours, theirs) and ours.stride() == theirs.stride()
@@ -324,11 +324,11 @@ def test_queries_in_parts_are_those_computed_at_once(streams: int, monkeypatch: 
     batch, content, _, targets, until = at_random(lengths)
     segments = Segments(batch, content, backward=(False, True, True))
     if streams == 2:
-        segments = replace(segments, targets=targets, asking=until)
+        segments = replace(segments, targets=targets, target_until=until)
     states = torch.randn(3, sum(remembered), H, generator=torch.Generator().manual_seed(3)).double()
     found = []
     for rows in (128, 3):
-        monkeypatch.setattr(relative_positions, "ROWS", rows)
+        monkeypatch.setattr(relative, "QUERIES_AT_ONCE", rows)
         model = xlnet(SharingPlan.unshared(3))
         out = read(model, segments, Memory(tuple(states), remembered))
         out.square().sum().backward()
@@ -395,10 +395,10 @@ def test_dropout_falls_on_the_table_of_distances_once_a_pass() -> None:
     model = xlnet(SharingPlan.shared(1), hidden_dropout_prob=0.5).train()
     seed_torch(1, "dropout")
     rows, like = Rows.of(builders.packed([9])), torch.empty(0, dtype=torch.float64)
-    table = placed(rows, model.config, like, model.training).distances.table_PH  # type: ignore[union-attr]
+    table = with_positions(rows, model.config, like, model.training).distances.table_PH  # type: ignore[union-attr]
     assert 0.3 < float((table == 0).double().mean()) < 0.7
     model.eval()
-    table = placed(rows, model.config, like, model.training).distances.table_PH  # type: ignore[union-attr]
+    table = with_positions(rows, model.config, like, model.training).distances.table_PH  # type: ignore[union-attr]
     assert float((table == 0).double().mean()) < 0.1
 
 
@@ -429,7 +429,7 @@ def test_xlnet_drops_out_in_two_more_places(place: str) -> None:
         rows = torch.arange(batch.num_tokens)
         segments = Segments(batch, causal(batch.lengths, batch.input_ids), rows, rows % 24)
         ones = torch.ones(24, dtype=torch.float64)
-        begun = read_segments(encoder, segments, query=ones)[0].detach()
+        begun = encode_segments(encoder, segments, query=ones)[0].detach()
         assert begun.unique().tolist() == [0.0, 4.0]
         assert float((begun == 0).double().mean()) == pytest.approx(3 / 4, abs=0.02)
         assert 0 < float((begun == begun[:1]).double().mean()) < 1, "no two targets drop the same"
@@ -493,10 +493,10 @@ def test_a_choice_that_does_not_fit_is_refused(changes: dict[str, object], messa
         builders.config(**(XLNET | changes))
 
 
-def test_memory_and_streams_want_relative_positions_and_a_head() -> None:
+def test_memory_and_query_stream_need_relative_positions_and_a_head() -> None:
     plain = builders.model()
-    with pytest.raises(SettingsError, match="want relative positions, and this encoder's are learned"):
-        read_segments(plain.encoder, Segments(builders.packed([3])))
+    with pytest.raises(SettingsError, match="need relative positions, and this encoder's are learned"):
+        encode_segments(plain.encoder, Segments(builders.packed([3])))
     model = Model(builders.config(**XLNET), {"mlm"})
     batch, visible, _, targets, until = at_random([6])
     with pytest.raises(SettingsError, match="cannot begin a second stream"):

@@ -11,7 +11,7 @@ import torch
 
 from albertine.core.batch import pack
 from albertine.model.segment_memory import Memory
-from albertine.model.two_streams import Segments, read_segments
+from albertine.model.two_streams import Segments, encode_segments
 from albertine.model.visibility import causal
 from benchmarks.transformer_xl import GOLDENS, SMALL, ours_of
 
@@ -31,7 +31,7 @@ def test_three_segments_equal_those_of_the_official_code(number: int) -> None:
         reach = keep - 1 if case["same"] and held + SMALL["segment"] > keep else None
         segments = Segments(batch, visible=causal(batch.lengths, batch.input_ids), reach=reach)
         with torch.no_grad():
-            found, memory = read_segments(model.encoder, segments, memory, keep=keep)
+            found, memory = encode_segments(model.encoder, segments, memory, keep=keep)
         expected = torch.from_numpy(FILE[f"{number}/{part}"])
         # Their frequencies are float32 in either case, here the sines too.
         torch.testing.assert_close(found.view_as(expected), expected, atol=1e-7, rtol=0)

@@ -21,7 +21,7 @@ from albertine.model.model import Model
 from albertine.model.resharing import replan
 from albertine.model.rows import Rows
 from albertine.model.sharing import SharingPlan
-from albertine.model.two_streams import Segments, read_segments
+from albertine.model.two_streams import Segments, encode_segments
 from tests import reference
 from tests.model import builders
 
@@ -227,13 +227,13 @@ def test_a_sequence_leaves_when_all_its_positions_have_halted(monkeypatch: pytes
     model, batch = universal(), builders.packed(LENGTHS)
     model.encoder.backend = "plain"  # which has no filler
     computed: list[int] = []
-    plain = type(model.encoder).step
+    plain = type(model.encoder).run_layer
 
     def counted(self: object, d: int, x: Tensor, *rest: object) -> Tensor:
         computed.append(len(x))
         return plain(self, d, x, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(type(model.encoder), "step", counted)
+    monkeypatch.setattr(type(model.encoder), "run_layer", counted)
     with torch.no_grad():
         steps = model.encoder(batch).ponder.steps.split(LENGTHS)
     longest = [int(n.max()) for n in steps]
@@ -399,11 +399,11 @@ def test_a_padded_call_halts_as_the_packed_one() -> None:
 @pytest.mark.parametrize("changes", [{"halting": "basic"}, {"position_signal": "sinusoid"}])
 def test_a_memory_of_segments_is_refused(changes: dict[str, object]) -> None:
     model = builders.model(positions="relative", **changes)
-    with pytest.raises(SettingsError, match="a memory knows neither") as error:
-        read_segments(model.encoder, Segments(builders.packed([4, 6])))
+    with pytest.raises(SettingsError, match="a memory keeps neither") as error:
+        encode_segments(model.encoder, Segments(builders.packed([4, 6])))
     assert error.value.remedy
     stepped = builders.model(positions="relative", step_signal="learned")
     batch = builders.packed([4, 6])
     with torch.no_grad():
-        found, _ = read_segments(stepped.encoder, Segments(batch))
+        found, _ = encode_segments(stepped.encoder, Segments(batch))
         torch.testing.assert_close(found, stepped.encoder(batch).last_hidden, **CLOSE)

@@ -15,7 +15,7 @@ from albertine.model.config import EncoderConfig
 from albertine.model.encoder import Encoder
 from albertine.model.segment_memory import Memory
 from albertine.model.sharing import SharingPlan
-from albertine.model.two_streams import Segments, read_segments
+from albertine.model.two_streams import Segments, encode_segments
 
 FILE = np.load(Path(__file__).with_name("xlnet_official.npz"))
 CASES: list[dict[str, Any]] = json.loads(bytes(FILE["configs.json"]))
@@ -108,13 +108,13 @@ def test_equals_the_official_code(number: int) -> None:
         targets=targets,
         backward=tuple(b >= batch // 2 for b in range(batch)) if case["bi"] else None,
         masks=tuple(content for content, _ in masks),
-        asking_masks=asking if two else None,
+        target_masks=asking if two else None,
     )
     if not case["tm"]:  # all places ask, and those that are not to be predicted begin with their token
         places = torch.from_numpy(FILE[f"{number}/in/inq"].T.reshape(-1, 1))
         query = places * query + (1 - places) * encoder.embeddings.word.weight[ids.flatten()]
     with torch.no_grad():
-        out, kept = read_segments(
+        out, kept = encode_segments(
             encoder, segments, memory, query=query, keep=case["mem_len"], reuse=case["reuse"]
         )
     expected = torch.from_numpy(FILE[f"{number}/out/output"]).transpose(0, 1)

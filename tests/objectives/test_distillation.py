@@ -10,7 +10,8 @@ from torch import Tensor
 
 from albertine.core.batch import Packed, pack
 from albertine.errors import SettingsError
-from albertine.model.block import AttentionBlock, FeedForwardBlock
+from albertine.model.attention import AttentionBlock
+from albertine.model.block import FeedForwardBlock
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
@@ -137,7 +138,7 @@ def test_what_is_compared_is_what_a_depth_attends_with(kind: str) -> None:
             assert isinstance(attention, AttentionBlock) and isinstance(feed_forward, FeedForwardBlock)
             own = None if encoder.own is None else encoder.own[d]
             parts = (None, None) if own is None else (own.attention, own.feed_forward)
-            x = attention.added(attention.output, torch.cat(mixed), states[d], states[d], parts[0])
+            x = attention.residual_add(attention.output, torch.cat(mixed), states[d], states[d], parts[0])
             after = feed_forward(x, parts[1])
             if d == 1 and encoder.final_norm is not None:
                 after = encoder.final_norm(after)

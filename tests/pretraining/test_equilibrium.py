@@ -65,16 +65,16 @@ def test_a_run_tells_how_near_it_came(build: Build) -> None:
 def test_the_model_is_saved_and_fills_masks(build: Build, caplog: pytest.LogCaptureFixture) -> None:
     folder = run(settings_of(build))
     model = load_model(folder / "final")
-    assert model.config.solver == "anderson" and isinstance(model.encoder.depths, FixedPoint)
+    assert model.config.solver == "anderson" and isinstance(model.encoder.loop, FixedPoint)
     caplog.clear()
     few = Predictor(folder / "final", precision="float32")
     assert few.fill_mask("It was a [MASK] night.")[0]
     assert not caplog.records
-    model.encoder.depths.tolerance = 1e-9
+    model.encoder.loop.tolerance = 1e-9
     with torch.no_grad():
         model(torch.tensor([[5, 6, 7]]))
     (said,) = caplog.records
-    assert "1 of 1 sequences did not come to their fixed point in 20 iterations" in said.message
+    assert "1 of 1 sequences did not converge to their fixed point in 20 iterations" in said.message
 
 
 def test_a_signal_saves_and_the_resumed_run_is_the_same_run(build: Build) -> None:

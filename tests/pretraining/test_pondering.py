@@ -12,8 +12,7 @@ import torch
 
 from albertine.errors import SettingsError
 from albertine.interop.huggingface.folders import load_model
-from albertine.objectives.losses import pretraining_losses
-from albertine.objectives.ponder_cost import pondering_losses
+from albertine.objectives.losses import pondering_losses, pretraining_losses
 from albertine.pretraining.data import held_out_batches
 from albertine.pretraining.held_out import score_batches
 from albertine.pretraining.initial_model import initial_model

@@ -26,8 +26,7 @@ from albertine.corpus.reader import Corpus
 from albertine.errors import CheckpointError, CorpusError, ModelError, SettingsError
 from albertine.interop.heads import left_to_right
 from albertine.interop.huggingface.folders import load_model, read_folder, save_model
-from albertine.model.eval_mode import evaluating
-from albertine.model.model import Model
+from albertine.model.model import Model, evaluating
 from albertine.model.presets import preset
 from albertine.model.two_streams import predict_segments
 from albertine.objectives.prediction_spans import SpanSettings
@@ -457,7 +456,7 @@ def test_what_does_not_fit_is_told(build: Build, objective: Any, more: Any, told
 
 def test_an_encoder_without_relative_positions_is_told(build: Build) -> None:
     change = {**MODEL, "positions": "rotary"}
-    with pytest.raises(SettingsError, match=r"want relative positions.*rotary.*positions: relative"):
+    with pytest.raises(SettingsError, match=r"need relative positions.*rotary.*positions: relative"):
         pretrain(settings_of(build, model={"change": change}))
 
 
@@ -513,9 +512,9 @@ def test_from_left_to_right_the_plain_encoder_reads_what_segments_do(build: Buil
 @pytest.mark.parametrize(
     ("more", "own", "told"),
     [
-        ({"halting": "basic"}, [], "a memory knows neither how long"),
-        ({"position_signal": "sinusoid"}, [], "a memory knows neither how long"),
-        ({"input_injection": True}, [], "which a fixed point and injection have not"),
+        ({"halting": "basic"}, [], "a memory keeps neither the number of steps"),
+        ({"position_signal": "sinusoid"}, [], "a memory keeps neither the number of steps"),
+        ({"input_injection": True}, [], "which a fixed point and injection do not have"),
         ({}, ["injection"], "no injection in own"),
     ],
 )

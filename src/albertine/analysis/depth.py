@@ -22,14 +22,13 @@ from albertine.core.randomness import isolated_torch_rng, seed_torch
 from albertine.errors import DataError, NotFinite, SettingsError
 from albertine.interop.huggingface.folders import load_model
 from albertine.interop.model_location import model_folder
-from albertine.model.config_checks import KNOWS_ITS_STEP
+from albertine.model.config import STEP_DEPENDENT
 from albertine.model.encoder import Encoder
-from albertine.model.eval_mode import evaluating
 from albertine.model.fixed_point import detached
 from albertine.model.jacobian import spectral_radius
-from albertine.model.layer_loop import Depths, EncoderOutput, Step
-from albertine.model.model import Model
-from albertine.model.rows import Rows, Selected
+from albertine.model.loop import EncoderOutput, LayerFunction, LayerLoop
+from albertine.model.model import Model, evaluating
+from albertine.model.rows import Rows, SelectedRows
 from albertine.model.sharing import SharingPlan
 from albertine.model.solvers import SOLVERS, Sequences
 from albertine.tokenizers.load import check_tokenizer, load_tokenizer
@@ -118,7 +117,7 @@ def study_depth(
         states = model.encoder(packed).last_hidden.split(packed.lengths)
     if bad := [i for i, x_LH in enumerate(states) if not bool(x_LH.isfinite().all())]:
         raise NotFinite.of_items("text", bad)
-    why = None if model.config.step_signal == "none" else KNOWS_ITS_STEP
+    why = None if model.config.step_signal == "none" else STEP_DEPENDENT
     watch = _Watch(depths if why is None else min(depths, plan.depth), solver, limit, tolerance, why)
     watch.from_zero = model.config.solves and model.config.input_injection
     with (
@@ -135,7 +134,7 @@ def study_depth(
     return watch.study
 
 
-class _Watch(Depths):
+class _Watch(LayerLoop):
     """A loop over depths that studies the step it is given.
 
     Attributes:
@@ -151,7 +150,13 @@ class _Watch(Depths):
         self.depths, self.solver, self.limit, self.tolerance, self.why = depths, solver, limit, tolerance, why
 
     def run(
-        self, step: Step, x_TH: Tensor, rows: Rows, depth: int, wanted: Selected | None, all_depths: bool
+        self,
+        step: LayerFunction,
+        x_TH: Tensor,
+        rows: Rows,
+        depth: int,
+        wanted: SelectedRows | None,
+        all_depths: bool,
     ) -> EncoderOutput:
         sequences = Sequences.of(rows.cu_seqlens)
         start_TH = (torch.zeros_like(x_TH) if self.from_zero else x_TH).detach()
@@ -163,7 +168,7 @@ class _Watch(Depths):
         return EncoderOutput(x_TH)
 
     def _fixed(
-        self, step: Step, start_TH: Tensor, rows: Rows, sequences: Sequences, later: int
+        self, step: LayerFunction, start_TH: Tensor, rows: Rows, sequences: Sequences, later: int
     ) -> DepthStudy:
         """The study of a map that has a fixed point: depth `later`, which stands for all behind it. The first
         depth of a pre-norm plan does not normalise its input."""
@@ -188,7 +193,7 @@ class _Watch(Depths):
     @torch.no_grad()
     def _repeat(
         self,
-        step: Step,
+        step: LayerFunction,
         at_TH: Tensor,
         rows: Rows,
         sequences: Sequences,
@@ -227,14 +232,14 @@ def falling(distances: list[float], noise: float = 1e-4) -> float:
 
 
 @contextmanager
-def _looping(encoder: Encoder, depths: Depths) -> Iterator[None]:
+def _looping(encoder: Encoder, depths: LayerLoop) -> Iterator[None]:
     """The encoder with another loop over depths, in float32, in which no pass is filled up with more rows."""
-    before = encoder.depths, encoder.precision
-    encoder.depths, encoder.precision = depths, "float32"
+    before = encoder.loop, encoder.precision
+    encoder.loop, encoder.precision = depths, "float32"
     try:
         yield
     finally:
-        encoder.depths, encoder.precision = before
+        encoder.loop, encoder.precision = before
 
 
 def save_study(path: Path, study: DepthStudy, title: str) -> Path:

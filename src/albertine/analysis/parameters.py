@@ -79,7 +79,7 @@ def training_flops_per_token(config: EncoderConfig, length: int, masked: float =
     attention: a query meets 2s distances. Input injection has 3h² once.
     """
     hidden, embedding = config.hidden_size, config.embedding_size
-    wide = hidden**2 if config.mapped != "normed" and config.has_mapping else 0
+    wide = hidden**2 if config.mapping_input != "normed" and config.has_mapping else 0
     dense = 0 if config.architecture == "xlnet" else hidden * embedding
     head = masked * (dense + embedding * config.vocab_size + wide)
     return 3 * inference_flops_per_token(config, length) + 6 * head

@@ -205,7 +205,7 @@ def _folder(
     )
     if has_own_head(written := read_json(target / "config.json")):
         add_note(f"transformers: {known_to_transformers(written)}.")
-    if layout is not None and layout != "albertine" and found.model.config.mapped == "words":
+    if layout is not None and layout != "albertine" and found.model.config.mapping_input == "words":
         numbers = size_change(found.model, expanded(found.model, layout))
         add_note(f"Its word embeddings are written multiplied: {numbers}; both factors are kept beside.")
 

@@ -42,7 +42,7 @@ from albertine.interop.huggingface.names import UNUSED_NORM
 from albertine.interop.keymap import to_ours, to_theirs
 from albertine.interop.tied_expansion import expanded
 from albertine.model.config import EncoderConfig
-from albertine.model.layer_loop import EncoderOutput
+from albertine.model.loop import EncoderOutput
 from albertine.model.model import Model
 from albertine.model.pooling import Pooling, text_vectors
 from albertine.model.resharing import replan

@@ -21,13 +21,13 @@ from albertine.core.precision import ComputeFormat
 from albertine.errors import SettingsError
 from albertine.inference.graph_heads import Head
 from albertine.inference.sequence_tables import PackedTable, PaddedTable, Table
-from albertine.model.backend import computing
+from albertine.model.backend import forward_pass
 from albertine.model.backend.base import Backend
 from albertine.model.config import EncoderConfig
 from albertine.model.encoder import Encoder
-from albertine.model.layer_loop import EncoderOutput
-from albertine.model.relative_positions import Distances, EqualSequences, KeysSeen, sinusoids_by
-from albertine.model.rotation import Rotation, frequencies
+from albertine.model.loop import EncoderOutput
+from albertine.model.positions.relative import Distances, KeyMask, SequenceGroup, sinusoids_by
+from albertine.model.positions.rotary import Rotation, frequencies
 from albertine.model.rows import Rows
 
 UNSEEN = -1e30
@@ -70,7 +70,7 @@ class Graph(nn.Module):
     def answers(self, table: Table, subjects: Tensor | None) -> tuple[Tensor, ...]:
         """The outputs, in the order of `outputs`."""
         encoder = self.head.encoder
-        with computing(encoder, lambda: TableBackend(table)):
+        with forward_pass(encoder, lambda: TableBackend(table)):
             return self.head.traced(table, encoded(encoder, table, self.head, self.frequencies), subjects)
 
     def asked(self) -> dict[str, Axes]:
@@ -138,23 +138,20 @@ def _frequencies(config: EncoderConfig) -> Tensor:
 
 
 def encoded(encoder: Encoder, table: Table, head: Head, known: Tensor) -> EncoderOutput:
-    """The states of all rows: `Encoder.forward` without what needs numbers of the batch.
+    """The states of all rows: `Encoder.forward` with positions that need no sizes of the batch.
 
     Args:
         known: the frequencies of the positions.
     """
     batch = table.rows
-    x_TH = encoder.embeddings(batch, torch.float32)
     rows = Rows(batch.cu_seqlens, None, 0, batch.position_ids, batch.token_type_ids)
     if encoder.config.positions == "relative":
         rows = replace(rows, distances=_distances(encoder, table, known))
     elif encoder.config.positions == "rotary":
         rows = replace(rows, rotation=Rotation.by(rows.positions, known, torch.float32))
-    if encoder.injection is not None:
-        rows = replace(rows, injection=encoder.injection(x_TH))
     depth = encoder.config.plan.depth if head.depth is None else head.depth
-    out = encoder.depths.run(encoder.stepping(x_TH), x_TH, rows, depth, None, head.all_depths)
-    return out.normed(encoder.final_norm) if encoder.final_norm is not None and depth else out
+    x_TH = encoder.embeddings(batch, torch.float32)
+    return encoder.run_layers(x_TH, rows, depth, None, head.all_depths)
 
 
 class TableBackend(Backend):
@@ -185,7 +182,7 @@ class TableBackend(Backend):
         k_SNMD: Tensor,
         v_SNMD: Tensor,
         added_SNLM: Tensor,
-        seen: KeysSeen | None,
+        key_mask: KeyMask | None,
         dropout: float,
     ) -> Tensor:
         scores_SNLM = q_SNLD @ k_SNMD.transpose(2, 3) + added_SNLM + self.unseen_S11L
@@ -193,12 +190,12 @@ class TableBackend(Backend):
 
 
 @dataclass(frozen=True, eq=False)
-class TableSequences(EqualSequences):
+class TableSequences(SequenceGroup):
     """All sequences of a padded table."""
 
     @property  # type: ignore[override]
     def segments(self) -> tuple[Tensor, Tensor]:
-        """As in `EqualSequences`, for segments 0 to 7: a graph cannot ask which there are."""
+        """As in `SequenceGroup`, for segments 0 to 7: a graph cannot ask which there are."""
         kinds = torch.arange(8)
         rows = (self.q_types, self.queries), (self.k_types, self.keys)
         asked, looked_at = ((types.view(self.count, 1, n, 1) == kinds).to(torch.int64) for types, n in rows)
@@ -217,7 +214,7 @@ def _distances(encoder: Encoder, table: Table, known: Tensor) -> Distances:
     columns = (length - (places[:, None] - places)).expand(batch, length, length)
     types = table.token_type_ids.flatten()
     group = TableSequences(batch, length, length, False, 0, length, columns, None, types, types)
-    return Distances(sinusoids_by(near, known), length, all_alike=group)
+    return Distances(sinusoids_by(near, known), length, single_group=group)
 
 
 def open_axes(graph: Graph) -> tuple[dict[int, Any], ...]:

@@ -84,7 +84,7 @@ def opened(what: str | Path, wanted: str = "task") -> Opened:
 
 
 def _refuse_loops(model: Model, path: Path) -> None:
-    """Depths that are no fixed number of steps have no graph."""
+    """Loops without a fixed number of steps have no graph."""
     why = None
     if model.config.halts:
         why = "decides itself after how many steps each token is done, and a graph has a fixed number of them"

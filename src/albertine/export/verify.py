@@ -20,7 +20,7 @@ from albertine.core.randomness import generator
 from albertine.errors import ModelError
 from albertine.inference.graph_heads import Head
 from albertine.model.config import EncoderConfig
-from albertine.model.eval_mode import evaluating
+from albertine.model.model import evaluating
 from albertine.tokenizers.base import Tokenizer
 
 Arrays = dict[str, NDArray[Any]]
@@ -127,7 +127,7 @@ class Verified:
 
 def shapes_for(config: EncoderConfig) -> list[tuple[int, int]]:
     """At least twelve shapes (batch, length), from one token to the longest text that the model reads."""
-    longest = config.longest_sequence or config.max_position_embeddings
+    longest = config.max_sequence_length or config.max_position_embeddings
     lengths = [n for n in _LENGTHS if n < longest] + [longest]
     shapes: dict[tuple[int, int], None] = {}
     turn = 0

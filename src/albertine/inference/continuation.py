@@ -20,7 +20,7 @@ from albertine.errors import SettingsError
 from albertine.inference.decoder import log_probabilities
 from albertine.model.model import Model
 from albertine.model.segment_memory import Memory
-from albertine.model.two_streams import Segments, predict_segments, read_segments
+from albertine.model.two_streams import Segments, encode_segments, predict_segments
 from albertine.model.visibility import Visibility, causal
 from albertine.tokenizers.base import Tokenizer
 
@@ -121,7 +121,7 @@ class Continuation:
         targets = packed.last_tokens
         when = torch.zeros_like(packed.input_ids).index_fill(0, targets, 1)
         ones = torch.ones_like(when)
-        segments = Segments(packed, Visibility(when, ones), targets=targets, asking=ones[targets])
+        segments = Segments(packed, Visibility(when, ones), targets=targets, target_until=ones[targets])
         return predict_segments(self._model, segments, self._memory())[0]
 
     def _store(self, chosen: Sequence[int]) -> None:
@@ -134,7 +134,7 @@ class Continuation:
             return
         segments = self._segments([text.newest[:size] for text in texts])
         before = Memory.joined([text.memory for text in texts])
-        _, memory = read_segments(self._model.encoder, segments, before, keep=self._going.memory)
+        _, memory = encode_segments(self._model.encoder, segments, before, keep=self._going.memory)
         for place, (i, text) in enumerate(zip(chosen, texts, strict=True)):
             self._texts[i] = _Text(memory.of([place]), text.newest[size:])
 

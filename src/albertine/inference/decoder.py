@@ -10,7 +10,7 @@ from torch import Tensor
 
 from albertine.core.batch import pack
 from albertine.errors import NotFinite
-from albertine.model.incremental_decoding import read_on
+from albertine.model.incremental_decoding import decode_step
 from albertine.model.model import Model
 from albertine.tokenizers.base import Tokenizer
 
@@ -40,7 +40,7 @@ class Decoder:
         allowed = {tokenizer.sep_id} | ({tokenizer.unk_id} if unknown else set())
         self._suppressed = torch.tensor(sorted(tokenizer.special_ids - allowed), device=model.device)
         packed = pack(sources).to(model.device)
-        hidden, self._cache = read_on(model.encoder, packed)
+        hidden, self._cache = decode_step(model.encoder, packed)
         self.first = self._log_probabilities(hidden[packed.cu_seqlens[1:].long() - 1])
 
     def next(self, rows: Sequence[int], tokens: Sequence[int]) -> Tensor:
@@ -50,11 +50,11 @@ class Decoder:
             rows: row numbers of the last result to continue, in any order and number.
             tokens: the token that follows each of them.
         """
-        cache = self._cache.of(rows)
+        cache = self._cache.select(rows)
         packed = pack([[token] for token in tokens], [[1]] * len(tokens))
         positions = torch.tensor(cache.lengths, device="cpu")
         packed = replace(packed, position_ids=positions).to(self._model.device)
-        hidden, self._cache = read_on(self._model.encoder, packed, cache)
+        hidden, self._cache = decode_step(self._model.encoder, packed, cache)
         return self._log_probabilities(hidden)
 
     def _log_probabilities(self, hidden_RH: Tensor) -> Tensor:

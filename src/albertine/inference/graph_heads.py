@@ -21,7 +21,7 @@ from albertine.inference.whitening import Whitening
 from albertine.interop.exported_folder import RAW_VECTOR, VECTOR
 from albertine.model.answerability_head import ENDS, OUTSIDE, STARTS, Beam, JointAnswer
 from albertine.model.encoder import Encoder
-from albertine.model.layer_loop import EncoderOutput
+from albertine.model.loop import EncoderOutput
 from albertine.model.model import Model
 from albertine.model.pair_head import Comparer
 from albertine.model.pooling import Pooling, text_vectors

@@ -21,8 +21,7 @@ from albertine.core.batch import Packed, pack
 from albertine.core.token_batches import batch_by_tokens, batch_longest_first
 from albertine.errors import ModelError, NotFinite, SettingsError
 from albertine.inference.probabilities import check_finite
-from albertine.model.eval_mode import evaluating
-from albertine.model.model import Model
+from albertine.model.model import Model, evaluating
 from albertine.tokenizers.base import Tokenizer
 
 COPIES = 32768
@@ -83,7 +82,7 @@ def score_masked_tokens(model: Model, inputs: Sequence[MaskedInput]) -> list[Tok
 
 def _logits(model: Model, packed: Packed, rows: Tensor) -> Tensor:
     """Masked-LM logits (P, V) at these rows, float32; the last layer computes no other rows."""
-    with model.encoder.computing():
+    with model.encoder.forward_pass():
         return model.mlm_logits(model.encoder(packed, rows=rows).last_hidden).float()
 
 

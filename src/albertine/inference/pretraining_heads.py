@@ -74,7 +74,7 @@ def sentence_order_probabilities(
     found = torch.empty(len(rows), dtype=torch.float32, device="cpu")
     for chosen in batch_longest_first([len(ids) for ids, _ in rows], model.tokens_per_pass):
         packed = pack([rows[i][0] for i in chosen], [rows[i][1] for i in chosen]).to(model.device)
-        with model.encoder.computing():
+        with model.encoder.forward_pass():
             summary = model.encoder(packed, rows=model.summary_rows(packed)).last_hidden
             logits = model.sentence_logits(summary)
         found[chosen] = logits.float().softmax(-1)[:, 0].cpu()

@@ -93,7 +93,7 @@ def fit_whitening(
     import torch
 
     from albertine.core.batch import pack
-    from albertine.model.eval_mode import evaluating
+    from albertine.model.model import evaluating
 
     size, most = model.config.hidden_size, model.config.plan.depth
     depth = (model.config.early_depth or most) if depth is None else depth

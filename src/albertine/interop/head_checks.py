@@ -46,9 +46,8 @@ from albertine.interop.keymap import OURS
 from albertine.interop.model_folder import ModelFolder
 from albertine.interop.tied_expansion import Layout
 from albertine.model.answerability_head import JointAnswer
-from albertine.model.config import EncoderConfig, Looked
-from albertine.model.eval_mode import evaluating
-from albertine.model.model import Model
+from albertine.model.config import EncoderConfig, HeadInput
+from albertine.model.model import Model, evaluating
 from albertine.model.task_model import Classifier, TaskModel
 
 BOUND = 1e-4
@@ -87,7 +86,7 @@ def with_head(
     task = task_in(tree) or _task_by_names(own)
     if not own or task is None or task in _NO_TENSORS:
         return {**encoder, **own, **rest}, tree
-    pooling: Looked = "cls" if task in _TOKEN_LEVEL else pooling_in(tree)
+    pooling: HeadInput = "cls" if task in _TOKEN_LEVEL else pooling_in(tree)
     if kind == "albertine":  # which transformers does not know
         return {**encoder, **own, **rest}, {n: x for n, x in tree.items() if n != "architectures"}
     named, why = class_of_head(kind, task, pooling, {name: tuple(x.shape) for name, x in own.items()})
@@ -136,7 +135,7 @@ def outdated_head(config: Mapping[str, Any], found: ModelFolder) -> str:
     kind, task = read_model_type(config), flags.get("task")
     if kind == "albertine" or not own or task is None or task in _NO_TENSORS or OWN_HEAD in flags:
         return ""
-    pooling: Looked = "cls" if task in _TOKEN_LEVEL else pooling_in(config)
+    pooling: HeadInput = "cls" if task in _TOKEN_LEVEL else pooling_in(config)
     named, why = class_of_head(kind, str(task), pooling, own)
     if named is None:
         return why
@@ -185,7 +184,7 @@ def class_distance(
     tree: dict[str, Any],
     model: Model,
     task: Task,
-    pooling: Looked,
+    pooling: HeadInput,
     head: Mapping[str, Tensor],
     read: Read,
 ) -> float:
@@ -226,7 +225,7 @@ def _on_processor(model: Model) -> Model:
     return result.eval()
 
 
-def _our_head(base: Model, task: Task, pooling: Looked, head: Mapping[str, Tensor]) -> TaskModel:
+def _our_head(base: Model, task: Task, pooling: HeadInput, head: Mapping[str, Tensor]) -> TaskModel:
     """The model of a task as Albertine computes it."""
     made: TaskModel
     if is_joint(head):

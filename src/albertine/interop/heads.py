@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from albertine.errors import ModelError
 from albertine.interop.huggingface.config import model_type, our_flags, read_model_type, written_flags
 from albertine.interop.keymap import OURS
-from albertine.model.config import COMPARED, EncoderConfig, Looked
+from albertine.model.config import COMPARED, EncoderConfig, HeadInput
 
 if TYPE_CHECKING:
     from albertine.interop.model_folder import ModelDescription, ModelFolder
@@ -83,12 +83,12 @@ class ClassifierHead:
     outputs: int
     labels: tuple[str, ...]
     kind: Kind
-    pooling: Looked = "cls"
+    pooling: HeadInput = "cls"
     pairs: bool | None = None
     sigmoid: bool = False
 
 
-def usual_pooling(config: EncoderConfig, *, pairs: bool = False) -> Looked:
+def usual_pooling(config: EncoderConfig, *, pairs: bool = False) -> HeadInput:
     """What a new classifier looks at: the first token where transformers has a classifier of that layout that
     computes the same, as for BERT, ALBERT and what brightmart's would be with one table of words; else the
     mean over tokens and depths, from which small encoders learn sooner (docs/decisions/018), and of pairs how
@@ -117,7 +117,7 @@ def head_config(
     *,
     names: Sequence[str] = (),
     kind: Kind | None = None,
-    pooling: Looked = "cls",
+    pooling: HeadInput = "cls",
     max_length: int | None = None,
     pairs: bool | None = None,
 ) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def max_length_of(folder: ModelDescription) -> int:
     return min(told, positions) if isinstance(told, int) and told > 2 else positions
 
 
-def _architectures(model_type: str, task: Task | None, pooling: Looked) -> dict[str, Any]:
+def _architectures(model_type: str, task: Task | None, pooling: HeadInput) -> dict[str, Any]:
     """The class of transformers that has the head of a task, if one computes the same."""
     same = task is not None and pooling == "cls" and _same_in_transformers(model_type, task)
     if not (task and same):
@@ -181,7 +181,7 @@ def _same_in_transformers(model_type: str, task: Task) -> bool:
 
 
 def class_of_head(
-    model_type: str, task: Task, pooling: Looked, shapes: Mapping[str, tuple[int, ...]]
+    model_type: str, task: Task, pooling: HeadInput, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[str | None, str]:
     """The class of transformers that computes a head of ours, and why there is none.
 
@@ -257,22 +257,24 @@ def reads_pooler_as_summary(model_type: str, config: Mapping[str, Any]) -> bool:
     return model_type in ("electra", "roformer") and same
 
 
-def pooling_of(folder: ModelDescription) -> Looked:
+def pooling_of(folder: ModelDescription) -> HeadInput:
     """What the classifier of a folder looks at."""
     return pooling_in(folder.config)
 
 
-def pooling_in(config: Mapping[str, Any]) -> Looked:
+def pooling_in(config: Mapping[str, Any]) -> HeadInput:
     """What the classifier that a config.json describes looks at.
 
     Raises:
         ModelError: it names another pooling.
     """
     told = our_flags(config).get("pooling", "cls")
-    for known in get_args(Looked):
+    for known in get_args(HeadInput):
         if told == known:
             return known  # type: ignore[no-any-return]
-    raise ModelError(f"pools by `{told}`; known are {', '.join(get_args(Looked))}", remedy="Update albertine")
+    raise ModelError(
+        f"pools by `{told}`; known are {', '.join(get_args(HeadInput))}", remedy="Update albertine"
+    )
 
 
 def head_config_for(folder: ModelFolder, model_type: str) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def multiplied_embeddings_config(config: EncoderConfig) -> EncoderConfig:
     Raises:
         SettingsError: the table would be larger than that of any model.
     """
-    if config.mapped == "normed" or not config.has_mapping:
+    if config.mapping_input == "normed" or not config.has_mapping:
         return config
     if (numbers := config.vocab_size * config.hidden_size) > MAX_PRODUCT:
         raise SettingsError(f"a table of {numbers:,} numbers for the words is more than any such model has")

@@ -1,18 +1,21 @@
-"""What an encoder is made of, and the few points in which Google's code and transformers differ."""
+"""Configuration of an encoder: its sizes, sharing plan and semantics, and the checks that they fit
+together."""
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
+from math import log10
+from sys import float_info
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from albertine.errors import SettingsError
-from albertine.model.config_checks import check
 from albertine.model.sharing import SharingPlan
 
 Activation = Literal["gelu_new", "gelu", "relu"]
 Mapping = Literal["if_needed", "always", "words"]
-Mapped = Literal["words", "sum", "normed"]
+MappingInput = Literal["words", "sum", "normed"]
 Initialization = Literal["truncated_normal", "normal"]
 Positions = Literal["learned", "rotary", "relative", "none"]
 RelativeBiasesOf = Literal["block", "tied"]
@@ -26,21 +29,21 @@ Summary = Literal["first", "last"]
 Solver = Literal["none", "anderson", "broyden"]
 Architecture = Literal["bert", "albert", "brightmart", "roformer", "modernbert", "xlnet"]
 Pooling = Literal["mean", "cls", "depths"]
-"""Of the last depth the mean over all tokens of a sequence, special ones included, or its [CLS]; or the
-mean over all tokens of all depths, the embeddings included."""
-Looked = Literal["mean", "cls", "depths", "compared", "whitened"]
-"""What a head looks at: a vector of a text; of a classifier also how the two of a pair compare
-(`comparison.py`), of text vectors also the mean over all tokens, whitened (`task_model.WhitenedEmbedder`)."""
+"""Text vector: the mean over all tokens of the last layer, special ones included; its [CLS]; or the mean over
+all tokens of all layers, the embeddings included."""
+HeadInput = Literal["mean", "cls", "depths", "compared", "whitened"]
+"""Input of a head: a `Pooling`; of a classifier of pairs also the comparison of both texts (`pair_head.py`);
+of text vectors also the whitened mean over all tokens (`task_model.WhitenedEmbedder`)."""
 COMPARED = 4
-"""Vectors of width H that the classifier of a pair looks at: differences and products, of two states each."""
+"""Vectors of width H in the input of a pair classifier: differences and products, of two states each."""
 SUBJECT_POWER, OBJECT_POWER = 2, 4
-"""Of the sigmoids of pointers (`model.relation_head`)."""
+"""Powers of the sigmoids of relation pointers (`model.relation_head`)."""
 
 FORMAT = 4
-"""Of `EncoderConfig.to_dict`; goes up with every field that an older version would compute wrongly without.
-Folders from before there was a number have format 1; 2 has positions, norm, feed_forward, biases, qk_norm,
-and what each depth has of its own in the plan; 3 has relative positions, `summary`, signals, halting, and
-the solver of a fixed point with input injection; 4 has the embedding_mapping "words"."""
+"""Version of `EncoderConfig.to_dict`, raised with every field that an older version would compute wrongly
+without. Folders without a number have format 1; 2 has positions, norm, feed_forward, biases, qk_norm, and the
+per-layer parameters of the plan; 3 has relative positions, `summary`, signals, halting, and solvers with
+input injection; 4 has the embedding_mapping "words"."""
 
 _SINCE_2 = {"positions", "rotary_base", "norm", "feed_forward", "biases", "qk_norm"}
 _RELATIVE = {"clamp_positions", "relative_biases", "embedding_norm", "summary"}
@@ -49,69 +52,86 @@ _SINCE_3 = _RELATIVE | _LOOP | {"solver", "tolerance", "input_injection"}
 _LATER = _SINCE_2 | _SINCE_3
 QK_SCALE = 0.12
 
+MAX_DEPTH = 4096
+MAX_WIDTH = 1 << 20
+MAX_ROWS = 1 << 24
+# Upper bounds, so that a broken configuration file cannot request terabytes of memory.
+_MAXIMA = {
+    "vocab_size": MAX_ROWS,
+    "max_position_embeddings": MAX_ROWS,
+    "type_vocab_size": MAX_ROWS,
+    "clamp_positions": MAX_ROWS,
+    "embedding_size": MAX_WIDTH,
+    "hidden_size": MAX_WIDTH,
+    "intermediate_size": MAX_WIDTH,
+    "num_attention_heads": MAX_WIDTH,
+}
+_MAY_BE_0 = ("type_vocab_size", "clamp_positions")
+_REMEDIES = {"clamp_positions": "Use the largest distinguished distance, 1 or more, or 0 for no clamp"}
+
+STEP_DEPENDENT = "a step that depends on its number has no fixed point"
+
 
 @dataclass(frozen=True)
 class EncoderConfig:
     """Shape, sharing plan and semantics of an encoder and its pretraining heads.
 
     Names follow the `AlbertConfig` of google-research/albert (`modeling.py`). The defaults are Google's
-    semantics; `huggingface()` gives the ones of transformers.
+    semantics; `huggingface()` gives those of transformers.
 
     Attributes:
         vocab_size, embedding_size, hidden_size, num_attention_heads, intermediate_size: V, E, H, N, F.
-        type_vocab_size: kinds of segments; 0: segments are not told apart.
-        plan: which blocks each depth uses; its depth is the number of layers.
+        type_vocab_size: number of segment ids; 0: no segments.
+        plan: the blocks of each layer; its depth is the number of layers.
         hidden_act: "gelu_new" is the tanh approximation, which Google's code calls "gelu"; "gelu" is the
             exact erf form.
         classifier_dropout_prob: dropout before a classifier, separate from the hidden dropout.
-        embedding_mapping: "if_needed" makes the E→H mapping only where E ≠ H; transformers makes it "always".
-            "words" maps the word embeddings alone, without a bias, before positions and segments, which are H
-            wide, are added; the masked-LM head is H wide too (brightmart/albert_zh, `modeling.py`).
+        embedding_mapping: "if_needed" maps E→H only where E ≠ H, "always" in any case (transformers). "words"
+            maps the word embeddings alone, without a bias; positions and segments are H wide and added
+            afterwards, and the masked-LM head is H wide (brightmart/albert_zh, `modeling.py`).
         feed_forward_dropout: whether hidden dropout applies to the feed-forward output; transformers' ALBERT
-            forgets it.
+            omits it.
         sentence_dropout: whether the sentence head has `classifier_dropout_prob`, as in transformers' ALBERT.
         initialization: "truncated_normal" (cut at two sigma), or "normal" with the row of the padding token
             zeroed.
-        positions: "learned" is a table added to the word embeddings; "rotary" turns queries and keys by
-            angles in proportion to their places (Su et al. 2021); "relative" adds scores of distances (Dai et
-            al. 2019) and, in place of a table of segments, of being in one segment (Yang et al. 2019); "none"
-            leaves places to a position signal. Without a table `max_position_embeddings` is only the length
-            that the model was made for.
-        rotary_base: the slowest angle a place is 1 / rotary_base.
-        norm: "post" normalises the sum of a block's input and output, "pre" the input alone, which needs one
-            more LayerNorm at the end (Xiong et al. 2020). With "pre" the embeddings are mapped to H before
-            they are normalised, depth 0 does not normalise them again, and the masked-LM head stays H wide:
-            ModernBERT's order. Without `embedding_norm` depth 0 does: Transformer-XL's pre_lnorm.
+        positions: "learned" is a table added to the word embeddings; "rotary" rotates queries and keys by
+            angles proportional to their positions (Su et al. 2021); "relative" adds scores of distances (Dai
+            et al. 2019) and, in place of a segment table, of being in the same segment (Yang et al. 2019);
+            "none" leaves positions to `position_signal`. Without a table `max_position_embeddings` only
+            documents the length that the model was trained for.
+        rotary_base: the smallest rotation per position is about 1 / rotary_base.
+        norm: "post" normalises the sum of a sublayer's input and output, "pre" its input alone, with a final
+            LayerNorm (Xiong et al. 2020). With "pre" the embeddings are mapped to H before they are
+            normalised, layer 0 does not normalise them again, and the masked-LM head stays H wide:
+            ModernBERT's order. Without `embedding_norm` layer 0 does: Transformer-XL's pre_lnorm.
         feed_forward: "gated" multiplies the activated half of the intermediate layer by its other half
-            (Shazeer 2020), so that layer has 2F outputs.
+            (Shazeer 2020); the layer then has 2F outputs.
         biases: whether linear layers and LayerNorms of encoder and heads have biases; the outputs of the
-            masked-LM and the sentence head have them in any case.
-        qk_norm: queries and keys are brought to a root mean square of 1, and scores are their product times
-            `QK_SCALE`.
-        clamp_positions: relative positions: larger distances count as this one; 0: none does.
-        relative_biases: relative positions: every "block" has its own, or all have the "tied" ones of the
-            first.
+            masked-LM and the sentence head always have them.
+        qk_norm: queries and keys are normalised to a root mean square of 1, and scores are their product
+            times `QK_SCALE`.
+        clamp_positions: relative positions: maximum distance, to which larger ones are clamped; 0: no clamp.
+        relative_biases: relative positions: one set per "block", or those of the first block "tied" for all.
         embedding_norm: whether embeddings are normalised; XLNet's are not.
-        summary: which token stands for its whole sequence, the row that poolers and classifiers look at: the
-            "first", where BERT and ALBERT have [CLS], or the "last", where XLNet has it.
-        position_signal, step_signal: what is added before every step for the place of a token and for the
-            number of the step: "sinusoid", a "learned" table, or "none" (Dehghani et al. 2019, 2.1).
-        halting: how the outputs of steps are weighted where every position decides itself when it has had
-            enough of them: "basic" (the paper's) or "accumulated" (Graves 2016); "none": all take all steps,
-            whose number is otherwise the most (`model/halting.py`).
-        halting_epsilon: a position halts where the sum of its probabilities exceeds one less this.
-        halting_limit: what a position that has not halted gets at the last step: its "remainder", as if it
-            halted there, or its probability alone, as in the "reference" code.
-        solver: how the fixed point of the one block that all depths share is found, "anderson" or "broyden",
-            by at most as many evaluations as the plan has depths (`model/fixed_point.py`); "none": every
-            depth is computed, and that is all.
-        tolerance: the residual at which a fixed point counts as found.
-        input_injection: whether a map of the embeddings is added to queries, keys and values of every depth
-            (`model/input_injection.py`).
+        summary: the token that represents its sequence in poolers and classifiers: the "first" ([CLS] of BERT
+            and ALBERT) or the "last" ([CLS] of XLNet).
+        position_signal, step_signal: coordinate embeddings of position and of layer number, added before
+            every layer: "sinusoid", a "learned" table, or "none" (Dehghani et al. 2019, 2.1).
+        halting: weighting of the steps where every position halts by itself: "basic" (the paper's) or
+            "accumulated" (Graves 2016); the depth is then the maximum. "none": all take all steps
+            (`model/halting.py`).
+        halting_epsilon: a position halts where the sum of its probabilities exceeds 1 - halting_epsilon.
+        halting_limit: weight of the last step for a position that has not halted: its "remainder", or its
+            probability alone, as in the "reference" code.
+        solver: method for the fixed point of the one shared block, "anderson" or "broyden", with the depth as
+            the maximum number of evaluations (`model/fixed_point.py`); "none": every layer is computed.
+        tolerance: residual at which a fixed point has converged.
+        input_injection: whether a linear map of the embeddings is added to queries, keys and values of every
+            layer (`model/attention.py`).
 
     Raises:
         SettingsError: a size that is not positive, heads that do not divide H, an unknown choice, halting
-            where depths have blocks of their own, a solver where there is no fixed point.
+            where layers have blocks of their own, a solver where there is no fixed point.
     """
 
     vocab_size: int
@@ -153,11 +173,11 @@ class EncoderConfig:
     input_injection: bool = False
 
     def __post_init__(self) -> None:
-        check(vars(self), _CHOICES, _FLAGS)
+        _check(self)
 
     @property
     def num_hidden_layers(self) -> int:
-        """Total depth, however few blocks stand behind it."""
+        """Number of layers, shared or not."""
         return self.plan.depth
 
     @property
@@ -171,8 +191,7 @@ class EncoderConfig:
 
     @property
     def lead(self) -> int:
-        """How many special pieces stand before a text that is alone in its row: [CLS] text [SEP] or XLNet's
-        text [SEP] [CLS]."""
+        """Number of special tokens before a single text: [CLS] text [SEP], or XLNet's text [SEP] [CLS]."""
         return 1 if self.summary == "first" else 0
 
     @property
@@ -181,53 +200,53 @@ class EncoderConfig:
         return self.embedding_mapping != "if_needed" or self.embedding_size != self.hidden_size
 
     @property
-    def mapped(self) -> Mapped:
-        """What that map is applied to: the embeddings of words alone, the sum of all embeddings, or the sum
-        after its LayerNorm. What comes before it is E wide, what comes after it H."""
+    def mapping_input(self) -> MappingInput:
+        """Input of that map: the word embeddings alone, the sum of all embeddings, or the sum after its
+        LayerNorm. Everything before the map is E wide, everything after it H."""
         if self.embedding_mapping == "words":
             return "words"
         return "sum" if self.norm == "pre" else "normed"
 
     @property
-    def longest_sequence(self) -> int | None:
-        """How long a sequence may be; None where no table has to have a row for every place."""
+    def max_sequence_length(self) -> int | None:
+        """Maximum length of a sequence; None where no table limits it."""
         tables = self.positions == "learned" or self.position_signal != "none"
         return self.max_position_embeddings if tables else None
 
     @property
-    def segments_told_apart(self) -> int | None:
-        """How many kinds of segments are; None: none, and any id will do. Relative positions compare them
-        without a table, so any few may differ; more than these are ids of something else."""
+    def num_segments(self) -> int | None:
+        """Number of valid segment ids; None: segments are ignored. Relative positions compare ids without a
+        table, so they accept 256; larger ids are probably not segment ids."""
         if self.type_vocab_size < 2:
             return None
         return 256 if self.positions == "relative" else self.type_vocab_size
 
     @property
     def halts(self) -> bool:
-        """Whether positions decide themselves how many steps they take."""
+        """Whether positions halt by themselves (adaptive computation time)."""
         return self.halting != "none"
 
     @property
     def solves(self) -> bool:
-        """Whether its depths are a loop that is run to its fixed point."""
+        """Whether the encoder is iterated to a fixed point by a solver."""
         return self.solver != "none"
 
     @property
     def early_depth(self) -> int | None:
-        """The depth whose rows tell texts apart best before any task is learned: the first;
-        None, all, of an encoder that solves, where the first is but the beginning of its search."""
+        """The layer whose states separate texts best before fine-tuning: the first. None, the last, with a
+        solver, whose first iterate is only the start of its search."""
         return None if self.solves else 1
 
     def with_plan(self, plan: SharingPlan) -> EncoderConfig:
         return replace(self, plan=plan)
 
     def huggingface(self) -> EncoderConfig:
-        """The same shape with the semantics of transformers (5.23.0): plain normal initialisation with
-        a zero padding row and, for ALBERT, the mapping always present, no feed-forward dropout and a dropout
-        in the SOP head.
+        """The same shape with the semantics of transformers (5.23.0): normal initialisation without
+        truncation, a zero padding row and, for ALBERT, the mapping always present, no feed-forward dropout
+        and a dropout in the SOP head.
 
-        transformers' BERT, RoFormer and XLNet differ only in initialisation, and ModernBERT, whose normal is
-        cut there too, in nothing; an unshared, unfactorised encoder counts as BERT.
+        transformers' BERT, RoFormer and XLNet differ only in initialisation, and ModernBERT, whose
+        initialisation is truncated too, in nothing; an unshared, unfactorised encoder counts as BERT.
         """
         if self.architecture == "modernbert":
             return self
@@ -243,10 +262,9 @@ class EncoderConfig:
 
     @property
     def architecture(self) -> Architecture | None:
-        """Whose block this is, whatever is shared: None where nobody has given the combination a name.
+        """Name of the block in the literature, whatever is shared; None for other combinations.
 
-        "bert" is where nothing is shared and embeddings are not factorised, "albert" the same block
-        otherwise.
+        "bert" without sharing and without factorised embeddings, "albert" for the same block otherwise.
         """
         if self.qk_norm or self.plan.low_rank or "injection" in self.plan.own:
             return None
@@ -278,14 +296,14 @@ class EncoderConfig:
 
     @property
     def pretraining_heads(self) -> frozenset[str]:
-        """What the papers pretrain such an encoder with, as `Model` names heads."""
+        """Pretraining heads of the papers, as `Model` names them."""
         if self.architecture == "xlnet":
             return frozenset({"lm"})
         return frozenset({"mlm", "nsp" if self.is_bert else "sop"})
 
-    def plain(self) -> dict[str, Any]:
-        """The fields as plain data, to compare configurations by; those of later formats only where they are
-        not at their defaults, so that a folder without them is the same as ever."""
+    def non_default_dict(self) -> dict[str, Any]:
+        """The fields as JSON data, without those of format 2 and later that have their default; equal
+        encoders have equal dictionaries, whichever version wrote them."""
         tree = asdict(self)
         plan = {name: x for name, x in tree["plan"].items() if x or name in ("attention", "feed_forward")}
         tree["plan"] = {name: list(x) if isinstance(x, tuple) else x for name, x in plan.items()}
@@ -296,9 +314,8 @@ class EncoderConfig:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data that `from_dict` reads back: the fields, and the number of the oldest format that has
-        them."""
-        tree = self.plain()
+        """JSON data for `from_dict`: the fields, and the oldest format that has them."""
+        tree = self.non_default_dict()
         if self.embedding_mapping == "words":
             return {"format": 4, **tree}
         if self.positions in ("relative", "none") or not _SINCE_3.isdisjoint(tree):
@@ -311,9 +328,8 @@ class EncoderConfig:
         """Inverse of `to_dict`.
 
         Raises:
-            SettingsError: a format that this version does not know, an unknown key, or a missing one that has
-                no default. Unknown words are not passed over, because they may say that other numbers are to
-                be computed.
+            SettingsError: an unknown format, an unknown key, or a missing one without a default. Unknown keys
+                are errors, because they may change what is computed.
         """
         _check_format(tree.get("format", 1))
         values = {name: value for name, value in tree.items() if name != "format"}
@@ -334,6 +350,125 @@ _CHOICES = {
 }
 
 _FLAGS = tuple(name for name, hint in get_type_hints(EncoderConfig).items() if hint is bool)
+
+
+def _check(config: EncoderConfig) -> None:
+    _check_sizes(config)
+    for name, choices in _CHOICES.items():
+        value = getattr(config, name)
+        if value not in choices:
+            raise SettingsError(
+                f"{name} `{_shown(value, str)}` is not supported", remedy=f"Use one of {', '.join(choices)}"
+            )
+    for name in _FLAGS:
+        if not isinstance(value := getattr(config, name), bool):
+            raise SettingsError(f"{name} must be true or false, got {_shown(value)}")
+    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob"):
+        if not _is_number(value := getattr(config, name)) or not 0.0 <= value < 1.0:
+            raise SettingsError(f"{name} must be in [0, 1), got {_shown(value)}")
+    for name in ("initializer_range", "layer_norm_eps"):
+        if not _is_number(value := getattr(config, name)) or not 0 < value <= float_info.max:
+            raise SettingsError(f"{name} must be positive and finite, got {_shown(value)}")
+    _check_positions(config)
+    _check_halting(config)
+    if config.embedding_mapping == "words" and config.norm == "pre":
+        raise SettingsError(
+            "a pre-norm encoder maps the sum of its embeddings, not the words alone",
+            remedy="Set embedding_mapping=if_needed, or norm=post",
+        )
+    if config.solver != "none":
+        _check_fixed_point(config)
+
+
+def _check_sizes(config: EncoderConfig) -> None:
+    for name, cap in _MAXIMA.items():
+        value, least = getattr(config, name), int(name not in _MAY_BE_0)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= cap:
+            raise SettingsError(
+                f"{name} must be a whole number from {least} to {cap}, got {_shown(value)}",
+                remedy=_REMEDIES.get(name),
+            )
+    if config.plan.depth > MAX_DEPTH:
+        raise SettingsError(f"a depth of {config.plan.depth} is more than {MAX_DEPTH}")
+    if config.hidden_size % config.num_attention_heads:
+        raise SettingsError(
+            f"hidden_size {config.hidden_size} is not a multiple of "
+            f"num_attention_heads {config.num_attention_heads}"
+        )
+    if not 0 <= config.pad_token_id < config.vocab_size:
+        raise SettingsError(
+            f"pad_token_id {_shown(config.pad_token_id)} is outside the vocabulary of {config.vocab_size}"
+        )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _shown(value: object, text: Callable[[object], str] = repr) -> str:
+    """A value in a message; Python cannot print integers of thousands of digits."""
+    if isinstance(value, int) and value.bit_length() > 64:
+        return f"a whole number of about {value.bit_length() * log10(2):.0f} digits"
+    return text(value)
+
+
+def _check_positions(config: EncoderConfig) -> None:
+    base = config.rotary_base
+    if not _is_number(base) or not 1 < base <= float_info.max:
+        # An integer may exceed every float.
+        raise SettingsError(f"rotary_base must be above 1 and finite, got {_shown(base)}")
+    if config.positions == "rotary" and config.head_size % 2:
+        raise SettingsError(f"rotary positions need heads of an even size, got {config.head_size}")
+    if config.positions == "relative":
+        if config.hidden_size % 2 or config.qk_norm:
+            raise SettingsError("relative positions need an even hidden_size, and qk_norm: false")
+    elif config.clamp_positions or config.relative_biases != "block":
+        raise SettingsError(
+            "clamp_positions and relative_biases belong to relative positions",
+            remedy="Set positions: relative, or leave them out",
+        )
+
+
+def _check_halting(config: EncoderConfig) -> None:
+    if not _is_number(epsilon := config.halting_epsilon) or not 0 < epsilon < 1:
+        raise SettingsError(f"halting_epsilon must be above 0 and below 1, got {_shown(epsilon)}")
+    blocks = config.plan.num_attention_blocks, config.plan.num_feed_forward_blocks
+    if config.halting != "none" and blocks != (1, 1):
+        raise SettingsError(
+            f"halting repeats one block, and this plan has {blocks[0]} of attention and {blocks[1]} of "
+            "feed-forward",
+            remedy="Share all depths (model.sharing=all), or set halting=none",
+        )
+
+
+def _check_fixed_point(config: EncoderConfig) -> None:
+    if not _is_number(tolerance := config.tolerance) or not 0 < tolerance < 1:
+        raise SettingsError(f"tolerance must be between 0 and 1, got {_shown(tolerance)}")
+    if config.halting != "none":
+        raise SettingsError(
+            "a loop either halts by itself or runs to its fixed point",
+            remedy="Set halting=none or solver=none",
+        )
+    if config.plan != SharingPlan.shared(config.plan.depth):
+        raise SettingsError(
+            "a fixed point is that of one block, and the depths of this plan differ",
+            remedy="Share all (model.sharing=all, no model.own, no model.low_rank), or set solver=none",
+        )
+    if config.step_signal != "none":
+        raise SettingsError(
+            STEP_DEPENDENT,
+            remedy="Set step_signal=none, or solver=none",
+        )
+    if config.norm == "pre":
+        raise SettingsError(
+            "a pre-norm block adds to its input and leaves nothing as it is, so it has no fixed point",
+            remedy="Use norm=post, or set solver=none",
+        )
+    if not config.input_injection:
+        raise SettingsError(
+            "a fixed point depends on the input only where every step reads it",
+            remedy="Add model.change.input_injection=true",
+        )
 
 
 def _check_format(number: object) -> None:

@@ -1,46 +1,60 @@
-"""The encoder: embeddings, then the blocks that the sharing plan names for each depth."""
+"""The encoder: embeddings, then the blocks that the sharing plan names for each layer."""
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from albertine.core.batch import Packed
 from albertine.core.number_formats import InferencePrecision
 from albertine.core.precision import compute_format, without_autocast
 from albertine.errors import SettingsError
-from albertine.model import components
-from albertine.model.backend import backend_for, computing, current
+from albertine.model.backend import backend_for, current, forward_pass
 from albertine.model.backend.base import Backend
+from albertine.model.block import FeedForwardBlock, InnerDropoutBlock
 from albertine.model.config import EncoderConfig
-from albertine.model.coordinate_embeddings import added_before, signals_of
 from albertine.model.embeddings import Embeddings
-from albertine.model.key_value_cache import Past
-from albertine.model.layer_loop import Depths, EncoderOutput, Step
-from albertine.model.layer_parameters import depth_parameters, embeddings_again
-from albertine.model.layers import Module
-from albertine.model.position_inputs import placed
-from albertine.model.recompute import recomputed
-from albertine.model.rows import Rows
+from albertine.model.fixed_point import FixedPoint
+from albertine.model.halting import Halting, HaltingUnit
+from albertine.model.key_value_cache import LayerCache
+from albertine.model.layer_parameters import add_embeddings, hidden_norm, layer_parameters
+from albertine.model.layers import Linear
+from albertine.model.loop import EncoderOutput, LayerFunction, LayerLoop
+from albertine.model.positions.coordinates import coordinate_embeddings, with_input_addition
+from albertine.model.positions.registry import ATTENTION_BLOCKS, attention_blocks, with_positions
+from albertine.model.positions.relative_attention import RelativeAttentionBlock
+from albertine.model.rows import Rows, SelectedRows
 
 if TYPE_CHECKING:
     from albertine.core.settings import ComputeSettings
 
+# torch's thread pool does not survive a fork, and an operation in the child would wait for it for ever.
+# Loading a model is enough to start the pool, so a forked process computes with one thread.
+os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
-class Encoder(Module):
+BLOCKS = {*ATTENTION_BLOCKS, FeedForwardBlock, InnerDropoutBlock}
+"""Block classes whose weights stay in place during a pass. A wrapper that moves weights, as FSDP does, gives
+a block another class; compiling a block in place gives it a function."""
+
+
+class Encoder(nn.Module):
     """A parameter-shared transformer encoder over packed batches.
 
     Attributes:
-        precision: format of the matrix products; parameters are float32 whatever it says.
-        recompute: in training keep only what goes from depth to depth, and compute the rest again.
-        compiled: compile a depth as one where that is faster (a GPU, in training).
-        backend: "auto" is the fastest, "plain" the one that anything can be done to.
-        depths: the loop over depths.
-        signals: what is added before every step. halting: where positions decide how many steps they take.
+        precision: format of the matrix products; parameters stay float32.
+        recompute: in training keep only the input of every layer, and recompute the rest in the backward
+            pass.
+        compiled: compile a layer as one function where that is faster (a GPU, in training).
+        backend: "auto" is the fastest; "plain" can be hooked, transformed and differentiated twice.
+        loop: the loop over the layers.
+        signals: coordinate embeddings, added to the input of every layer. halting: of a loop that halts.
+        own: parameters of each layer beside those of its blocks.
     """
 
     recompute = compiled = False
@@ -50,31 +64,41 @@ class Encoder(Module):
         self.config = config
         self.precision: InferencePrecision = precision
         self.backend = "auto"
-        self.signals = signals_of(config)
-        self.halting = components.halting_unit(config)
-        self.depths: Depths = components.loop(config, self.halting, self.signals)
+        self.signals = coordinate_embeddings(config)
+        self.halting = HaltingUnit(config) if config.halts else None
+        self.loop = self._loop()
         self.embeddings = Embeddings(config)
-        self.attention = components.attention_blocks(config)
-        self.feed_forward = components.feed_forward_blocks(config)
-        self.own = depth_parameters(config)
-        self.injection = components.injection(config)
-        self.final_norm = components.final_norm(config)
+        self.attention = attention_blocks(config)
+        self.feed_forward = _feed_forward_blocks(config)
+        self.own = layer_parameters(config)
+        hidden = config.hidden_size
+        self.injection = Linear(hidden, 3 * hidden, bias=False) if config.input_injection else None
+        self.final_norm = _final_norm(config)
 
-    def compute_as(self, how: ComputeSettings) -> None:
-        """Follow the settings of a run."""
-        self.precision, self.recompute, self.compiled = how.precision, how.recompute, how.compile
+    def _loop(self) -> LayerLoop:
+        if self.halting is not None:
+            return Halting(self.config, self.halting, self.signals)
+        return FixedPoint(self.config.solver, self.config.tolerance) if self.config.solves else LayerLoop()
 
-    def computing(self) -> AbstractContextManager[Backend]:
-        """A forward pass of this encoder and what stands on it: the one under way, or a new one."""
-        return computing(self, self._backend)
+    def apply_settings(self, settings: ComputeSettings) -> None:
+        """Take precision, recomputation and compilation from the settings of a run."""
+        self.precision, self.recompute, self.compiled = (
+            settings.precision,
+            settings.recompute,
+            settings.compile,
+        )
+
+    def forward_pass(self) -> AbstractContextManager[Backend]:
+        """Context of one forward pass of this encoder and its heads: the current pass, or a new one."""
+        return forward_pass(self, self._backend)
 
     def _backend(self) -> Backend:
         weight, precision = self.embeddings.word.weight, self.precision
         if precision == "auto" and self.config.solves:
-            precision = "float32"  # bfloat16 moves a state farther than the tolerance of a fixed point
+            precision = "float32"  # rounding to bfloat16 moves a state farther than the solver's tolerance
         form = compute_format(precision, weight, self.training or torch.is_grad_enabled())
         blocks = *self.attention, *self.feed_forward
-        stay = {type(block._compiled_call_impl or block) for block in blocks} <= components.BLOCKS
+        stay = {type(block._compiled_call_impl or block) for block in blocks} <= BLOCKS
         return backend_for(self.backend, form, weight.device, weights_stay=stay, compiled=self.compiled)
 
     @without_autocast
@@ -89,55 +113,110 @@ class Encoder(Module):
         """Encode a packed batch.
 
         Args:
-            depth: how many depths to compute, default all, 0 none; of a loop to a fixed point the most steps.
-            rows: int64 (P,) into T, none more than twice: the only ones of the last depth that are computed.
-            all_depths: also return the output of every depth, for analysis; not together with `rows`.
+            depth: number of layers to compute, default all, 0 none; with a solver the most iterations.
+            rows: int64 (P,) into T, each at most twice: the only rows that the last layer computes.
+            all_depths: also return the output of every layer; not together with `rows`.
 
         Raises:
-            SettingsError: such a depth or such long sequences are not there; `rows` with `all_depths`.
+            SettingsError: `depth` or a sequence is out of range; `rows` with `all_depths`.
         """
         most = len(self.config.plan.attention)
         depth = most if depth is None else depth
         if not 0 <= depth <= most:
             raise SettingsError(f"depth {depth} is outside 0..{most}")
         if rows is not None and all_depths:
-            raise SettingsError("all_depths computes every row; ask for rows or for all_depths")
+            raise SettingsError("all_depths computes every row; use rows or all_depths, not both")
         self.embeddings.check_length(packed.max_length)
-        with self.computing() as ops:
-            out: EncoderOutput = ops.whole(self, packed, depth, rows, all_depths)
+        with self.forward_pass() as ops:
+            out: EncoderOutput = ops.run_encoder(self, packed, depth, rows, all_depths)
         if out.equilibrium is not None:
-            out.equilibrium.reached(packed.num_sequences, tell=not self.training)
+            out.equilibrium.finish(packed.num_sequences, warn=not self.training)
         return out
 
-    def encoded(
+    def encode(
         self, ops: Backend, batch: Packed, depth: int, rows: Tensor | None, all_depths: bool
     ) -> EncoderOutput:
-        """What `forward` returns, by a backend that may have filled the batch and `rows` up."""
+        """`forward` for a backend, which may have padded the batch and `rows`."""
         x_TH = self.embeddings(batch, ops.form.dtype)
         every = Rows.of(batch)
         if self.config.positions != "learned":
-            every = placed(every, self.config, x_TH, self.training)
+            every = with_positions(every, self.config, x_TH, self.training)
+        return self.run_layers(x_TH, every, depth, rows, all_depths)
+
+    def run_layers(
+        self, x_TH: Tensor, every: Rows, depth: int, rows: Tensor | None, all_depths: bool
+    ) -> EncoderOutput:
+        """The layers and the final norm, from embeddings (T, H) on.
+
+        Args:
+            every: metadata of all rows, with positions. depth, rows, all_depths: as of `forward`.
+        """
         if self.injection is not None:
             every = replace(every, injection=self.injection(x_TH))
-        wanted = None if rows is None else every.select(rows)
-        out = self.depths.run(self.stepping(x_TH), x_TH, every, depth, wanted, all_depths)
+        selected: SelectedRows | None = None if rows is None else every.select(rows)
+        out = self.loop.run(self.layer_function(x_TH), x_TH, every, depth, selected, all_depths)
         return out if self.final_norm is None or not depth else out.normed(self.final_norm)
 
-    def stepping(self, start_TH: Tensor) -> Step:
-        """`step` of a pass that begins with these embeddings, with what is added before every depth."""
-        step = self.step if self.signals is None else added_before(self.step, self.signals)
+    def layer_function(self, embeddings_TH: Tensor) -> LayerFunction:
+        """`run_layer`, with what is added to the input of every layer in a pass with these embeddings."""
+        layer = self.run_layer
+        if self.signals is not None:
+            layer = with_input_addition(layer, self.signals)
         if self.own is not None and "injection" in self.config.plan.own:
-            step = added_before(step, embeddings_again(self.own, start_TH))
-        return step
+            layer = with_input_addition(layer, add_embeddings(self.own, embeddings_TH))
+        return layer
 
-    def step(
-        self, d: int, x_RH: Tensor, context_TH: Tensor, queries: Rows, keys: Rows, past: Past | None = None
+    def run_layer(
+        self,
+        d: int,
+        x_RH: Tensor,
+        context_TH: Tensor,
+        queries: Rows,
+        keys: Rows,
+        cache: LayerCache | None = None,
     ) -> Tensor:
-        """Depth d, (R, H) to (R, H): `x_RH` are the rows that ask, `context_TH` those that are looked at."""
+        """Layer d, (R, H) to (R, H): `x_RH` are the query tokens, `context_TH` the key/value tokens."""
         plan = self.config.plan
         attention = self.attention[plan.attention[d]]
         feed_forward = self.feed_forward[plan.feed_forward[d]]
         own = None if self.own is None else self.own[d]
-        if self.recompute and past is None and queries.places is keys.places and torch.is_grad_enabled():
-            return recomputed(self, attention, feed_forward, own, x_RH, context_TH, queries, keys)
-        return current().depth(attention, feed_forward, x_RH, context_TH, queries, keys, past, own)
+        # Selected rows are the last layer's, of which there is little to recompute.
+        if self.recompute and cache is None and queries.indices is keys.indices and torch.is_grad_enabled():
+            return self._recomputed(attention, feed_forward, own, x_RH, context_TH, queries, keys)
+        return current().run_layer(attention, feed_forward, x_RH, context_TH, queries, keys, cache, own)
+
+    def _recomputed(
+        self,
+        attention: nn.Module,
+        feed_forward: nn.Module,
+        own: nn.Module | None,
+        x_RH: Tensor,
+        context_TH: Tensor,
+        queries: Rows,
+        keys: Rows,
+    ) -> Tensor:
+        """A layer of which only input and output are kept (activation checkpointing, Chen et al. 2016)."""
+        ops = current()
+        if queries.distances is not None:  # shared by all layers, so it is not recomputed for each
+            block = cast(RelativeAttentionBlock, attention)
+            queries.distances.projected(block.position, block.num_heads)
+
+        def layer(x_RH: Tensor, context_TH: Tensor) -> Tensor:
+            with forward_pass(self, lambda: ops):  # the backward pass runs outside of this context
+                return ops.run_layer(attention, feed_forward, x_RH, context_TH, queries, keys, None, own)
+
+        return cast(Tensor, checkpoint(layer, x_RH, context_TH, use_reentrant=False))
+
+
+def _feed_forward_blocks(config: EncoderConfig) -> nn.ModuleList:
+    block = InnerDropoutBlock if config.positions == "relative" else FeedForwardBlock
+    return nn.ModuleList(block(config) for _ in range(config.plan.num_feed_forward_blocks))
+
+
+def _final_norm(config: EncoderConfig) -> nn.Module | None:
+    """What follows the last layer."""
+    if config.norm == "pre":
+        return hidden_norm(config)
+    if config.positions == "relative":
+        return nn.Dropout(config.hidden_dropout_prob)  # as in XLNet's code
+    return None

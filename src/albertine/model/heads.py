@@ -1,4 +1,5 @@
-"""The heads of pretraining: pooler, masked-LM head, and the two-way sentence head (SOP or NSP)."""
+"""Pretraining heads: pooler, masked-LM head, XLNet's language-model head, and the sentence head (SOP or
+NSP)."""
 
 from __future__ import annotations
 
@@ -11,11 +12,10 @@ from albertine.model.backend import current
 from albertine.model.config import EncoderConfig
 from albertine.model.embeddings import Embeddings
 from albertine.model.layers import LayerNorm, Linear
-from albertine.model.output_projection import way_back
 
 
 class Pooler(nn.Module):
-    """Dense H→H and tanh on the token that stands for a sequence."""
+    """Dense H→H and tanh on the summary token of a sequence."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -23,33 +23,54 @@ class Pooler(nn.Module):
 
     @without_autocast
     def forward(self, summary_SH: Tensor) -> Tensor:
-        """(S, H) rows of [CLS] to (S, H), in their format."""
+        """[CLS] rows (S, H) to (S, H), in their format."""
         return torch.tanh(self.dense(summary_SH))
 
 
 class MaskedLMHead(nn.Module):
-    """Dense H→E, activation, LayerNorm(E), then the word embeddings transposed and a bias (Google's
+    """Dense H→E, activation, LayerNorm(E), then the transposed word embeddings and a bias (Google's
     `modeling.py`).
 
-    With E = H this is BERT's head. Where words are mapped before the LayerNorm (ModernBERT's order, and
-    brightmart's), the head is H wide and its rows go back to E through the transposed mapping: it is tied to
-    both factors of the embeddings.
+    With E = H this is BERT's head. Where word embeddings are mapped before the LayerNorm (ModernBERT's order,
+    and brightmart's), the head is H wide and its rows return to E through the transposed mapping: it is tied
+    to both factors of the embeddings.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.activation = config.hidden_act
-        width = config.embedding_size if config.mapped == "normed" else config.hidden_size
+        width = config.embedding_size if config.mapping_input == "normed" else config.hidden_size
         self.dense = Linear(config.hidden_size, width, config.biases)
         self.layer_norm = LayerNorm(width, config.layer_norm_eps, bias=config.biases)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     @without_autocast
     def forward(self, rows_PH: Tensor, embeddings: Embeddings) -> Tensor:
-        """(P, H) wanted rows to logits (P, V), tied to the embeddings, in the format of the rows."""
+        """Predicted positions (P, H) to logits (P, V), in the format of the rows."""
         x_PE = self.layer_norm(current().activated(self.dense, rows_PH, self.activation))
-        if embeddings.mapped != "normed" and embeddings.mapping is not None:
-            x_PE = way_back(embeddings.mapping, x_PE)
+        if embeddings.mapping_input != "normed" and embeddings.mapping is not None:
+            x_PE = project_to_embeddings(embeddings.mapping, x_PE)
+        return current().tied(x_PE, embeddings.word.weight, self.bias)
+
+
+class LanguageModelHead(nn.Module):
+    """Head of XLNet and Transformer-XL: the transposed word embeddings and a bias.
+
+    Attributes:
+        query: initial query stream (H,) of every target (Yang et al. 2019, section 2.3).
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.query = nn.Parameter(torch.zeros(config.hidden_size))
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    @without_autocast
+    def forward(self, rows_PH: Tensor, embeddings: Embeddings) -> Tensor:
+        """Predicted positions (P, H) to logits (P, V), through the transposed mapping to H where there is
+        one."""
+        mapping = embeddings.mapping
+        x_PE = rows_PH if mapping is None else project_to_embeddings(mapping, rows_PH)
         return current().tied(x_PE, embeddings.word.weight, self.bias)
 
 
@@ -68,3 +89,22 @@ class SentenceHead(nn.Module):
     def forward(self, pooled_SH: Tensor) -> Tensor:
         """(S, H) to (S, 2)."""
         return self.classifier(F.dropout(pooled_SH, self.dropout, self.training))  # type: ignore[no-any-return]
+
+
+def project_to_embeddings(mapping: nn.Module, x_PH: Tensor) -> Tensor:
+    """Tied output projection: (P, H) to (P, E) through the transposed E→H mapping, in the format of the
+    rows."""
+    ops = current()
+    return F.linear(*ops.pad_columns(x_PH, ops.cast(_mapping_matrix(mapping), x_PH.dtype).T))
+
+
+def _mapping_matrix(mapping: nn.Module) -> Tensor:
+    """(H, E), the matrix that a mapping multiplies by."""
+    weight: Tensor = mapping.weight  # type: ignore[assignment]
+    if type(mapping) is Linear:
+        return weight
+    # `weight` may be only a part of a replaced layer, as of an adapter: evaluate it on the identity and on
+    # zero.
+    width = weight.shape[1]
+    outputs: Tensor = mapping(weight.new_zeros(width + 1, width).fill_diagonal_(1))
+    return (outputs[:-1] - outputs[-1]).T

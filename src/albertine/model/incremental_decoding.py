@@ -1,4 +1,4 @@
-"""Reading sequences on from where they ended, with an encoder and the keys and values that it kept."""
+"""Incremental decoding: extend sequences with an encoder and a KV cache."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ from albertine.errors import SettingsError
 from albertine.model.backend.base import Backend
 from albertine.model.encoder import Encoder
 from albertine.model.key_value_cache import Extension, KeyValueCache
-from albertine.model.position_inputs import placed
+from albertine.model.positions.registry import with_positions
 
 
 @without_autocast
-def read_on(
+def decode_step(
     encoder: Encoder, packed: Packed, cache: KeyValueCache | None = None
 ) -> tuple[Tensor, KeyValueCache]:
-    """Read sequences on, for inference.
+    """Encode new tokens of sequences whose earlier tokens are in a cache, for inference.
 
     Args:
-        packed: the new tokens of each sequence, without `prefix`; they see all before them and each other.
-            Their positions go on where those of `cache` ended.
-        cache: keys and values of the same sequences; None begins them.
+        packed: the new tokens of each sequence, without `prefix`; they attend to all earlier tokens and to
+            each other. Their positions continue those of `cache`.
+        cache: keys and values of the same sequences; None: they are new.
 
     Returns:
         (T, H) of the new tokens, and the cache with them.
 
     Raises:
-        SettingsError: a sequence grows longer than the position table; an encoder that halts, because rows
-            read before were given as many steps as they needed then; or one that runs to a fixed point.
+        SettingsError: a sequence exceeds the position table; an encoder that halts, whose earlier rows took
+            only the steps that they needed then; or an encoder with a solver.
     """
     config = encoder.config
     if config.halts:
         raise SettingsError(
-            "an encoder that halts cannot read on: what it kept of earlier rows ends where they halted",
-            remedy="Read the whole sequences at once, or take a model with halting=none",
+            "an encoder that halts has no KV cache: its earlier rows end at the steps where they halted",
+            remedy="Encode the whole sequences at once, or use a model with halting=none",
         )
     if config.solves:
         raise SettingsError(
-            "an encoder that runs to its fixed point keeps no keys and values to read on with",
-            remedy="Write with a model of solver=none",
+            "an encoder with a solver has no KV cache: it keeps only its fixed point",
+            remedy="Use a model with solver=none",
         )
-    with encoder.computing() as ops:
-        return ops.isolated(partial(_read_on, encoder, ops, packed, cache), itemgetter(0))
+    with encoder.forward_pass() as ops:
+        return ops.isolated(partial(_decode_step, encoder, ops, packed, cache), itemgetter(0))
 
 
-def _read_on(
+def _decode_step(
     encoder: Encoder, ops: Backend, packed: Packed, cache: KeyValueCache | None
 ) -> tuple[Tensor, KeyValueCache]:
     config = encoder.config
@@ -61,13 +61,14 @@ def _read_on(
     x_TH = encoder.embeddings(packed, dtype)
     longest = extension.keys.longest
     queries, keys = (
-        placed(rows, config, x_TH, encoder.training, longest) for rows in (extension.queries, extension.keys)
+        with_positions(rows, config, x_TH, encoder.training, longest)
+        for rows in (extension.queries, extension.keys)
     )
     if encoder.injection is not None:
         queries = replace(queries, injection=encoder.injection(x_TH))
-    step = encoder.stepping(x_TH)
-    for d, past in enumerate(extension.pasts):
-        x_TH = step(d, x_TH, x_TH, queries, keys, past)
+    layer = encoder.layer_function(x_TH)
+    for d, layer_cache in enumerate(extension.layers):
+        x_TH = layer(d, x_TH, x_TH, queries, keys, layer_cache)
     if encoder.final_norm is not None:
         x_TH = encoder.final_norm(x_TH)
     return x_TH, extension.cache()

@@ -17,9 +17,9 @@ HALTING_BIAS = 1.0
 second step."""
 
 
-class Apart(type):
-    """Metaclass of modules that are built within `core.randomness.isolated_torch_rng`: parameters are float32
-    whatever the program's default dtype, and its generators stay as they were, although torch fills every
+class IsolatedInit(type):
+    """The type of what is built apart from a program's own settings of torch (`randomness.apart`): parameters
+    are float32 whatever its default format, and its generators stay as they were, although torch fills every
     layer by them before `initialize` does."""
 
     def __call__(cls, *args: Any, **options: Any) -> Any:

@@ -1,8 +1,8 @@
-"""Keys and values of every depth, kept so that sequences can be read on from where they ended.
+"""KV cache: keys and values of every layer, so that sequences can be extended without recomputing earlier
+tokens.
 
-What was read is never computed again. That is the same as to compute all at once where nothing looks at what
-comes after it: a source does not see its target, and a target's token only what is before it
-(UniLM, Dong et al. 2019, section 2.3).
+That equals one pass over all tokens where no token attends to later ones: a source does not see its target,
+and a target token only earlier tokens (UniLM, Dong et al. 2019, section 2.3).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class KeyValueCache:
     """Keys and values of some sequences.
 
     Attributes:
-        keys, values: of each depth, (rows, N, D).
-        token_types: segment of each of these rows, int64 (rows,).
-        starts, lengths: the first of these rows of each sequence, and how many they are; sequences may share
-            rows, and there may be rows of none.
+        keys, values: of each layer, (rows, N, D).
+        token_types: segment ids of these rows, int64 (rows,).
+        starts, lengths: first row and number of rows of each sequence. Sequences may share rows, and rows may
+            belong to no sequence.
     """
 
     keys: tuple[Tensor, ...]
@@ -35,25 +35,24 @@ class KeyValueCache:
     starts: tuple[int, ...]
     lengths: tuple[int, ...]
 
-    def of(self, sequences: Sequence[int]) -> KeyValueCache:
-        """That of some sequences by their numbers, in this order; one may be named several times. Nothing is
-        copied."""
+    def select(self, sequences: Sequence[int]) -> KeyValueCache:
+        """The cache of some sequences by index, in this order, with repetitions; nothing is copied."""
         starts, lengths = (tuple(x[i] for i in sequences) for x in (self.starts, self.lengths))
         return replace(self, starts=starts, lengths=lengths)
 
 
-class Past:
-    """Keys and values of one depth, (rows, N, D), and where new rows go among them.
+class LayerCache:
+    """Keys and values of one layer, (rows, N, D), to which new rows are added.
 
     Args:
-        order: int64, the rows of (old, new) so that each sequence's stand together.
+        order: int64, the rows of (old, new) so that those of each sequence are contiguous.
     """
 
     def __init__(self, keys: Tensor, values: Tensor, order: Tensor) -> None:
         self.keys, self.values, self._order = keys, values, order
 
     def extend(self, k_TND: Tensor, v_TND: Tensor) -> tuple[Tensor, Tensor]:
-        """Take the keys and values of new rows; returns those of all."""
+        """Add the keys and values of new rows; returns those of all rows."""
         self.keys, self.values = (
             torch.cat(pair).index_select(0, self._order)
             for pair in ((self.keys, k_TND), (self.values, v_TND))
@@ -63,16 +62,16 @@ class Past:
 
 @dataclass(frozen=True)
 class Extension:
-    """New rows after those of a cache, and what comes of both.
+    """New rows after those of a cache.
 
     Attributes:
-        queries, keys: the new rows, and all. pasts: one for every depth.
+        queries, keys: metadata of the new rows, and of all rows. layers: the cache of every layer.
         starts, lengths: of the sequences among all rows.
     """
 
     queries: Rows
     keys: Rows
-    pasts: tuple[Past, ...]
+    layers: tuple[LayerCache, ...]
     starts: tuple[int, ...]
     lengths: tuple[int, ...]
 
@@ -80,11 +79,11 @@ class Extension:
     def of(cls, packed: Packed, cache: KeyValueCache | None, depth: int, empty: Tensor) -> Extension:
         """
         Args:
-            packed: the new tokens of each sequence. cache: of the same sequences; None begins them.
-            empty: no rows of keys, (0, N, D).
+            packed: the new tokens of each sequence. cache: of the same sequences; None: they are new.
+            empty: keys without rows, (0, N, D).
         """
-        nothing = (0,) * packed.num_sequences
-        starts, before = (nothing, nothing) if cache is None else (cache.starts, cache.lengths)
+        zeros = (0,) * packed.num_sequences
+        starts, before = (zeros, zeros) if cache is None else (cache.starts, cache.lengths)
         held = 0 if cache is None else len(cache.keys[0])
         parts = []
         for start, old, new, end in zip(
@@ -95,17 +94,17 @@ class Extension:
         order = torch.from_numpy(np.concatenate(parts)).to(device)
         lengths = tuple(old + new for old, new in zip(before, packed.lengths, strict=True))
         offsets = np.cumsum([0, *lengths])
-        places = torch.from_numpy(np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)).to(device)
+        positions = torch.from_numpy(np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)).to(device)
         cu_seqlens = torch.from_numpy(offsets.astype(np.int32)).to(device)
         types = packed.token_type_ids
         if cache is not None:
             types = torch.cat([cache.token_types, types])
-        keys = Rows(cu_seqlens, lengths, max(lengths), places, types.index_select(0, order))
-        held_of = [(empty, empty)] * depth if cache is None else zip(cache.keys, cache.values, strict=True)
-        pasts = tuple(Past(k, v, order) for k, v in held_of)
-        return cls(Rows.of(packed), keys, pasts, tuple(offsets[:-1].tolist()), lengths)
+        keys = Rows(cu_seqlens, lengths, max(lengths), positions, types.index_select(0, order))
+        cached = [(empty, empty)] * depth if cache is None else zip(cache.keys, cache.values, strict=True)
+        layers = tuple(LayerCache(k, v, order) for k, v in cached)
+        return cls(Rows.of(packed), keys, layers, tuple(offsets[:-1].tolist()), lengths)
 
     def cache(self) -> KeyValueCache:
-        """Of old and new rows, once every depth has been computed."""
-        keys, values = (tuple(getattr(past, name) for past in self.pasts) for name in ("keys", "values"))
+        """Of old and new rows, after every layer has been computed."""
+        keys, values = (tuple(getattr(layer, name) for layer in self.layers) for name in ("keys", "values"))
         return KeyValueCache(keys, values, self.keys.token_types, self.starts, self.lengths)

@@ -1,8 +1,6 @@
-"""The two layers that all is made of, computed by the backend, and torch's module with quicker attributes."""
+"""Linear layer and LayerNorm, computed by the backend of the current forward pass."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -23,26 +21,3 @@ class LayerNorm(nn.LayerNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         return current().layer_norm(self, x)
-
-
-class Module(nn.Module):
-    """torch's, whose children are found as fast as any attribute: torch looks for a child when Python's own
-    lookup has failed with an exception, a microsecond later, and a pass asks for ten of them a depth."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, nn.Module) and not hasattr(type(self), name):
-            setattr(type(self), name, Child(name))
-        super().__setattr__(name, value)
-
-
-class Child:
-    """A child as an attribute of its parent's class; where it is kept, and replaced, is torch's affair."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __get__(self, parent: nn.Module | None, kind: type) -> Any:
-        try:
-            return self if parent is None else parent._modules[self.name]
-        except KeyError:
-            raise AttributeError(self.name) from None  # upon which torch looks for it, and says so

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -16,10 +17,9 @@ from albertine.errors import SettingsError
 from albertine.model.backend import tokens_per_pass
 from albertine.model.config import EncoderConfig
 from albertine.model.encoder import Encoder
-from albertine.model.heads import MaskedLMHead, Pooler, SentenceHead
-from albertine.model.init import Apart, initialize
-from albertine.model.ponder_time import Ponder
-from albertine.model.xlnet_head import LanguageModelHead
+from albertine.model.heads import LanguageModelHead, MaskedLMHead, Pooler, SentenceHead
+from albertine.model.init import IsolatedInit, initialize
+from albertine.model.loop import Ponder
 
 HEADS = frozenset({"pooler", "mlm", "lm", "sop", "nsp"})
 
@@ -42,7 +42,7 @@ class ModelOutput:
 register_dataclass(ModelOutput)  # else DDP does not look into it, and reduces no gradient
 
 
-class Model(nn.Module, metaclass=Apart):
+class Model(nn.Module, metaclass=IsolatedInit):
     """An encoder and the heads it was given.
 
     Attributes:
@@ -134,8 +134,8 @@ class Model(nn.Module, metaclass=Apart):
             attention_mask,
             token_type_ids,
             vocab_size=self.config.vocab_size,
-            type_vocab_size=self.encoder.embeddings.kinds,  # where none are told apart any segment will do
-            max_positions=self.encoder.embeddings.longest,
+            type_vocab_size=self.encoder.embeddings.num_segments,
+            max_positions=self.encoder.embeddings.max_length,
         )
         out = self.encoder(packed, all_depths=hidden_states)
         batch, length = input_ids.shape
@@ -170,7 +170,7 @@ class Model(nn.Module, metaclass=Apart):
             raise SettingsError("this model has no masked-LM head", remedy='Build it with heads={"mlm", …}')
         head = self.sentence if sentence else None
         rows = mlm_rows if head is None else torch.cat([self.summary_rows(packed), mlm_rows])
-        with self.encoder.computing():
+        with self.encoder.forward_pass():
             out = self.encoder(packed, depth=depth, rows=rows)
             summary_SH, masked_PH = out.last_hidden.split([len(rows) - len(mlm_rows), len(mlm_rows)])
             order = None if head is None else head(self.pooled(summary_SH))
@@ -199,3 +199,15 @@ class Model(nn.Module, metaclass=Apart):
                 "this model has no sentence head", remedy='Build it with heads={"sop"} or {"nsp"}'
             )
         return self.sentence(self.pooled(summary_SH))  # type: ignore[no-any-return]
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Context in which a model is in evaluation mode; afterwards every module has its mode back."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albertine.core.batch import Packed
-from albertine.model.config import Looked as Looked
+from albertine.model.config import HeadInput as HeadInput
 from albertine.model.config import Pooling as Pooling
 from albertine.model.model import Model
 
@@ -33,7 +33,7 @@ def mean_rows(x_TH: Tensor, packed: Packed) -> Tensor:
     return F.embedding_bag(every, x_TH, packed.first_tokens, mode="mean")
 
 
-def classified_rows(model: Model, packed: Packed, pooling: Looked) -> Tensor:
+def classified_rows(model: Model, packed: Packed, pooling: HeadInput) -> Tensor:
     """What a classifier looks at, (S, H): the pooler's output of each [CLS], as in google-research/albert's
     `classifier_utils.py`, or a mean as it is."""
     if pooling == "compared" or pooling == "whitened":

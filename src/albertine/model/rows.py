@@ -1,4 +1,4 @@
-"""Rows of a packed tensor: the sequences they belong to, where they stand, and what they may see."""
+"""Metadata of the rows of a packed tensor: their sequences, positions, segments and attention mask."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from albertine.core.batch import Packed
 from albertine.model.visibility import Visibility, prefix
 
 if TYPE_CHECKING:
-    from albertine.model.relative_positions import Distances
-    from albertine.model.rotation import Rotation
+    from albertine.model.positions.relative import Distances
+    from albertine.model.positions.rotary import Rotation
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The sequences of R packed rows, and what is known of each row.
+    """Metadata of R packed rows.
 
     Attributes:
         cu_seqlens: offsets of the sequences, int32 (S+1,).
-        lengths: the same as Python integers, or None where learning them would make the host wait.
+        lengths: the lengths as Python integers, or None where reading them would synchronise with the device.
         longest: an upper bound of the lengths.
-        positions: place of each row in its sequence, int64 (R,). token_types: its segment id, int64 (R,).
-        visible: which keys a row sees, and from when on it is seen as a key; None: all see all.
-        rotation: how queries and keys are turned; None: they are not.
-        distances: of the pass, where positions are relative; else None.
-        injection: (R, 3H), what is added to queries, keys and values; None: nothing.
-        places: where the rows stand among those of the pass, int64 (R,); None: they are all of them.
+        positions: position in the sequence, int64 (R,). token_types: segment id, int64 (R,).
+        visible: attention mask as intervals; None: all tokens of a sequence see each other.
+        rotation: rotary positions; else None.
+        distances: of the pass, with relative positions; else None.
+        injection: (R, 3H), added to queries, keys and values; None: no input injection.
+        indices: of a selection, its rows among all rows of the pass, int64 (R,); None: all rows.
     """
 
     cu_seqlens: Tensor
@@ -45,11 +45,11 @@ class Rows:
     rotation: Rotation | None = None
     distances: Distances | None = None
     injection: Tensor | None = None
-    places: Tensor | None = None
+    indices: Tensor | None = None
 
     @classmethod
     def of(cls, packed: Packed) -> Rows:
-        """All rows of a batch; with a `prefix` they see what UniLM lets them see."""
+        """All rows of a batch; with a `prefix`, under UniLM's sequence-to-sequence mask."""
         visible = None if packed.prefix is None else prefix(packed.lengths, packed.prefix, packed.input_ids)
         return cls(
             packed.cu_seqlens,
@@ -61,30 +61,30 @@ class Rows:
         )
 
     def known_lengths(self) -> tuple[int, ...]:
-        """The lengths, asking the device if need be."""
+        """The lengths, read from the device where necessary."""
         return self.lengths if self.lengths is not None else tuple(self.cu_seqlens.diff().tolist())
 
-    def select(self, index: Tensor) -> Selected:
+    def select(self, index: Tensor) -> SelectedRows:
         """Some of the rows, sequence by sequence.
 
         Args:
-            index: int64 (P,) into R, in any order; a row may be named at most twice.
+            index: int64 (P,) into R, in any order, each row at most twice.
         """
-        if index.device.type == "cpu":  # in Python: of one text, torch's calls would be felt
-            asked = index.tolist()
-            places = sorted(asked)
-            ordered, order = (index, None) if asked == places else torch.sort(index, stable=True)
-            back = None if order is None else order.argsort()
+        if index.device.type == "cpu":  # in Python: for a single text torch's calls would be noticeable
+            requested = index.tolist()
+            indices = sorted(requested)
+            ordered, order = (index, None) if requested == indices else torch.sort(index, stable=True)
+            inverse = None if order is None else order.argsort()
             ends = accumulate(self.known_lengths(), initial=0)
-            offsets = list(map(partial(bisect_left, places), ends))
+            offsets = list(map(partial(bisect_left, indices), ends))
             lengths = tuple(map(sub, offsets[1:], offsets))
             cu_seqlens, longest = index.new_tensor(offsets, dtype=torch.int32), max(lengths, default=0)
         else:
             ordered, order = torch.sort(index, stable=True)
-            back = order.argsort()
+            inverse = order.argsort()
             cu_seqlens = torch.searchsorted(ordered, self.cu_seqlens.long()).to(torch.int32)
             lengths, longest = None, min(len(index), 2 * self.longest)
-            # A kernel leaves queries beyond the bound unwritten: fail loudly, yet without waiting.
+            # A kernel leaves queries beyond the bound unwritten: fail loudly, yet without synchronising.
             torch._assert_async((cu_seqlens.diff() <= longest).all())
         rows = Rows(
             cu_seqlens,
@@ -94,37 +94,36 @@ class Rows:
             self.token_types.index_select(0, ordered),
             None if self.visible is None else self.visible.select(ordered),
             None if self.rotation is None else self.rotation.select(ordered),
-            None if self.distances is None else self.distances.anywhere(),
+            None if self.distances is None else self.distances.without_leading(),
             None if self.injection is None else self.injection[ordered],
-            ordered if self.places is None else self.places[ordered],
+            ordered if self.indices is None else self.indices[ordered],
         )
-        return Selected(rows, ordered, back)
+        return SelectedRows(rows, ordered, inverse)
 
     @cached_property
-    def cells(self) -> Tensor:
-        """The cell of each row in a table of S × `longest`, int64 (R,); computed where the rows are, without
-        a wait of the host."""
+    def padded_indices(self) -> Tensor:
+        """Index of each row in a padded table (S · `longest`), int64 (R,), computed without synchronising."""
         every = torch.arange(len(self.positions), device=self.cu_seqlens.device)
         sequence = torch.searchsorted(self.cu_seqlens[1:].long(), every, right=True)
         return sequence * self.longest + every - self.cu_seqlens.long()[sequence]
 
 
-class Selected(NamedTuple):
-    """Some rows of a packed tensor.
+class SelectedRows(NamedTuple):
+    """A selection of the rows of a packed tensor.
 
     Attributes:
-        rows: what is known of them. places: where they stand in the tensor, int64 (P,), ascending.
-        order: int64 (P,), puts results for `rows` into the order they were asked for in; None: they are.
+        rows: their metadata. indices: into the tensor, int64 (P,), ascending.
+        order: int64 (P,), from the order of `rows` to the requested order; None: they are equal.
     """
 
     rows: Rows
-    places: Tensor
+    indices: Tensor
     order: Tensor | None
 
     def of(self, x_TH: Tensor) -> Tensor:
-        """The rows of a tensor, (P, H), in the order they were asked for in."""
-        return self.as_asked(x_TH.index_select(0, self.places))
+        """The selected rows of a tensor, (P, H), in the requested order."""
+        return self.restore_order(x_TH.index_select(0, self.indices))
 
-    def as_asked(self, x_PH: Tensor) -> Tensor:
-        """Results for `rows`, (P, H), in the order they were asked for in."""
+    def restore_order(self, x_PH: Tensor) -> Tensor:
+        """Results for `rows`, (P, H), in the requested order."""
         return x_PH if self.order is None else x_PH.index_select(0, self.order)

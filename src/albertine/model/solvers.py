@@ -1,9 +1,9 @@
-"""Where z = f(z): solvers on packed rows, each sequence of a batch by itself.
+"""Fixed-point solvers, z = f(z), on packed rows.
 
-Every norm, mixing weight and decision to stop is of one sequence, so an answer never depends on its company;
-the published code (locuslab/deq, lib/solvers.py) stops and chooses by norms over the whole batch. What comes
-back is the iterate with the lowest residual, the start and the first steps among them, and never an
-exception: a sequence whose numbers are no longer finite stops where it was best, and is not converged.
+Norms, mixing weights and stopping are computed for each sequence, so a result does not depend on the other
+sequences of the batch; the published code (locuslab/deq, lib/solvers.py) uses norms over the whole batch. A
+solver returns the iterate with the lowest residual, the start included, and raises nothing: a sequence with
+non-finite numbers stops at its best iterate, and has not converged.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 Map = Callable[[Tensor], Tensor]
-"""f, (T, H) to (T, H), in which the rows of one sequence do not depend on those of another."""
+"""f, (T, H) to (T, H), which computes every sequence independently."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """The sequence that each of T packed rows is of.
+    """The sequence of each of T packed rows.
 
     Attributes:
         of_rows: int64 (T,). lengths: of each sequence, int64 (S,).
@@ -38,38 +38,38 @@ class Sequences:
 
     @property
     def count(self) -> int:
-        """How many sequences."""
+        """Number of sequences."""
         return len(self.lengths)
 
     def dot(self, a_TH: Tensor, b_TH: Tensor) -> Tensor:
-        """Inner products, (T, H) twice → (S,) float64."""
+        """Inner product of two tensors (T, H) for each sequence, (S,) float64."""
         rows_T = (a_TH * b_TH).sum(1).double()
-        # Always in one order, where `index_add_` on a GPU adds as it comes: a resumed run has equal bits.
+        # Deterministic, unlike `index_add_` on a GPU: a resumed run has equal bits.
         return torch.segment_reduce(rows_T, "sum", lengths=self.lengths, unsafe=True)
 
     def dots(self, several: Iterable[Tensor], b_TH: Tensor) -> Tensor:
-        """The inner product of each of M tensors with b, (S, M) float64; one by one to save memory."""
+        """Inner products of M tensors with b, (S, M) float64; one by one to save memory."""
         return torch.stack([self.dot(a_TH, b_TH) for a_TH in several], 1)
 
     def combined(self, weights_SM: Tensor, several: Iterable[Tensor], out_TH: Tensor) -> Tensor:
-        """`out` plus the weighted sum of M tensors (T, H), in which each sequence has its own weights."""
+        """`out` plus the sum of M tensors (T, H), weighted for each sequence."""
         for weight_S, a_TH in zip(weights_SM.to(out_TH.dtype).unbind(1), several, strict=True):
             out_TH = torch.addcmul(out_TH, weight_S[self.of_rows, None], a_TH)
         return out_TH
 
     def chosen(self, where_S: Tensor, a_TH: Tensor, b_TH: Tensor) -> Tensor:
-        """The rows of `a` of the sequences named by a bool (S,), those of `b` of the others."""
+        """Rows of `a` for the sequences where a bool (S,) is true, of `b` for the others."""
         return torch.where(where_S[self.of_rows, None], a_TH, b_TH)
 
 
 @dataclass(frozen=True, eq=False)
 class Convergence:
-    """How near each sequence came to z = f(z).
+    """Convergence of each sequence.
 
     Attributes:
         residual: |f(z) - z| / |f(z)| of the best iterate, float64 (S,); infinite where f was never finite.
-        iterations: evaluations of f until the sequence stopped, int64 (S,).
-        converged: whether its residual came below the tolerance, bool (S,).
+        iterations: evaluations of f before the sequence stopped, int64 (S,).
+        converged: whether its residual fell to the tolerance, bool (S,).
     """
 
     residual: Tensor
@@ -77,17 +77,17 @@ class Convergence:
     converged: Tensor
 
     def first(self, sequences: int | None) -> Convergence:
-        """That of the first sequences alone."""
+        """Convergence of the first sequences."""
         every = self.residual, self.iterations, self.converged
         return Convergence(*(x[:sequences] for x in every))
 
 
 @dataclass(frozen=True, eq=False)
 class Solution(Convergence):
-    """What a solver found.
+    """Result of a solver.
 
     Attributes:
-        z: (T, H), of every sequence the iterate with the lowest residual. f: (T, H), f(z).
+        z: (T, H), the iterate with the lowest residual for every sequence. f: (T, H), f(z).
     """
 
     z: Tensor
@@ -96,16 +96,16 @@ class Solution(Convergence):
 
 @dataclass(eq=False)
 class Equilibrium:
-    """How a pass came to its fixed point.
+    """Convergence of an encoder pass.
 
     Attributes:
-        sequences: how many of the sequences were asked for; behind them are those that fill a batch up.
-        found: how near each came. warn: what tells of those that did not come there.
-        backward: how near the gradient came, once a backward pass has been.
-        jacobian: estimate of |J|² / (T·H) at z*, with gradient, where it was wanted.
+        convergence: of all sequences, padding included. warn: called with the convergence in inference.
+        backward: convergence of the gradient, after a backward pass.
+        jacobian: estimate of |J|² / (T·H) at z*, with gradient, where it was computed.
+        sequences: number of real sequences, which come before padding; None: all.
     """
 
-    found: Convergence
+    convergence: Convergence
     warn: Callable[[Convergence], None]
     backward: Convergence | None = None
     jacobian: Tensor | None = None
@@ -113,22 +113,19 @@ class Equilibrium:
 
     @property
     def forward(self) -> Convergence:
-        """Of the sequences asked for."""
-        return self.found.first(self.sequences)
+        """Of the real sequences."""
+        return self.convergence.first(self.sequences)
 
-    def reached(self, sequences: int, tell: bool) -> None:
-        """Only the first sequences were asked for; with `tell` it is said if one of them did not converge."""
+    def finish(self, sequences: int, warn: bool) -> None:
+        """Set the number of real sequences, and with `warn` report whether one of them did not converge."""
         self.sequences = sequences
-        if tell:
+        if warn:
             self.warn(self.forward)
 
 
 class _Search:
-    """What is known of every sequence on the way: its best iterate, and whether it still runs.
-
-    Attributes:
-        running: bool (S,).
-    """
+    """State of a search: the best iterate of every sequence, and whether the sequence is still `running`,
+    bool (S,)."""
 
     def __init__(self, start_TH: Tensor, sequences: Sequences, tolerance: float, floor: float) -> None:
         self.sequences, self.tolerance, self.floor = sequences, tolerance, floor
@@ -139,8 +136,8 @@ class _Search:
         self.converged = torch.zeros(count, dtype=torch.bool, device=device)
         self.running = torch.ones(count, dtype=torch.bool, device=device)
 
-    def go_on(self, z_TH: Tensor, f_TH: Tensor) -> bool:
-        """Take in an iterate and f of it; whether any sequence still runs."""
+    def update(self, z_TH: Tensor, f_TH: Tensor) -> bool:
+        """Record an iterate and its f; returns whether any sequence is still running."""
         sequences, step_TH = self.sequences, f_TH - z_TH
         found = sequences.dot(step_TH, step_TH).sqrt() / (sequences.dot(f_TH, f_TH).sqrt() + self.floor)
         finite = torch.isfinite(found)
@@ -152,11 +149,12 @@ class _Search:
         self.running = self.running & finite & ~self.converged
         return bool(self.running.any())
 
-    def held(self, next_TH: Tensor, instead_TH: Tensor) -> Tensor:
-        """The next iterate: of a sequence that stopped its best one, and `instead` where it is not finite."""
+    def next_iterate(self, next_TH: Tensor, fallback_TH: Tensor) -> Tensor:
+        """`next_TH`, or the fallback where it is not finite; the best iterate of sequences that have
+        stopped."""
         choose = self.sequences.chosen
         finite = torch.isfinite(self.sequences.dot(next_TH, torch.zeros_like(next_TH)))  # 0 · inf is not
-        return choose(self.running, choose(finite, next_TH, instead_TH), self.z)
+        return choose(self.running, choose(finite, next_TH, fallback_TH), self.z)
 
     def solution(self) -> Solution:
         return Solution(self.residual, self.iterations, self.converged, self.z, self.f)
@@ -182,10 +180,10 @@ def anderson(
     memory + 1 unknowns a sequence.
 
     Args:
-        limit: most evaluations of f. tolerance: of |f(z) - z| / (1e-5 + |f(z)|).
-        absolute: take the damping as it is, as the published code does. By default it is a share of the
-            smallest |f(z_i) - z_i|²: an absolute one outweighs all that is known as soon as these are small
-            (short sequences, or near the end), and the solver goes on by averaging.
+        limit: maximum evaluations of f. tolerance: of |f(z) - z| / (1e-5 + |f(z)|).
+        absolute: use the damping itself, as the published code does. By default it is relative to the
+            smallest |f(z_i) - z_i|²: an absolute damping dominates as soon as these are small (short
+            sequences, or near convergence), and the solver only averages.
     """
     search = _Search(start_TH, sequences, tolerance, floor=1e-5)
     memory = min(memory, limit)
@@ -198,7 +196,7 @@ def anderson(
     z_TH = start_TH
     for k in range(limit):
         f_TH = f(z_TH)
-        if not search.go_on(z_TH, f_TH) or k == limit - 1:
+        if not search.update(z_TH, f_TH) or k == limit - 1:
             break
         place, known = k % memory, min(k + 1, memory)
         values[place:], steps[place:] = [f_TH, *values[place + 1 :]], [f_TH - z_TH, *steps[place + 1 :]]
@@ -207,12 +205,12 @@ def anderson(
         damped = system[:, : known + 1, : known + 1].clone()
         diagonal_SM = damped.diagonal(dim1=1, dim2=2)[:, 1:]
         diagonal_SM += damping * (1.0 if absolute else diagonal_SM.amin(1, keepdim=True))
-        # `solve_ex` says nothing of a singular system, and what is not finite is taken care of by `held`.
+        # `solve_ex` does not raise for a singular system; non-finite results are replaced by `next_iterate`.
         weights = torch.linalg.solve_ex(damped, right[:, : known + 1]).result
         next_TH = sequences.combined(weights[:, 1:, 0], values, torch.zeros_like(z_TH))
         if mixing != 1:
             next_TH = sequences.combined((mixing - 1) * weights[:, 1:, 0], steps, next_TH)
-        z_TH = search.held(f_TH if k == 0 else next_TH, f_TH)
+        z_TH = search.next_iterate(f_TH if k == 0 else next_TH, f_TH)
     return search.solution()
 
 
@@ -228,11 +226,11 @@ def broyden(
 ) -> Solution:
     """Broyden's good method (1965) for g(z) = f(z) - z = 0 (Bai et al. 2019, 1909.01377).
 
-    The inverse of g's Jacobian is taken as -I + Σ u_i·v_iᵀ with a term more an iteration (Sherman and
-    Morrison), of which the last `memory` are kept.
+    The inverse of g's Jacobian is approximated by -I + Σ u_i·v_iᵀ with one more term an iteration (Sherman
+    and Morrison), of which the last `memory` are kept.
 
     Args:
-        limit: most evaluations of f. tolerance: of |g(z)| / (|f(z)| + 1e-9).
+        limit: maximum evaluations of f. tolerance: of |g(z)| / (|f(z)| + 1e-9).
     """
     search = _Search(start_TH, sequences, tolerance, floor=1e-9)
     left: deque[Tensor] = deque(maxlen=memory)  # u_i
@@ -245,18 +243,18 @@ def broyden(
     z_TH, g_TH, before_TH = start_TH, torch.zeros_like(start_TH), start_TH
     for k in range(limit):
         f_TH = f(z_TH)
-        if not search.go_on(z_TH, f_TH) or k == limit - 1:
+        if not search.update(z_TH, f_TH) or k == limit - 1:
             break
         changed_TH, moved_TH, g_TH = f_TH - z_TH - g_TH, z_TH - before_TH, f_TH - z_TH
         if k > 0:
             v_TH = inverse(moved_TH, right, left)
             scale_S = sequences.dot(v_TH, changed_TH)
             u_TH = (moved_TH - inverse(changed_TH, left, right)) / scale_S[sequences.of_rows, None].to(z_TH)
-            usable = torch.isfinite(sequences.dot(u_TH, v_TH))  # not where nothing moved any more
+            usable = torch.isfinite(sequences.dot(u_TH, v_TH))  # false where z no longer moves
             left.append(sequences.chosen(usable, u_TH, torch.zeros_like(u_TH)))
             right.append(sequences.chosen(usable, v_TH, torch.zeros_like(v_TH)))
         before_TH = z_TH
-        z_TH = search.held(z_TH - inverse(g_TH, left, right), f_TH)
+        z_TH = search.next_iterate(z_TH - inverse(g_TH, left, right), f_TH)
     return search.solution()
 
 

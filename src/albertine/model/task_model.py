@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from albertine.core.batch import Packed
 from albertine.errors import ModelError
-from albertine.model.config import Looked
-from albertine.model.init import Apart, initialize
+from albertine.model.config import HeadInput
+from albertine.model.init import IsolatedInit, initialize
 from albertine.model.layers import Linear
 from albertine.model.model import Model
 from albertine.model.pooling import Pooling, classified_rows, text_vectors
@@ -20,7 +20,7 @@ from albertine.model.pooling import Pooling, classified_rows, text_vectors
 BASE = "base."
 
 
-class TaskModel(nn.Module, metaclass=Apart):
+class TaskModel(nn.Module, metaclass=IsolatedInit):
     """An encoder and the head of one task; the parameters of the head have the names that they have in files.
 
     Attributes:
@@ -76,7 +76,7 @@ class Classifier(TaskModel):
         outputs: int,
         *,
         per_token: bool = False,
-        pooling: Looked = "cls",
+        pooling: HeadInput = "cls",
         dropout: float = 0.1,
         seed: int = 0,
         name: str = "classifier",
@@ -89,7 +89,7 @@ class Classifier(TaskModel):
         """
         super().__init__(base, dropout)
         self.per_token, self.name = per_token, name
-        self.pooling: Looked = pooling
+        self.pooling: HeadInput = pooling
         self.add_module(name, Linear(width or base.config.hidden_size, outputs))
         self.start_head(seed)
         self.look_through(None, None)

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from albertine.core.batch import Packed
 from albertine.errors import SettingsError
-from albertine.model.block import AttentionBlock
+from albertine.model.attention import AttentionBlock
 from albertine.model.config import EncoderConfig
 from albertine.model.encoder import Encoder
-from albertine.model.layer_parameters import DepthParameters
-from albertine.model.position_inputs import placed
+from albertine.model.layer_parameters import LayerParameters
+from albertine.model.positions.registry import with_positions
 from albertine.model.rows import Rows
 
 
@@ -55,11 +55,11 @@ def attended(encoder: Encoder, packed: Packed, states: Sequence[Tensor], d: int)
     hands out its weights.
     """
     attention = cast(AttentionBlock, encoder.attention[encoder.config.plan.attention[d]])
-    own = None if encoder.own is None else cast(DepthParameters, encoder.own[d]).attention
+    own = None if encoder.own is None else cast(LayerParameters, encoder.own[d]).attention
     x_TH = states[d]
-    rows = placed(Rows.of(packed), encoder.config, x_TH, encoder.training)
-    read_TH = attention.read(x_TH, own)
-    return Attended(*attention.projected(read_TH, read_TH, rows, rows))
+    rows = with_positions(Rows.of(packed), encoder.config, x_TH, encoder.training)
+    read_TH = attention.sublayer_input(x_TH, own)
+    return Attended(*attention.project(read_TH, read_TH, rows, rows))
 
 
 def map_divergence(student: Attended, teacher: Attended, lengths: Sequence[int]) -> Tensor:

@@ -134,7 +134,7 @@ class DistillationLosses:
         inside, sentence = self.lessons.looks_inside, batch.sentence_labels is not None
         with torch.no_grad():
             its_PV, its_states = self._told(batch)
-        with self.student.encoder.computing():
+        with self.student.encoder.forward_pass():
             mine = answers(self.student, batch, states=inside, sentence=sentence)
             parts = parts_of(mine.mlm, mine.sentence, batch)
             if its_PV is not None:
@@ -174,7 +174,7 @@ class DistillationLosses:
         depth reads, and attends as that does."""
         losses = []
         for d, followed in enumerate(self.depths[1:]):
-            with torch.no_grad(), self.teacher.encoder.computing():
+            with torch.no_grad(), self.teacher.encoder.forward_pass():
                 teacher = attended(self.teacher.encoder, packed, its, max(followed, 1) - 1)
             student = attended(self.student.encoder, packed, mine, d)
             if self.relation_heads is None:

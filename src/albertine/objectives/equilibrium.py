@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from albertine.model.fixed_point import FixedPoint
-from albertine.model.layer_loop import EncoderOutput
+from albertine.model.loop import EncoderOutput
 from albertine.model.model import Model
 from albertine.model.solvers import Convergence, Equilibrium
 from albertine.objectives.batch import PretrainingBatch
@@ -67,8 +67,8 @@ class EquilibriumLosses(Passes):
 
     def __init__(self, model: Model, weight: float = 0.0, frequency: float = 1.0) -> None:
         super().__init__(model.encoder)
-        assert isinstance(model.encoder.depths, FixedPoint)
-        self.loop, self.weight, self.frequency = model.encoder.depths, weight, frequency
+        assert isinstance(model.encoder.loop, FixedPoint)
+        self.loop, self.weight, self.frequency = model.encoder.loop, weight, frequency
 
     def __call__(self, model: Model, batch: PretrainingBatch) -> dict[str, Part]:
         # Drawn from torch's own generator, which a step names by seed, step, rank and micro-batch.

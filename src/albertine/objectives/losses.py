@@ -1,4 +1,4 @@
-"""The two pretraining losses: masked tokens and sentence order (or next sentence)."""
+"""Pretraining losses: masked tokens, sentence order (or next sentence), and the ponder cost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from torch import Tensor
 
 from albertine.core.batch import Packed
 from albertine.model.backend import cross_entropy
+from albertine.model.loop import Ponder
 from albertine.objectives.batch import PretrainingBatch
+
+WEIGHT = 0.01
+"""Weight of the ponder cost, the mean of steps and remainder, in the reference code."""
 
 
 class Part(NamedTuple):
@@ -69,3 +73,38 @@ def part_of(logits: Tensor, labels: Tensor, count: int) -> Part:
     """The part of a loss that predicts `labels` (P,), of which `count` count, by `logits` (P, V)."""
     loss, correct = cross_entropy(logits, labels)
     return Part(loss, count, correct)
+
+
+class PonderingModel(Protocol):
+    """Interface of a model that halts."""
+
+    def pondering_forward(
+        self, packed: Packed, mlm_rows: Tensor, *, depth: int | None = None, sentence: bool = True
+    ) -> tuple[Tensor, Tensor | None, Ponder | None]:
+        """As `PretrainingModel.pretraining_forward`, and the ponder time of each token."""
+        ...
+
+
+def pondering_losses(
+    model: PonderingModel, batch: PretrainingBatch, weight: float = WEIGHT
+) -> dict[str, Part]:
+    """As `pretraining_losses`, and the part "ponder": `weight` times the ponder cost of every token (Graves
+    2016, section 2.1). Its `correct` is the sum of steps, so `correct / count` is their mean.
+
+    The number of steps has no gradient; that of the remainder, 1 - h, raises the probabilities of all steps
+    before the last.
+
+    Args:
+        batch: with `ponders`.
+    """
+    mlm_logits, sentence_logits, ponder = model.pondering_forward(
+        batch.packed,
+        batch.mlm_positions,
+        depth=batch.depth,
+        sentence=batch.sentence_labels is not None,
+    )
+    if ponder is None:
+        raise ValueError("the model does not halt, so it has no ponder cost")
+    parts = parts_of(mlm_logits, sentence_logits, batch)
+    cost = weight * ponder.cost.sum()
+    return parts | {"ponder": Part(cost, batch.num_tokens, ponder.steps.sum())}

@@ -72,7 +72,7 @@ class CudaGraphRunner:
         weights = own_weights(self._model) if whole and small else None
         if weights is None:
             return False
-        size = MicroBatchSize.of(batch, self._model.encoder.embeddings.longest)
+        size = MicroBatchSize.of(batch, self._model.encoder.embeddings.max_length)
         key, full = (size, tuple(names)), size.filled(batch)
         graph = self.graphs.get(key, weights)
         if graph is None and not self.graphs.failed and self._shares.get(key, 1.0) <= ROOM:

@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from albertine.model.eval_mode import evaluating
-from albertine.model.model import Model
+from albertine.model.model import Model, evaluating
 from albertine.model.segment_memory import Memory
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.stream_batch import StreamBatch

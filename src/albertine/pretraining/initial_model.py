@@ -166,7 +166,7 @@ def initial_model(
     if choice.start_from is None:
         config = new_config(settings, vocab_size, tokenizer)
         model = Model(config, heads_of(objective), seed=settings.seed)
-        model.encoder.compute_as(settings.training)
+        model.encoder.apply_settings(settings.training)
         if choice.embeddings == "wide":
             widen_embeddings(model.encoder.embeddings, config.initializer_range)
         head = model.lm or model.mlm
@@ -214,7 +214,7 @@ def initial_model(
             remedy=_instead(model, missing[0]),
         )
     check_streams(objective, model.config, tokenizer)
-    model.encoder.compute_as(settings.training)
+    model.encoder.apply_settings(settings.training)
     return model
 
 

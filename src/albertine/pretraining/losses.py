@@ -9,8 +9,7 @@ from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.objectives.distillation import DistillationLosses
 from albertine.objectives.equilibrium import EquilibriumLosses
-from albertine.objectives.losses import pretraining_losses
-from albertine.objectives.ponder_cost import WEIGHT, pondering_losses
+from albertine.objectives.losses import WEIGHT, pondering_losses, pretraining_losses
 from albertine.objectives.stream_losses import StreamLoss
 from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings
 from albertine.pretraining.stages import resolved_stages

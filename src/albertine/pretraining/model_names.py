@@ -246,7 +246,7 @@ def lengths_of(config: EncoderConfig, wanted: Sequence[int] | None = None) -> tu
         return tuple(n for n in DEFAULT_LENGTHS if n <= most) or (most,)
     for length in wanted:
         check_integer("length", length, 1)
-    longest = config.longest_sequence
+    longest = config.max_sequence_length
     if longest is not None and max(wanted) > longest:
         raise SettingsError(
             f"the model reads {longest} tokens, and a length of {max(wanted)} is more",

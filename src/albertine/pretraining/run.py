@@ -262,7 +262,7 @@ def _teacher(settings: PretrainingSettings, tokenizer: Tokenizer, world: World) 
     if distillation is None:
         return None
     teacher = open_teacher(distillation, tokenizer, settings.objective.max_length)
-    teacher.model.to(world.device).encoder.compute_as(settings.training)
+    teacher.model.to(world.device).encoder.apply_settings(settings.training)
     return teacher
 
 
@@ -348,7 +348,7 @@ def fingerprint(
         "seed": settings.seed,
         "corpus": manifest_digest(settings.corpus),
         "tokenizer": tokenizer.fingerprint,
-        "model": {**model.config.plain(), "heads": sorted(model.heads)},
+        "model": {**model.config.non_default_dict(), "heads": sorted(model.heads)},
         **_start(settings.model),
         "objective": _objective(settings.objective, teacher),
         "training": training,

@@ -10,6 +10,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, field_validator, mode
 
 from albertine.core.settings import ComputeSettings, RunSettings, Settings
 from albertine.model.config import (
+    MAX_DEPTH,
     Activation,
     FeedForward,
     HaltingLimit,
@@ -24,7 +25,6 @@ from albertine.model.config import (
     StepSignal,
     Summary,
 )
-from albertine.model.config_checks import MAX_DEPTH
 from albertine.model.presets import preset
 from albertine.objectives.distillation import Lessons
 from albertine.objectives.masking import MaskSettings

@@ -56,7 +56,7 @@ class Teacher:
 
 def model_digest(model: Model) -> str:
     """SHA-256 over the configuration, the heads and all weights of a model."""
-    told = {**model.config.plain(), "heads": sorted(model.heads)}
+    told = {**model.config.non_default_dict(), "heads": sorted(model.heads)}
     return weights_digest(model, json.dumps(told, sort_keys=True).encode())
 
 
@@ -82,7 +82,7 @@ def open_teacher(choice: Distillation, tokenizer: Tokenizer, max_length: int) ->
             remedy="Take a masked LM, or learn from the states of this one alone: "
             "objective.distillation.soft=0; a tuned model teaches its task: training.teacher of `finetune`",
         )
-    if (longest := model.config.longest_sequence) is not None and max_length > longest:
+    if (longest := model.config.max_sequence_length) is not None and max_length > longest:
         raise SettingsError(
             f"objective.max_length {max_length} is more than the {longest} positions of the teacher",
             where=name,

@@ -248,6 +248,6 @@ def _number_format(model: Any) -> str:
         return next(name for name, file in GRAPHS.items() if (model.path / file).is_file())
     import torch
 
-    with torch.inference_mode(), model.encoder.computing() as backend:
+    with torch.inference_mode(), model.encoder.forward_pass() as backend:
         form = backend.form
     return "int8" if form.int8 else str(form.dtype).removeprefix("torch.")

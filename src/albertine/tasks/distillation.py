@@ -109,7 +109,7 @@ def open_task_teacher(name: Path, family: Family, tokenizer: Tokenizer, longest:
             where=name,
             remedy="Name a teacher that was tuned for this kind",
         )
-    positions = found.model.config.longest_sequence
+    positions = found.model.config.max_sequence_length
     if positions is not None and longest > positions:
         raise SettingsError(
             f"task.max_length {longest} is more than the {positions} positions of the teacher",

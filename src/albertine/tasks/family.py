@@ -23,7 +23,7 @@ from albertine.inference.onnx_session import ExportedModel
 from albertine.interop.heads import ClassifierHead, Task, max_length_of, read_classifier, usual_pooling
 from albertine.interop.huggingface.config import our_flags
 from albertine.interop.model_folder import ModelDescription
-from albertine.model.config import EncoderConfig, Looked
+from albertine.model.config import EncoderConfig, HeadInput
 from albertine.tasks.encoded import Encoded, TaskBatch
 from albertine.tasks.readers.table import Row
 from albertine.tokenizers.base import Tokenizer
@@ -56,7 +56,7 @@ class Beginning:
     encoder: EncoderConfig
     tokenizer: Tokenizer
     train: Encoded
-    pooling: Looked | None = None
+    pooling: HeadInput | None = None
     balanced: bool = False
     device: str = "cpu"
 
@@ -347,7 +347,7 @@ class OneLayer(Family):
 
     per_token: ClassVar[bool] = False
     layer: ClassVar[str] = "classifier"
-    pooling: Looked = field(default="cls", kw_only=True)
+    pooling: HeadInput = field(default="cls", kw_only=True)
 
     @property
     def heads(self) -> frozenset[str]:
@@ -479,7 +479,7 @@ def asking(model: Asked) -> Iterator[Runs]:
         return
     import torch
 
-    from albertine.model.eval_mode import evaluating
+    from albertine.model.model import evaluating
 
     with evaluating(model), torch.no_grad():
         yield partial(batch_longest_first, limit=model.base.tokens_per_pass)

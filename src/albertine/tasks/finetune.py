@@ -155,7 +155,7 @@ def finetune(
         teacher: TaskTeacher | None = None
         if (name := settings.training.teacher) is not None:
             teacher = open_task_teacher(name, data.family, tokenizer, settings.task.max_length)
-            teacher.model.to(world.device).base.encoder.compute_as(settings.training)
+            teacher.model.to(world.device).base.encoder.apply_settings(settings.training)
         with RunFolder(settings.folder, main=world.main) as folder:
             made = Made(stamped, _fingerprint(settings, model, tokenizer, data, teacher))
             if resume in ("auto", "never") and (record := finished(folder.path)) is not None:
@@ -466,7 +466,7 @@ def _fingerprint(
         "data": content,
         "labels": list(data.family.labels),
         "tokenizer": tokenizer.fingerprint,
-        "model": model.base.config.plain(),
+        "model": model.base.config.non_default_dict(),
         "start": _hashed(tensor_bytes(words)),
         "weights": _hashed(*(name.encode() + tensor_bytes(tensor) for name, tensor in weights)),
         "dev": None if data.dev is None else _judging(data.family, data.dev),

@@ -235,7 +235,7 @@ class Generate(Family):
         return Part(total, batch.predictions, (logits.argmax(-1) == batch.targets).sum())
 
     def predict(self, model: TaskModel, data: Encoded, poll: Poll = lambda: None) -> list[Written]:
-        from albertine.model.eval_mode import evaluating
+        from albertine.model.model import evaluating
 
         with evaluating(model):
             return [best[0] for best in self.said(model.base, data, poll)]

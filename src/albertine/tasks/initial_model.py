@@ -118,7 +118,7 @@ def first_encoder(
             "Choose encoder.groups into which the checkpoint's own can be split, or encoder.unshare=share"
         )
         raise SettingsError(error.what, remedy=remedy) from error
-    model.encoder.compute_as(settings.training)
+    model.encoder.apply_settings(settings.training)
     return model
 
 

@@ -174,7 +174,7 @@ class TrainableTask(nn.Module):
             mask,
             types,
             vocab_size=self.base.config.vocab_size,
-            type_vocab_size=self.base.encoder.embeddings.kinds,
+            type_vocab_size=self.base.encoder.embeddings.num_segments,
         )
         sizes = torch.tensor(packed.lengths, device=ids.device)
         starts = packed.first_tokens.repeat_interleave(sizes, output_size=packed.num_tokens)

@@ -42,10 +42,10 @@ def by_mask(q_TND, k_TND, v_TND, cu_q, cu_k, longest_q, longest_k):
 
 
 def compiling(monkeypatch: pytest.MonkeyPatch) -> CompileCounterWithBackend:
-    """Depths are compiled here too, by a compiler that counts."""
+    """LayerLoop are compiled here too, by a compiler that counts."""
     torch._dynamo.reset()
     counter = CompileCounterWithBackend("aot_eager")
-    whole = torch.compile(cuda.plain_depth, dynamic=True, backend=counter)
+    whole = torch.compile(cuda.plain_layer, dynamic=True, backend=counter)
     monkeypatch.setattr(cuda, "_compiled_depth", lambda: whole)
     monkeypatch.setattr(cuda, "PACKED_KERNEL", by_mask)
     monkeypatch.setattr(cuda, "HALF", (torch.float32,))

@@ -14,7 +14,7 @@ from albertine.core.precision import ComputeFormat
 from albertine.model.backend.base import Backend
 from albertine.model.backend.cpu_attention import Seen, attend
 from albertine.model.backend.cuda import attend_padded
-from albertine.model.relative_positions import KeysSeen
+from albertine.model.positions.relative import KeyMask
 from albertine.model.rows import Rows
 from albertine.model.visibility import Visibility, causal, prefix
 from tests.model.builders import permuted
@@ -142,7 +142,7 @@ def test_where_there_is_no_key_there_are_zeros(kernel):
 
 def test_in_float16_a_query_that_sees_nothing_gets_zeros_too():
     """The least number there is, and a score below zero, are infinite together."""
-    seen = KeysSeen.of(torch.tensor([[False, False], [True, False]])[None, None])
+    seen = KeyMask.of(torch.tensor([[False, False], [True, False]])[None, None])
     q, k, v = (torch.ones(1, 1, 2, 8, dtype=torch.float16) for _ in range(3))
     added = torch.full((1, 1, 2, 2), -60.0, dtype=torch.float16)
     found = Backend(ComputeFormat(torch.float16)).attend_scored(q, k, v, added, seen, 0.0)

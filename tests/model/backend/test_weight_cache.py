@@ -314,7 +314,7 @@ def test_each_layer_is_given_its_own_input(which: str) -> None:
     layers = attention.query, attention.key, attention.value
     hidden = model.config.hidden_size
     rows = {name: torch.full((4, hidden), value) for name, value in (("a", 0.1), ("b", -0.2), ("c", 0.3))}
-    with torch.no_grad(), model.encoder.computing() as ops:
+    with torch.no_grad(), model.encoder.forward_pass() as ops:
         found = ops.linears(layers, [rows[name] for name in which])
         expected = [layer(rows[name]) for layer, name in zip(layers, which, strict=True)]
     for ours, theirs in zip(found, expected, strict=True):

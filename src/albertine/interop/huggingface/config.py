@@ -13,8 +13,7 @@ from albertine.interop.huggingface.modernbert import modernbert_json, read_moder
 from albertine.interop.huggingface.names import huggingface_plan
 from albertine.interop.huggingface.roberta import as_bert, is_roberta
 from albertine.interop.huggingface.xlnet import read_xlnet, xlnet_flags, xlnet_json
-from albertine.model.config import EncoderConfig
-from albertine.model.config_checks import MAX_DEPTH
+from albertine.model.config import MAX_DEPTH, EncoderConfig
 from albertine.model.sharing import SharingPlan
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from albertine.errors import SettingsError
 from albertine.interop.config_values import activation, number, our_flags, refuse_other, tokenizer_class
-from albertine.model.config import EncoderConfig
-from albertine.model.config_checks import MAX_DEPTH
+from albertine.model.config import MAX_DEPTH, EncoderConfig
 from albertine.model.sharing import SharingPlan
 
 if TYPE_CHECKING:

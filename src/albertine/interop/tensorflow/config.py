@@ -15,8 +15,7 @@ from albertine.interop.config_values import activation, number, our_flags, refus
 from albertine.interop.huggingface.config import inner_blocks, written_flags
 from albertine.interop.huggingface.xlnet import read_xlnet, xlnet_flags
 from albertine.interop.tensorflow.names import Kind
-from albertine.model.config import EncoderConfig, RelativeBiasesOf
-from albertine.model.config_checks import MAX_DEPTH
+from albertine.model.config import MAX_DEPTH, EncoderConfig, RelativeBiasesOf
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
 

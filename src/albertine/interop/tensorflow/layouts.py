@@ -65,7 +65,7 @@ def _in_the_way(model: Model, wanted: str) -> dict[str, bool]:
     elif not holds_plan(config.plan, wanted):
         found[f"a plan other than {_PLANS[wanted]}"] = wanted != "brightmart"
     equal = config.embedding_size == config.hidden_size
-    if equal and config.has_mapping and config.mapped == "normed":
+    if equal and config.has_mapping and config.mapping_input == "normed":
         found["a mapping of embeddings that are as wide as the hidden states"] = False
     if config.layer_norm_eps != EPSILON:
         found[f"layer_norm_eps {config.layer_norm_eps:g}, where its code has {EPSILON:g}"] = True

@@ -12,8 +12,7 @@ from albertine.core.randomness import generator
 from albertine.interop.tensorflow.config import EPSILON
 from albertine.interop.tensorflow.layouts import holds_plan
 from albertine.interop.tied_expansion import model_with_state, multiplied_embeddings, size_change
-from albertine.model.eval_mode import evaluating
-from albertine.model.model import Model
+from albertine.model.model import Model, evaluating
 from albertine.model.resharing import replan
 from albertine.model.sharing import SharingPlan
 

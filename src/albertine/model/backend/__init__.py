@@ -51,7 +51,7 @@ def _compiling() -> bool:
 
 
 @contextmanager
-def computing(owner: object, make: Callable[[], Backend]) -> Iterator[Backend]:
+def forward_pass(owner: object, make: Callable[[], Backend]) -> Iterator[Backend]:
     """A pass of `owner`: the one under way, or a new one with the backend that `make` gives."""
     if _compiling():
         yield make()

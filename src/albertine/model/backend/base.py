@@ -17,8 +17,8 @@ from albertine.core.batch import Packed
 from albertine.core.precision import ComputeFormat
 
 if TYPE_CHECKING:
-    from albertine.model.key_value_cache import Past
-    from albertine.model.relative_positions import KeysSeen
+    from albertine.model.key_value_cache import LayerCache
+    from albertine.model.positions.relative import KeyMask
     from albertine.model.rows import Rows
 
 Result = TypeVar("Result")
@@ -52,9 +52,9 @@ class Backend:
     def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
         """x·Wᵀ + b, (…, in) to (…, out), in the format of x."""
         bias = None if layer.bias is None else self.cast(layer.bias, x.dtype)
-        return F.linear(*self.apart(x, self.cast(layer.weight, x.dtype)), bias)
+        return F.linear(*self.pad_columns(x, self.cast(layer.weight, x.dtype)), bias)
 
-    def apart(self, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    def pad_columns(self, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """Rows (…, in) and a weight (out, in) for `F.linear`, with columns of zeros where a row that is not
         finite would otherwise spoil the one before it."""
         if not reads_beyond_rows(x):
@@ -89,7 +89,9 @@ class Backend:
 
     def tied(self, x_PE: Tensor, word_VE: Tensor, bias_V: Tensor) -> Tensor:
         """Logits (P, V): rows times the word embeddings, plus a bias, in the format of the rows."""
-        return F.linear(*self.apart(x_PE, self.cast(word_VE, x_PE.dtype)), self.cast(bias_V, x_PE.dtype))
+        return F.linear(
+            *self.pad_columns(x_PE, self.cast(word_VE, x_PE.dtype)), self.cast(bias_V, x_PE.dtype)
+        )
 
     def attend(
         self, q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows, dropout: float
@@ -125,24 +127,26 @@ class Backend:
         k_SNMD: Tensor,
         v_SNMD: Tensor,
         added_SNLM: Tensor,
-        seen: KeysSeen | None,
+        key_mask: KeyMask | None,
         dropout: float,
     ) -> Tensor:
         """softmax(q·kᵀ + added)·v of sequences of equal shape, (S, N, L, D); zeros for a query that may see
         no key.
 
         Args:
-            seen: which keys the queries see; None: all.
+            key_mask: the visible keys; None: all.
         """
-        if seen is not None:
-            added_SNLM = added_SNLM + seen.hiding(added_SNLM.dtype)
+        if key_mask is not None:
+            added_SNLM = added_SNLM + key_mask.additive(added_SNLM.dtype)
         q, k, added = q_SNLD.flatten(0, 1), k_SNMD.flatten(0, 1), added_SNLM.flatten(0, 1)
-        product = torch.baddbmm if seen is None else torch.Tensor.baddbmm_  # into our own sum
+        product = torch.baddbmm if key_mask is None else torch.Tensor.baddbmm_  # into our own sum
         scores_SNLM = product(added, q, k.transpose(1, 2)).view(added_SNLM.shape)
         mixed_SNLD = F.dropout(scores_SNLM.softmax(-1), dropout, dropout > 0) @ v_SNMD
-        return mixed_SNLD if seen is None or seen.some is None else mixed_SNLD * seen.some
+        if key_mask is None or key_mask.any_visible is None:
+            return mixed_SNLD
+        return mixed_SNLD * key_mask.any_visible
 
-    def depth(
+    def run_layer(
         self,
         attention: nn.Module,
         feed_forward: nn.Module,
@@ -150,18 +154,20 @@ class Backend:
         context: Tensor,
         queries: Rows,
         keys: Rows,
-        past: Past | None = None,
+        cache: LayerCache | None = None,
         own: nn.Module | None = None,
     ) -> Tensor:
         """One depth: the attention block, then the feed-forward block on its output."""
         if own is None:
-            return feed_forward(attention(x, context, queries, keys, past))  # type: ignore[no-any-return]
-        x = attention(x, context, queries, keys, past, own.attention)
+            return feed_forward(attention(x, context, queries, keys, cache))  # type: ignore[no-any-return]
+        x = attention(x, context, queries, keys, cache, own.attention)
         return feed_forward(x, own.feed_forward)  # type: ignore[no-any-return]
 
-    def whole(self, encoder: Any, packed: Packed, depth: int, rows: Tensor | None, all_depths: bool) -> Any:
+    def run_encoder(
+        self, encoder: Any, packed: Packed, depth: int, rows: Tensor | None, all_depths: bool
+    ) -> Any:
         """The pass of an encoder; others compute a longer batch, or more rows, where that is faster."""
-        return encoder.encoded(self, packed, depth, rows, all_depths)
+        return encoder.encode(self, packed, depth, rows, all_depths)
 
     def isolated(self, compute: Callable[[], Result], states: Callable[[Result], Tensor]) -> Result:
         """What `compute` returns, no sequence of which is NaN because another one is.

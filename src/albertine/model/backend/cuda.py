@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from albertine.core.precision import ComputeFormat
-from albertine.model.backend import computing
+from albertine.model.backend import forward_pass
 from albertine.model.backend.base import Backend
 from albertine.model.backend.cuda_graphs import log, repeats, replayed
 from albertine.model.backend.gradient_accumulation import Once, SummedGradients, hooked
 
 if TYPE_CHECKING:
     from albertine.core.batch import Packed
-    from albertine.model.key_value_cache import Past
+    from albertine.model.key_value_cache import LayerCache
     from albertine.model.rows import Rows
 
 WIDEST_HEAD = 256
@@ -113,13 +113,13 @@ def attend_padded(
         dropout_p=dropout,
     )
     out_SLND = out_SNLD.transpose(1, 2) * some_SL[..., None, None]
-    return out_SLND.flatten(0, 1).index_select(0, queries.cells)
+    return out_SLND.flatten(0, 1).index_select(0, queries.padded_indices)
 
 
 def _table(x: Tensor, rows: Rows, sequences: int, filler: int = 0) -> Tensor:
     """Packed rows (R, …) as a table (S, L, …) with `filler` where there is no row."""
     empty = x.new_full((sequences * rows.longest, *x.shape[1:]), filler)
-    return empty.index_copy(0, rows.cells, x).view(sequences, rows.longest, *x.shape[1:])
+    return empty.index_copy(0, rows.padded_indices, x).view(sequences, rows.longest, *x.shape[1:])
 
 
 class Traced(Backend):
@@ -154,24 +154,26 @@ class Cuda(SummedGradients):
     ) -> Tensor:
         return attend(q_RND, k_TND, v_TND, queries, keys, dropout)
 
-    def whole(self, encoder: Any, packed: Packed, depth: int, rows: Tensor | None, all_depths: bool) -> Any:
+    def run_encoder(
+        self, encoder: Any, packed: Packed, depth: int, rows: Tensor | None, all_depths: bool
+    ) -> Any:
         """By a recording where the kernels of a pass are always the same."""
         fits = depth > 0 and packed_kernel(self.form.dtype, encoder.config.head_size) is not None
         if not fits or all_depths or encoder.training or torch.is_grad_enabled():
-            return super().whole(encoder, packed, depth, rows, all_depths)
+            return super().run_encoder(encoder, packed, depth, rows, all_depths)
         form = self.form
 
         def compute(encoder: Any, batch: Packed) -> Any:
             # By a backend of its own: what this one has cast already is not recorded.
-            with computing(batch, lambda: Cuda(form)) as ops:
-                return encoder.encoded(ops, batch, depth, None, False)
+            with forward_pass(batch, lambda: Cuda(form)) as ops:
+                return encoder.encode(ops, batch, depth, None, False)
 
         out = replayed(encoder, packed, (depth, form), compute)
         if out is None:
-            return super().whole(encoder, packed, depth, rows, all_depths)
+            return super().run_encoder(encoder, packed, depth, rows, all_depths)
         return out if rows is None else replace(out, last_hidden=out.last_hidden.index_select(0, rows))
 
-    def depth(
+    def run_layer(
         self,
         attention: nn.Module,
         feed_forward: nn.Module,
@@ -179,24 +181,24 @@ class Cuda(SummedGradients):
         context: Tensor,
         queries: Rows,
         keys: Rows,
-        past: Past | None = None,
+        cache: LayerCache | None = None,
         own: nn.Module | None = None,
     ) -> Tensor:
         # The padded kernel has other shapes for every batch, and would be compiled for each.
         block: Any = attention
         dropout = block.attention_dropout if block.training else 0.0
         packed = packed_kernel_for(x.dtype, block.head_size, queries, dropout) is not None
-        plain = past is None and own is None and context is x
+        plain = cache is None and own is None and context is x
         fits = packed and plain and not self._watched[attention, feed_forward]
         if self._compiled and not fits and context is x:
             _say_left_out()
         if not (self._compiled and fits):
-            return super().depth(attention, feed_forward, x, context, queries, keys, past, own)
+            return super().run_layer(attention, feed_forward, x, context, queries, keys, cache, own)
         weights = [
             {name: self.cast(p, self.form.dtype) for name, p in block.named_parameters()}
             for block in (attention, feed_forward)
         ]
-        found: Tensor = _compiled_depth()(attention, feed_forward, *weights, x, queries)
+        found: Tensor = _compiled_layer()(attention, feed_forward, *weights, x, queries)
         return found
 
 
@@ -216,11 +218,11 @@ def _watched(blocks: tuple[nn.Module, ...]) -> bool:
 
 
 @cache
-def _compiled_depth() -> Callable[..., Tensor]:
-    return torch.compile(plain_depth, dynamic=True)
+def _compiled_layer() -> Callable[..., Tensor]:
+    return torch.compile(plain_layer, dynamic=True)
 
 
-def plain_depth(
+def plain_layer(
     attention: nn.Module,
     feed_forward: nn.Module,
     attention_weights: dict[str, Tensor],

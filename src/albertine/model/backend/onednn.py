@@ -115,15 +115,17 @@ class Processor(Backend):
             self._shortcuts = before
         return found
 
-    def apart(self, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        return (x, weight) if self._shortcuts else super().apart(x, weight)
+    def pad_columns(self, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        return (x, weight) if self._shortcuts else super().pad_columns(x, weight)
 
-    def whole(self, encoder: Any, packed: Packed, depth: int, rows: Tensor | None, all_depths: bool) -> Any:
+    def run_encoder(
+        self, encoder: Any, packed: Packed, depth: int, rows: Tensor | None, all_depths: bool
+    ) -> Any:
         if not self.rounds:  # with gradients, so no keys are borrowed
-            return super().whole(encoder, packed, depth, rows, all_depths)
+            return super().run_encoder(encoder, packed, depth, rows, all_depths)
         filled = padded_to(packed, round_up(packed.num_tokens))
         more = None if rows is None else self.padded_rows(rows, filled.num_tokens)
-        compute = partial(super().whole, encoder, filled, depth, more, all_depths)
+        compute = partial(super().run_encoder, encoder, filled, depth, more, all_depths)
         out = self.isolated(compute, lambda out: out.last_hidden)
         return out.first(packed.num_tokens if rows is None else len(rows), packed.num_tokens)
 

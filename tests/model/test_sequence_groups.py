@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from albertine.core.batch import Packed, pack
-from albertine.model.equal_sequences import FEW, STEP, Grouped, grouped
 from albertine.model.model import Model
-from albertine.model.position_inputs import placed
+from albertine.model.positions.registry import with_positions
+from albertine.model.positions.relative import LENGTH_MULTIPLE
+from albertine.model.positions.sequence_groups import MAX_UNPADDED, SequenceGroups, group_sequences
 from albertine.model.rows import Rows
 from albertine.model.segment_memory import Memory
 from albertine.model.sharing import SharingPlan
-from albertine.model.two_streams import Segments, read_segments
+from albertine.model.two_streams import Segments, encode_segments
 from albertine.model.visibility import Visibility, causal
 from tests.model import builders
 
@@ -33,12 +34,14 @@ def one_of(batch: Packed, number: int) -> tuple[Packed, slice]:
     return pack([batch.input_ids[rows].numpy()], [batch.token_type_ids[rows].numpy()]), rows
 
 
-def groups_of(lengths: list[int], keep: Callable[[Rows], Rows] = lambda rows: rows) -> Grouped:
+def groups_of(lengths: list[int], keep: Callable[[Rows], Rows] = lambda rows: rows) -> SequenceGroups:
     rows, model = Rows.of(builders.packed(lengths)), xlnet()
-    keys = placed(rows, model.config, torch.zeros(0), training=False)
+    keys = with_positions(rows, model.config, torch.zeros(0), training=False)
     queries = keep(keys)
     assert keys.distances is not None
-    return grouped(keys.distances if queries is keys else keys.distances.anywhere(), queries, keys)
+    return group_sequences(
+        keys.distances if queries is keys else keys.distances.without_leading(), queries, keys
+    )
 
 
 def gradients(model: Model, states: Tensor) -> list[Tensor]:
@@ -58,13 +61,13 @@ def test_each_is_as_alone_with_its_gradients(sees: str, remembers: bool) -> None
     states = [torch.randn(sum(before), 24, generator=generator).double() for _ in range(2)]
     memory = Memory(tuple(states), tuple(before)) if remembers else None
     visible = causal(LENGTHS, batch.input_ids) if sees != "all" else None
-    together = read_segments(model.encoder, Segments(batch, visible), memory)[0]
+    together = encode_segments(model.encoder, Segments(batch, visible), memory)[0]
     alone = []
     for number in range(len(LENGTHS)):
         one, rows = one_of(batch, number)
         own = None if visible is None else Visibility(visible.when[rows], visible.until[rows])
         past = None if memory is None else memory.of([number])
-        alone.append(read_segments(model.encoder, Segments(one, own), past)[0])
+        alone.append(encode_segments(model.encoder, Segments(one, own), past)[0])
     torch.testing.assert_close(together, torch.cat(alone), atol=1e-11, rtol=0)
     for mine, theirs in zip(gradients(model, together), gradients(model, torch.cat(alone)), strict=True):
         torch.testing.assert_close(mine, theirs, atol=1e-9, rtol=1e-9)
@@ -93,5 +96,5 @@ def test_many_lengths_have_few_shapes() -> None:
 def test_what_has_few_shapes_stays_where_it_is() -> None:
     for lengths in ([7] * 5, [7] * 3 + [9] * 4):
         made = groups_of(lengths)
-        assert made.queries is None and len(made.groups) <= FEW
-        assert [group.queries % STEP for group in made.groups] == sorted(set(lengths))
+        assert made.queries is None and len(made.groups) <= MAX_UNPADDED
+        assert [group.queries % LENGTH_MULTIPLE for group in made.groups] == sorted(set(lengths))

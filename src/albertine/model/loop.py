@@ -1,0 +1,105 @@
+"""The loop over the layers of an encoder, separate from what one layer computes.
+
+A loop decides how often, and for which rows, a layer is called. Halting (`halting.py`) and the search for a
+fixed point (`fixed_point.py`) are subclasses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from torch import Tensor, nn
+from torch.utils._pytree import register_dataclass
+
+from albertine.model.rows import Rows, SelectedRows
+from albertine.model.solvers import Equilibrium
+
+LayerFunction = Callable[..., Tensor]
+"""(layer d, x (R, H), context (T, H), rows of x, rows of the context, optional `LayerCache`) → (R, H)."""
+
+
+class Ponder(NamedTuple):
+    """Computation time of each position in a loop that halts.
+
+    Attributes:
+        steps: number of steps, int64 (T,).
+        remainder: the weight of its last step where it halted there, float32 (T,), with gradient.
+    """
+
+    steps: Tensor
+    remainder: Tensor
+
+    @property
+    def cost(self) -> Tensor:
+        """Ponder cost (T,): steps plus remainder (Graves 2016, section 2)."""
+        return self.steps + self.remainder
+
+
+@dataclass(frozen=True)
+class EncoderOutput:
+    """Output of an encoder.
+
+    Attributes:
+        last_hidden: (T, H), or (P, H) in the order of the requested rows.
+        hidden_states: with `all_depths`, the embeddings and the output of every layer, each (T, H); else
+            None.
+        ponder: of an encoder that halts; else None.
+        equilibrium: convergence of an encoder with a solver; else None.
+    """
+
+    last_hidden: Tensor
+    hidden_states: tuple[Tensor, ...] | None = None
+    ponder: Ponder | None = None
+    equilibrium: Equilibrium | None = None
+
+    def first(self, rows: int, tokens: int) -> EncoderOutput:
+        """Without padding: the first rows of the states, and the ponder time of the first tokens."""
+        if len(self.last_hidden) == rows and self.ponder is None:
+            return self
+        states = None if self.hidden_states is None else tuple(x[:rows] for x in self.hidden_states)
+        ponder = self.ponder and Ponder(*(x[:tokens] for x in self.ponder))
+        return replace(self, last_hidden=self.last_hidden[:rows], hidden_states=states, ponder=ponder)
+
+    def normed(self, norm: nn.Module) -> EncoderOutput:
+        """With `norm`, a LayerNorm or XLNet's dropout, applied to the last states."""
+        last = norm(self.last_hidden)
+        states = self.hidden_states and (*self.hidden_states[:-1], last)
+        return replace(self, last_hidden=last, hidden_states=states)
+
+
+register_dataclass(EncoderOutput)  # as `ModelOutput`
+
+
+class LayerLoop:
+    """The ordinary loop: every row passes through the same number of layers. The last layer computes only the
+    requested rows; its keys and values still come from all."""
+
+    def run(
+        self,
+        layer: LayerFunction,
+        x_TH: Tensor,
+        rows: Rows,
+        depth: int,
+        selected: SelectedRows | None,
+        all_depths: bool,
+    ) -> EncoderOutput:
+        """
+        Args:
+            x_TH: the embeddings. rows: their metadata.
+            depth: number of layers, at most.
+            selected: the rows to return; None: all.
+            all_depths: also return the output of every layer.
+        """
+        states = [x_TH]
+        for d in range(depth if selected is None else depth - 1):
+            x_TH = layer(d, x_TH, x_TH, rows, rows)
+            if all_depths:
+                states.append(x_TH)
+        if selected is None:
+            return EncoderOutput(x_TH, tuple(states) if all_depths else None)
+        x_PH = x_TH.index_select(0, selected.indices)
+        if depth:
+            x_PH = layer(depth - 1, x_PH, x_TH, selected.rows, rows)
+        return EncoderOutput(selected.restore_order(x_PH))
