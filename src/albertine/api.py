@@ -715,8 +715,8 @@ def card(
         AlbertineError: there is no model, the run is not done, or a value makes no sense.
     """
     from albertine.evaluation.card_metadata import CardMetadata
-    from albertine.evaluation.run_card import write_card
     from albertine.interop.model_location import model_folder
+    from albertine.tasks.model_card import write_card
 
     given: Any = [] if language is None else [language] if isinstance(language, str) else language
     codes = list(given) if isinstance(given, Iterable) else [given]

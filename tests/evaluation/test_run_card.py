@@ -18,10 +18,9 @@ from packaging.version import Version
 import albertine
 from albertine.cli.app import run as command
 from albertine.errors import RunError, SettingsError
-from albertine.evaluation import card_sections, intervals, run_card
+from albertine.evaluation import card_sections, intervals
 from albertine.evaluation.card_metadata import CardMetadata, carbon, emissions
 from albertine.evaluation.hub_results import HUB, model_index, result_files
-from albertine.evaluation.run_card import write_card
 from albertine.evaluation.run_facts import Facts, Score, read_facts
 from albertine.evaluation.runs import RECORD
 from albertine.evaluation.seed_statistics import Spread
@@ -32,6 +31,8 @@ from albertine.interop.huggingface.folders import save_model
 from albertine.interop.model_folder import ModelFolder
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
+from albertine.tasks.datasets.classes import usage_call
+from albertine.tasks.model_card import facts_of_kind, write_card
 from tests import stand_in
 from tests.model import builders
 
@@ -183,7 +184,7 @@ def test_a_card_asks_as_the_model_answers(tuned: Path, pairs: bool | None) -> No
     (found,) = eval(asked.replace("path/to/this/folder", str(folder)), {"albertine": albertine})
     assert found.keys() == {"0", "1"}
     compared = {"albertine": {"task": "classify", "pooling": "compared", "pairs": pairs}}
-    assert '.classify([("a text", "another")])' in card_sections.usage_example(compared, vectors=False)[1]
+    assert usage_call(compared) == 'classify([("a text", "another")])'
 
 
 def test_what_a_person_edits_in_the_head_counts(tuned: Path) -> None:
@@ -590,7 +591,7 @@ def test_intervals() -> None:
 )
 def test_a_set_asked_otherwise_is_no_benchmark(data: str, kind: str, metric: str) -> None:
     facts = Facts(data=data, settings={"task": {"kind": kind}}, scores=(Score(metric, 0.5, "dev"),))
-    asked = replace(facts, settings={"task": {}})
+    facts, asked = facts_of_kind(facts), facts
     assert result_files(facts) == {} and result_files(asked) != {}
     for one, kind in ((facts, data), (asked, HUB[data].dataset)):
         (index,) = model_index(one, "a", None) or ()
@@ -605,7 +606,7 @@ def test_scores_of_an_earlier_card_go_where_they_are_none_any_more(
     place = tuned / "best" / ".eval_results"
     write_card(tuned / "best", CardMetadata())
     (place / "of somebody.yaml").write_text("[]")
-    monkeypatch.setattr(run_card, "result_files", lambda facts: {})
+    monkeypatch.setattr("albertine.tasks.model_card.result_files", lambda facts: {})
     write_card(tuned / "best", CardMetadata())
     assert [file.name for file in place.iterdir()] == ["of somebody.yaml"]
 
@@ -622,7 +623,7 @@ def test_scores_beside_a_card_that_is_not_ours_stay(tuned: Path) -> None:
 def test_questions_of_one_passage_are_not_independent() -> None:
     score = Score("squad_exact", 0.8, "dev", interval=intervals.of_share(0.8, 100))
     for kind, told in (("answers", True), ("single", False)):
-        facts = Facts(scores=(score,), settings={"task": {"kind": kind}})
+        facts = facts_of_kind(Facts(scores=(score,), settings={"task": {"kind": kind}}))
         assert ("Questions of one passage" in "".join(card_sections.scores(facts))) == told
 
 

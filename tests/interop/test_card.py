@@ -17,7 +17,6 @@ import transformers
 
 from albertine.analysis.parameters import parameters_by_part
 from albertine.evaluation.card_metadata import CardMetadata
-from albertine.evaluation.run_card import write_card
 from albertine.interop.heads import head_config
 from albertine.interop.hub.citations import citation
 from albertine.interop.huggingface.config import KINDS
@@ -28,6 +27,7 @@ from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
 from albertine.pretraining.model_names import look_up_model
 from albertine.tasks.answerability import AnswerOrNot
+from albertine.tasks.model_card import write_card
 from tests.interop.test_xlnet import our_model as xlnet
 from tests.model import builders
 

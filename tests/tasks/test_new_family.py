@@ -1,4 +1,4 @@
-"""A family of somebody's own: one file and one entry, and everything asks it."""
+"""A family of one's own: one file and one registration line serve every use of a model."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from albertine.tokenizers.load import load_tokenizer
 from albertine.training.progress import Reporter
 from tests.cli.conftest import Command
 from tests.cli.conftest import albertine as command
+from tests.serving.served import client_of
 from tests.tasks.conftest import Tune
 
 __all__ = ["command"]
@@ -69,6 +70,10 @@ class Lengths(OneLayer):
     def loss(self, logits, batch):
         gap = logits[:, 0] - batch.targets
         return Part(gap.square().sum(), len(gap), (gap.abs() < 0.5).sum())
+
+    def soft_loss(self, student, teacher, batch, temperature):
+        gap = student[:, 0] - teacher[:, 0]
+        return gap.square().sum(), (gap.abs() < 0.5).sum()
 
     def answers(self, logits, data):
         return (logits[:, 0] * self.unit).tolist()
@@ -143,6 +148,58 @@ def test_it_is_learned_scored_and_asked(
     assert answered.rows == len(rows) == 100 and [row["prediction"] for row in rows] == said
     with pytest.raises(ModelError, match="was tuned to measure texts, and cannot tag entities"):
         asked.tag("a man")
+
+
+@pytest.fixture
+def tuned(lengths: None, tune: Tune) -> Path:
+    """The folder of a run of the family."""
+    settings = tune(task={**TASK, "label": "label"}, training={"epochs": 1})
+    return finetune(settings, reporter=Reporter(quiet=True)).folder
+
+
+TEXTS = ["the old man", "he was never good"]
+
+
+def test_it_is_served(tuned: Path) -> None:
+    predictor = albertine.Predictor(tuned, precision="float32")
+    predictions = [row["prediction"] for row in predictor.predict(TEXTS)]
+    with client_of(tuned / "best") as client:
+        found = client.post("/", json={"inputs": TEXTS}).json()
+        assert [one["prediction"] for one in found] == pytest.approx(predictions, abs=1e-4)
+        assert client.post("/", json={"inputs": TEXTS[0]}).json().keys() == found[0].keys()
+        assert client.get("/info").json()["model_type"]["lengths"] == {}
+        long = {"inputs": "the " * 100}
+        assert client.post("/", json=long).json()["code"] == "input_too_long"
+        cut = {"truncate": True, "truncation_direction": "left"}
+        assert client.post("/", json={**long, "parameters": cut}).status_code == 200
+        refused = client.post("/predict", json={"inputs": "a man"}).json()
+        assert "it can measure texts" in refused["error"] and refused["details"]["wanted"] == "classify"
+        assert b'albertine_items_total{task="lengths"}' in client.get("/metrics").content
+
+
+def test_it_is_exported(tuned: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    exported = albertine.export(tuned, tmp_path / "exported")
+    assert exported.report["answers"] == "lengths"
+    source, graph = (
+        albertine.Predictor(tuned, precision="float32"),
+        albertine.Predictor(tmp_path / "exported"),
+    )
+    wanted = [row["prediction"] for row in source.predict(TEXTS)]
+    assert [row["prediction"] for row in graph.predict(TEXTS)] == pytest.approx(wanted, abs=1e-3)
+
+
+def test_it_is_distilled(tuned: Path, tune: Tune) -> None:
+    task, training = {**TASK, "label": "label"}, {"epochs": 1, "teacher": tuned, "soft": 1.0}
+    done = finetune(tune(name="student", task=task, training=training), reporter=Reporter(quiet=True))
+    rows = [json.loads(line) for line in (done.folder / "metrics.jsonl").read_text().splitlines()]
+    assert any("soft" in str(row) for row in rows) and done.scores["pearson"] > 0.3
+
+
+def test_it_has_a_card(tuned: Path) -> None:
+    card = albertine.card(tuned).read_text()
+    assert 'albertine.Predictor("path/to/this/folder").predict(["a text"])' in card
+    assert "pearson" in card and "pipeline_tag" not in card
 
 
 @pytest.mark.usefixtures("lengths")

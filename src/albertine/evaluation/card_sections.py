@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from albertine.evaluation.card_metadata import amount
 from albertine.evaluation.hub_results import describe_score
 from albertine.evaluation.run_facts import Facts, Score, public_name
-from albertine.interop.heads import CROSS_ENCODER, max_length_of, task_in
-from albertine.interop.huggingface.config import our_flags
+from albertine.interop.heads import max_length_of, task_in
 from albertine.interop.model_folder import ModelFolder
 
 
@@ -121,7 +119,7 @@ def scores(facts: Facts) -> list[str]:
         score.interval.how for score in facts.scores if score.interval and score.spread is None
     )
     lines += [f"Intervals: {', '.join(hows)}; of the examples, not of other seeds."] if hows else []
-    if hows and (facts.settings.get("task") or {}).get("kind") in ("answers", "choice", "reading"):
+    if hows and facts.share_passages:
         lines.append("Questions of one passage hang together, so that their intervals are too narrow.")
     if any(score.split == "held out" and score.interval for score in facts.scores):
         lines.append(
@@ -172,20 +170,3 @@ def limits(found: ModelFolder, facts: Facts, spoken: Sequence[str] | None) -> li
             f"- Measured on few examples ({small[0].count:,}): {describe_score(small[0], facts.seeds)}."
         )
     return told
-
-
-def usage_example(config: Mapping[str, Any], vectors: bool) -> list[str]:
-    """Lines of Python that ask a model of a task, as its config.json tells it."""
-    if vectors:
-        return ["", 'vectors = albertine.Predictor("path/to/this/folder").embed(["a text", "another"])']
-    task, flags = task_in(config), our_flags(config)
-    pairs = flags.get("pairs") is True or flags.get("pooling") == "compared"
-    pairs = pairs or not config.keys().isdisjoint(CROSS_ENCODER)
-    calls = {
-        "classify": 'classify([("a text", "another")])' if pairs else 'classify("a text")',
-        "tag": 'tag("a text")',
-        "answer": 'answer("a question", "a passage")',
-        "choose": 'choose("a passage", ["one option", "another"])',
-        "relate": 'relate("a text")',
-    }
-    return ["", f'albertine.Predictor("path/to/this/folder").{calls[task]}'] if task in calls else []

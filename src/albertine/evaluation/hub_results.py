@@ -108,8 +108,7 @@ def model_index(facts: Facts, name: str, pipeline: str | None) -> list[dict[str,
 def _place(facts: Facts, data: str) -> HubDataset | None:
     """Where scored data lies on the Hub; None where it does not, or where the run asked otherwise than the
     benchmark there asks: its answers written, or classes told by cosines."""
-    otherwise = (facts.settings.get("task") or {}).get("kind") in ("similarity", "reading")
-    return None if otherwise else HUB.get(data)
+    return HUB.get(data) if facts.as_benchmark else None
 
 
 def describe_score(score: Score, seeds: int) -> str:

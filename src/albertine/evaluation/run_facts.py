@@ -64,6 +64,7 @@ class Facts:
         seconds, tokens, steps: of the run, as far as it told.
         picked: the step after which the run had these weights, where an evaluation picked them.
         branch: of a run that began with a checkpoint of another, its record.
+        share_passages, as_benchmark: of the kind of task, as `tasks.kind_settings.TaskChoice` has them.
     """
 
     made: str = ""
@@ -83,6 +84,8 @@ class Facts:
     steps: int | None = None
     picked: int | None = None
     branch: Mapping[str, Any] = field(default_factory=dict)
+    share_passages: bool = False
+    as_benchmark: bool = True
 
 
 def read_facts(model: Path) -> Facts:

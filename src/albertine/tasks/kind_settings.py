@@ -19,6 +19,7 @@ from albertine.core.files import user_path
 from albertine.core.randomness import permutation
 from albertine.core.settings import Settings
 from albertine.errors import DataError, SettingsError
+from albertine.evaluation.task_card import TaskCard
 from albertine.interop.heads import Task
 from albertine.tasks.dataset_files import Data, Lost, as_data, blank, check_told, held_out
 from albertine.tasks.dataset_registry import SPLITS, Column, Columns, Dataset, Split, described
@@ -55,6 +56,8 @@ class TaskChoice(Settings):
         labelled: every row of a training and a dev file must tell its answer.
         paired: a second text, or a question, may stand beside the first.
         drops: rows of the labels that a data set leaves out are dropped.
+        share_passages: several examples may be about one passage, and their errors are not independent.
+        as_benchmark: on a data set known by name the task is that of its benchmark.
     """
 
     usual: ClassVar[tuple[str, ...]] = ()
@@ -63,6 +66,8 @@ class TaskChoice(Settings):
     labelled: ClassVar[bool] = True
     paired: ClassVar[bool] = True
     drops: ClassVar[bool] = False
+    share_passages: ClassVar[bool] = False
+    as_benchmark: ClassVar[bool] = True
     kind: str = Field(description="kind of task, listed in docs/how-to/fine-tuning.md")
     dataset: Annotated[str | Path | None, BeforeValidator(named_or_file)] = Field(
         None,
@@ -400,6 +405,7 @@ class Known(NamedTuple):
         task: its name. words: what it does. of_folder: the way from a model folder to it.
         kinds: the kinds of task by which it is tuned.
         http: imports its HTTP interface; None: it is not served.
+        card: what model cards say of it.
     """
 
     task: Task
@@ -407,3 +413,4 @@ class Known(NamedTuple):
     of_folder: Callable[[Tuned], Family]
     kinds: tuple[type[TaskChoice], ...]
     http: Callable[[], type[HttpTask]] | None = usual_http
+    card: TaskCard = TaskCard()

@@ -2,7 +2,7 @@
 
 What stands between marks is ours and is written anew; what a person wrote outside of them, and what of the
 head we do not know, stays. A model that is saved gets the card that its config.json tells;
-`evaluation.run_card` writes the long one, from a run.
+`tasks.model_card` writes the long one, from a run.
 """
 
 from __future__ import annotations

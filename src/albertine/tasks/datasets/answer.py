@@ -16,6 +16,7 @@ from pydantic import Field
 
 from albertine.core.settings import Settings
 from albertine.errors import DataError
+from albertine.evaluation.task_card import TaskCard
 from albertine.inference.windows import QUESTION, WindowSettings, question_room
 from albertine.tasks.answer import Answer, Question, windows_to_learn
 from albertine.tasks.answerability import AnswerOrNot, of_folder, scores
@@ -239,6 +240,7 @@ class AnswersTask(TaskChoice):
     kind: Literal["answers"]
     readers = ("squad",)
     labelled = False
+    share_passages = True
     read: ClassVar = staticmethod(read)
     in_own_form: ClassVar = staticmethod(in_squads_form)
 
@@ -297,4 +299,5 @@ def http_task() -> type[AnswerHttp]:
     return AnswerHttp
 
 
-FAMILY = Known("answer", "answer from passages", of_folder, (AnswersTask,), http_task)
+CARD = TaskCard("question-answering", lambda config: 'answer("a question", "a passage")')
+FAMILY = Known("answer", "answer from passages", of_folder, (AnswersTask,), http_task, CARD)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 from pydantic import Field, field_validator
 
 from albertine.errors import DataError, SettingsError
-from albertine.interop.heads import Kind
+from albertine.evaluation.task_card import TaskCard
+from albertine.interop.heads import CROSS_ENCODER, Kind
+from albertine.interop.huggingface.config import our_flags
 from albertine.tasks.classify import Classify, of_folder
 from albertine.tasks.dataset_files import SHOWN, Lost, alike, all_rows, check_known
 from albertine.tasks.dataset_registry import Column, Dataset, Split
@@ -411,4 +413,14 @@ def http_task() -> type[ClassifyHttp]:
     return ClassifyHttp
 
 
-FAMILY = Known("classify", "classify texts", of_folder, (ClassTask, ClassesTask, ScoreTask), http_task)
+def usage_call(config: Mapping[str, Any]) -> str:
+    """The call of a `Predictor` in a card: with a pair of texts where the model was tuned with pairs."""
+    flags = our_flags(config)
+    pairs = flags.get("pairs") is True or flags.get("pooling") == "compared"
+    pairs = pairs or not config.keys().isdisjoint(CROSS_ENCODER)
+    return 'classify([("a text", "another")])' if pairs else 'classify("a text")'
+
+
+CARD = TaskCard("text-classification", usage_call)
+KINDS = (ClassTask, ClassesTask, ScoreTask)
+FAMILY = Known("classify", "classify texts", of_folder, KINDS, http_task, CARD)

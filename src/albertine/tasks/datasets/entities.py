@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from albertine.errors import DataError
+from albertine.evaluation.task_card import TaskCard
 from albertine.inference.tags import Entity, bio_spans, tags_of, types_of
 from albertine.tasks.dataset_files import Data, Lost, alike, check_known, files_of, rows_in
 from albertine.tasks.dataset_registry import Columns, Dataset, Split
@@ -257,4 +258,5 @@ def http_task() -> type[TagHttp]:
     return TagHttp
 
 
-FAMILY = Known("tag", "tag entities", of_folder, (EntitiesTask,), http_task)
+CARD = TaskCard("token-classification", lambda config: 'tag("a text")')
+FAMILY = Known("tag", "tag entities", of_folder, (EntitiesTask,), http_task, CARD)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from albertine.errors import DataError
+from albertine.evaluation.task_card import TaskCard
 from albertine.inference.search import Search
 from albertine.inference.windows import WindowSettings
 from albertine.tasks.answer import Question
@@ -157,6 +158,7 @@ class ReadingTask(WritingTask):
     kind: Literal["reading"]
     usual = ("text_f1", "text_exact")
     readers = ("webqa",)
+    share_passages, as_benchmark = True, False
     read: ClassVar = staticmethod(read_questions)
     in_own_form: ClassVar = staticmethod(in_own_form)
 
@@ -182,4 +184,5 @@ class ReadingTask(WritingTask):
         yield silent, "without an answer in their passage, which learn to say nothing"
 
 
-FAMILY = Known("generate", "generate texts", of_folder, (TextsTask, ReadingTask), http=None)
+CARD = TaskCard("text-generation", lambda config: None)
+FAMILY = Known("generate", "generate texts", of_folder, (TextsTask, ReadingTask), http=None, card=CARD)

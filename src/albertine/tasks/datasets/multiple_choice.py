@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 from pydantic import Field
 
 from albertine.errors import DataError
+from albertine.evaluation.task_card import TaskCard
 from albertine.inference.option_rows import IDIOM
 from albertine.tasks.dataset_files import Lost, blank, files_of, rows_in
 from albertine.tasks.dataset_registry import SPLITS, Column, Columns, Dataset, LabelIs, Split
@@ -330,6 +331,7 @@ class OptionsTask(PooledTask):
     kind: Literal["choice"]
     usual = ("accuracy",)
     readers = ("race", "dialogues", "idioms")
+    share_passages = True
     read: ClassVar = staticmethod(read)
     in_own_form: ClassVar = staticmethod(in_own_form)
 
@@ -368,4 +370,5 @@ def http_task() -> type[ChooseHttp]:
     return ChooseHttp
 
 
-FAMILY = Known("choose", "choose among options", of_folder, (OptionsTask,), http_task)
+CARD = TaskCard("multiple-choice", lambda config: 'choose("a passage", ["one option", "another"])')
+FAMILY = Known("choose", "choose among options", of_folder, (OptionsTask,), http_task, CARD)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from albertine.errors import DataError
 from albertine.evaluation.entities import Triple
+from albertine.evaluation.task_card import TaskCard
 from albertine.tasks.dataset_files import Lost, alike, all_rows, check_known
 from albertine.tasks.dataset_registry import Columns, Dataset, Split
 from albertine.tasks.encoded import Encoded
@@ -137,4 +138,5 @@ def http_task() -> type[RelateHttp]:
     return RelateHttp
 
 
-FAMILY = Known("relate", "find relations", of_folder, (RelationsTask,), http_task)
+CARD = TaskCard(call=lambda config: 'relate("a text")')
+FAMILY = Known("relate", "find relations", of_folder, (RelationsTask,), http_task, CARD)

@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 
 from albertine.core.settings import Settings
 from albertine.errors import DataError
+from albertine.evaluation.task_card import TaskCard
 from albertine.tasks.dataset_files import Lost, all_rows, check_told
 from albertine.tasks.dataset_registry import Column, Dataset, Split
 from albertine.tasks.datasets.classes import is_left_out
@@ -208,6 +209,7 @@ class VectorsTask(TaskChoice):
     usual = ("spearman", "pearson")
     labelled = False
     drops = True
+    as_benchmark = False
     read: ClassVar = staticmethod(read)
 
     similarity: SimilarityChoice = SimilarityChoice()
@@ -251,4 +253,5 @@ class VectorsTask(TaskChoice):
         return counts(kept, encoded.examples)
 
 
-FAMILY = Known("embed", "make vectors of texts", of_folder, (VectorsTask,), http=None)
+CARD = TaskCard("sentence-similarity", lambda config: None)
+FAMILY = Known("embed", "make vectors of texts", of_folder, (VectorsTask,), http=None, card=CARD)

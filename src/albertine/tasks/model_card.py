@@ -14,6 +14,7 @@ from albertine.evaluation import card_sections as sections
 from albertine.evaluation.card_metadata import CardMetadata, carbon, emissions, licence
 from albertine.evaluation.hub_results import FILES, HUB, model_index, result_files
 from albertine.evaluation.run_facts import Facts, read_facts
+from albertine.evaluation.task_card import TaskCard
 from albertine.interop.heads import has_own_head, task_in
 from albertine.interop.hub.card import (
     NAME,
@@ -33,16 +34,8 @@ from albertine.interop.huggingface.folders import read_folder
 from albertine.interop.model_folder import ModelFolder
 from albertine.interop.save_checks import parameters_of
 from albertine.interop.sentence_transformers import MODULES, makes_vectors
+from albertine.tasks.families import FAMILIES, KINDS
 
-PIPELINES = {
-    "classify": "text-classification",
-    "tag": "token-classification",
-    "answer": "question-answering",
-    "choose": "multiple-choice",
-    "embed": "sentence-similarity",
-    "generate": "text-generation",
-}
-"""What the Hub calls our families."""
 UNKNOWN = "unknown"
 """The Hub's word for a licence that nobody stated."""
 
@@ -68,7 +61,7 @@ def write_card(folder: Path, said: CardMetadata) -> tuple[Path, list[Path]]:
     said = said.over(
         stored_metadata(before) | _in_head(head_of(before))
     )  # the head is what a person sees and edits
-    found, facts = read_folder(folder), read_facts(folder)
+    found, facts = read_folder(folder), facts_of_kind(read_facts(folder))
     files = result_files(facts)
     with os_errors_as_run_errors(card):
         replace_durably(card, render_card(run_card(folder, found, facts, said), before).encode())
@@ -96,6 +89,14 @@ def _in_head(head: Mapping[str, Any]) -> dict[str, Any]:
     return known | ({"licence": None} if head.get("license") == UNKNOWN else {})
 
 
+def facts_of_kind(facts: Facts) -> Facts:
+    """The facts of a run with those of its kind of task."""
+    kind = KINDS.get(str((facts.settings.get("task") or {}).get("kind")))
+    if kind is None:
+        return facts
+    return replace(facts, share_passages=kind.share_passages, as_benchmark=kind.as_benchmark)
+
+
 def run_card(folder: Path, found: ModelFolder, facts: Facts, said: CardMetadata) -> Card:
     """What a card says of a model.
 
@@ -105,7 +106,8 @@ def run_card(folder: Path, found: ModelFolder, facts: Facts, said: CardMetadata)
     config = {"model_type": read_model_type(found.config), **found.config}
     task = task_in(config)
     vectors = makes_vectors(folder)
-    pipeline = "sentence-similarity" if vectors else PIPELINES.get(task or "")
+    known = FAMILIES[task].card if task in FAMILIES else None
+    pipeline = "sentence-similarity" if vectors else (known or TaskCard()).pipeline
     if pipeline is None and task is None:
         pipeline = "fill-mask" if found.model.mlm is not None else "feature-extraction"
     name = facts.name or default_title(config)
@@ -136,7 +138,7 @@ def run_card(folder: Path, found: ModelFolder, facts: Facts, said: CardMetadata)
         "limits": ["## What it is not for", "", *sections.limits(found, facts, spoken)],
         "licence": f"## Licence\n\n{licence(said)}",
         "carbon": f"## Carbon\n\n{carbon(facts, said)}",
-        "use": usage_section(config, more=sections.usage_example(config, vectors), names=found.names),
+        "use": usage_section(config, more=_usage_example(config, known, vectors), names=found.names),
         "cite": f"## Citation\n\n{citation(str(config['model_type']))}",
     }
     bodies = {key: part if isinstance(part, str) else "\n".join(part) for key, part in parts.items()}
@@ -146,3 +148,12 @@ def run_card(folder: Path, found: ModelFolder, facts: Facts, said: CardMetadata)
         base=None if said.base == of_run else said.base,
     )
     return Card(head, bodies, own.as_dict())
+
+
+def _usage_example(config: Mapping[str, Any], card: TaskCard | None, vectors: bool) -> list[str]:
+    """Lines of Python that use a model of a task."""
+    model = 'albertine.Predictor("path/to/this/folder")'
+    if vectors:
+        return ["", f'vectors = {model}.embed(["a text", "another"])']
+    call = None if card is None else card.call(config)
+    return [] if call is None else ["", f"{model}.{call}"]
