@@ -29,7 +29,6 @@ from albertine.tasks.families import KINDS
 from albertine.tasks.kind_settings import TaskChoice
 from albertine.tasks.settings import FinetuneSettings
 
-
 EXAMPLE = Path(__file__).parents[1] / "examples" / "albert_in_one_file.py"
 
 
@@ -97,7 +96,7 @@ def _verb(command: Any, name: str, depth: int) -> Iterator[str]:
     records = [one.get_help_record(context) for one in command.params if one.name != "help"]
     if records := [record for record in records if record]:
         yield from _rows(("argument or option", "is"))
-        yield from (f"| `{_code(what)}` | {_cell(text)} |" for what, text in records)
+        yield from (f"| {_code(what)} | {_cell(text)} |" for what, text in records)
 
 
 def pretraining_settings() -> Iterator[str]:
@@ -209,8 +208,8 @@ def _rows(head: tuple[str, ...]) -> Iterator[str]:
 
 
 def _code(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    return f"<code>{_cell(text)}</code>"
 
 
 def _cell(text: str) -> str:
-    return _code(text).replace("<", "&lt;")
+    return " ".join(text.split()).replace("<", "&lt;").replace("|", "&#124;")
