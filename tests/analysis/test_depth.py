@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import albertine as package
-from albertine.analysis.depth import falling, study_depth
+from albertine.analysis.depth import convergence_rate, study_depth
 from albertine.cli.app import run
 from albertine.errors import SettingsError
 from albertine.model.fixed_point import FixedPoint
@@ -107,10 +107,10 @@ def test_a_block_that_knows_its_step_is_told_the_true_one_and_has_no_fixed_point
 
 
 def test_the_rate_is_of_what_is_no_noise() -> None:
-    assert falling([0.5**i for i in range(60)]) == pytest.approx(0.5)
-    assert falling([max(0.5**i, 1e-6) for i in range(60)], noise=1e-5) == pytest.approx(0.5)
-    assert math.isnan(falling([1.0, 1e-9, 1e-9, 1e-9, 1e-9]))
-    assert math.isnan(falling([math.nan] * 9))
+    assert convergence_rate([0.5**i for i in range(60)]) == pytest.approx(0.5)
+    assert convergence_rate([max(0.5**i, 1e-6) for i in range(60)], noise=1e-5) == pytest.approx(0.5)
+    assert math.isnan(convergence_rate([1.0, 1e-9, 1e-9, 1e-9, 1e-9]))
+    assert math.isnan(convergence_rate([math.nan] * 9))
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_the_verb_refuses_before_the_study_begins(
     (tmp_path / "folder.png").mkdir()
     for name in ("x.txt", "folder.png", "plots/"):
         assert run(["analyze", "depth", str(folder), "A text.", "--plot", f"{tmp_path}/{name}"]) == 2
-        assert "is no name of a PNG. End it in .png" in capsys.readouterr().err
+        assert "is not the name of a PNG file. End it in .png" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert run(["analyze", "depth", str(folder), "A text.", "--plot", str(tmp_path / "x.png")]) == 2
     assert "matplotlib is not installed" in capsys.readouterr().err

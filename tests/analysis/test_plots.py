@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from albertine.analysis.pictures import save_reliability
 from albertine.analysis.plots import save_curves, terminal_curve
-from albertine.pretraining.run import draw
+from albertine.pretraining.run import draw_curves
 from albertine.training.run_folder import RunFolder
 
 pytestmark = pytest.mark.pictures
@@ -83,7 +83,7 @@ def test_a_legend_says_once_what_the_borders_are(drawn: list[Figure], tmp_path: 
 
 def test_a_picture_of_a_run_has_units(drawn: list[Figure], tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "mlm_loss": 3.0, "mlm_accuracy": 0.1}\n')
-    draw(RunFolder(tmp_path), {})
+    draw_curves(RunFolder(tmp_path), {})
     assert [one.axes[0].get_ylabel() for one in drawn] == ["loss, nats", "share that is right"]
 
 

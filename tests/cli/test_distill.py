@@ -52,7 +52,7 @@ def test_what_the_words_come_to(albertine: Command, place: Path) -> None:
     elsewhere = yaml.safe_load(albertine(*words, "output=/else where").out)
     assert (elsewhere["name"], elsewhere["output"]) == ("big-student", "/else where")
     half = albertine(*words[:3], "--dry-run").out
-    assert "    # depths of the student, each begun with one of the model's\n    depth: 2\n" in half
+    assert "    # layers of the student, initialised from some of the model's\n    depth: 2\n" in half
     halved = yaml.safe_load(half)
     assert halved["model"]["student"]["depth"] == 2 and halved["training"]["steps"] == 2000
 
@@ -119,7 +119,7 @@ def test_wrong_words(albertine: Command, place: Path, tmp_path: Path) -> None:
         (["name=x", "-o", str(tmp_path / "y")], "--output"),
     ):
         said = albertine("distill", str(place / "big"), str(place / "corpus"), "--dry-run", *given)
-        assert said.code == 2 and f"is what {word} says" in said.err
+        assert said.code == 2 and f"is set by {word}" in said.err
     near = albertine("distill", str(place / "big"), str(place / "corpus"), "--hiden-size=8")
     assert near.code == 2 and "Did you mean --hidden-size" in near.err
     both = albertine(

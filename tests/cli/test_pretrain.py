@@ -90,13 +90,13 @@ def test_a_dry_run_knows_which_presets_there_are(albertine: Command) -> None:
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        ("model.sharing=13", "model.sharing: 13 groups want as many depths, and the encoder has 12"),
+        ("model.sharing=13", "model.sharing: 13 groups need as many layers, and the encoder has 12"),
         ("objective.max_length=600", "objective.max_length 600 is more than the 512 positions"),
         ("model.change.type_vocab_size=1", "model.change.type_vocab_size is 1"),
-        ("stages=[{begin: 0, depth: 13}]", "stages: number 1 computes 13 depths, and the encoder has 12"),
+        ("stages=[{begin: 0, depth: 13}]", "stages: number 1 computes 13 layers, and the encoder has 12"),
         ("training.decay=0.5", "training.decay: belongs to training.schedule=wsd"),
         ("training.schedule=wsd; training.warmup=0.9", "warm-up (0.9) and decay (0.2) together are longer"),
-        ("objective.ponder=0.1", "objective.ponder: an encoder that does not halt"),
+        ("objective.ponder=0.1", "objective.ponder: this encoder does not halt"),
         ("objective.jacobian=2", "objective.jacobian: the Jacobian is that of a step to a fixed point"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Passes of pretraining started as a whole, with a graph that a processor runs anew."""
+"""Pretraining passes as CUDA graphs, with graphs that a CPU computes anew."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from albertine.objectives.losses import pretraining_losses
 from albertine.pretraining import cuda_graphs, run
 from albertine.pretraining.cuda_graphs import CudaGraphRunner, cuda_graph_runner
 from albertine.training.progress import Reporter
-from albertine.training.step import StepReport, never, train_step
+from albertine.training.step import MicroBatchRunner, StepReport, train_step
 from tests.model import builders
 from tests.pretraining.conftest import Build
 from tests.toy import MODEL
@@ -31,18 +31,19 @@ CASES = [{"positions": "rotary"}, {"plan": SharingPlan.unshared(2)}]
 
 
 class Card:
-    """What a GPU would have done.
+    """A GPU that runs captured passes on the CPU.
 
     Attributes:
-        recordings, started: how many. share: of its memory that a pass takes.
+        recordings, started: number of captures and of replays. measured: number of passes whose memory was
+            measured. share: memory of a pass as a share of the GPU's.
     """
 
     def __init__(self) -> None:
-        self.recordings = self.started = 0
+        self.recordings = self.started = self.measured = 0
         self.share = 0.01
 
     def recorded(self, run: Callable[[], None], device: torch.device) -> Callable[[], None]:
-        run()  # of this nothing may be left
+        run()  # must have no effect
         self.recordings += 1
 
         def start() -> None:
@@ -52,6 +53,7 @@ class Card:
         return start
 
     def peak_share(self, run: Callable[[], None], device: torch.device) -> float:
+        self.measured += 1
         run()
         return self.share
 
@@ -78,14 +80,12 @@ def batch_of(lengths: list[int], pairs: bool = True, **changes: Any) -> Pretrain
 Step = Callable[..., StepReport]
 
 
-def step_of(model: Model, instead: Any = never) -> Step:
+def step_of(model: Model, runner: MicroBatchRunner | None = None) -> Step:
     """Steps of the one optimizer to which a gradient of nearly zero is one."""
     optimizer = torch.optim.SGD(model.parameters(), momentum=0.9, weight_decay=0.1)
 
     def step(*batches: PretrainingBatch, parts: Sequence[str] | None = None) -> StepReport:
-        return train_step(
-            model, batches, pretraining_losses, optimizer, lr=0.02, instead=instead, parts=parts
-        )
+        return train_step(model, batches, pretraining_losses, optimizer, lr=0.02, runner=runner, parts=parts)
 
     return step
 
@@ -96,7 +96,7 @@ def compared(one: Model, other: Model) -> None:
 
 
 @pytest.mark.parametrize("changes", CASES, ids=["rotary", "learned"])
-def test_a_run_goes_as_without(changes: dict[str, Any], card: Card) -> None:
+def test_captured_passes_equal_eager_ones(changes: dict[str, Any], card: Card) -> None:
     """Pairs and single texts, two micro-batches of a step, two of one size, and one that no graph takes."""
     model = model_of(**changes)
     twin = copy.deepcopy(model)
@@ -145,7 +145,7 @@ def test_a_run_goes_as_without(changes: dict[str, Any], card: Card) -> None:
     assert card.started == before + 5 and card.recordings == 5
 
 
-def test_a_stage_without_pairs_is_recorded_too(card: Card) -> None:
+def test_a_stage_without_pairs_is_captured_too(card: Card) -> None:
     """Where the parts of the loss are those of all stages."""
     model = model_of()
     twin, single = copy.deepcopy(model), batch_of([20, 11], pairs=False)
@@ -160,15 +160,17 @@ def test_a_stage_without_pairs_is_recorded_too(card: Card) -> None:
     assert card.started == 3
 
 
-def test_large_passes_are_left_alone(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that keep a card busy are not even filled up; of much memory they are, and not recorded."""
+def test_large_passes_are_neither_padded_nor_captured(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes of much memory are padded and not captured."""
     model = model_of()
-    instead = CudaGraphRunner(model, CPU)
+    runner = CudaGraphRunner(model, CPU)
     twin = copy.deepcopy(model)
-    plain, whole = step_of(twin), step_of(model, instead)
+    plain, whole = step_of(twin), step_of(model, runner)
     large, small = batch_of([30] * 9), batch_of([9, 21])
-    monkeypatch.setattr(cuda_graphs, "MOST", 100 * model.config.hidden_size)
-    assert not instead(large, ["mlm", "sentence"], {"mlm": 1.0, "sentence": 1.0}, torch.zeros(2, 2).double())
+    monkeypatch.setattr(cuda_graphs, "MAX_STATE_ELEMENTS", 100 * model.config.hidden_size)
+    runner(large, ["mlm", "sentence"], {"mlm": 1.0, "sentence": 1.0}, torch.zeros(2, 2).double())
+    model.zero_grad()
+    assert card.measured == 0
     card.share = 0.3
     for _ in range(4):
         plain(small, large), whole(small, large)
@@ -176,8 +178,8 @@ def test_large_passes_are_left_alone(card: Card, monkeypatch: pytest.MonkeyPatch
     assert (card.recordings, card.started) == (0, 0)
 
 
-def test_a_run_that_goes_on_ends_with_the_same_bits(card: Card) -> None:
-    """Whether a batch is filled up must not hang on what was seen before."""
+def test_a_resumed_run_ends_with_the_same_bits(card: Card) -> None:
+    """Whether a batch is padded must not depend on earlier batches."""
     batches = [batch_of(lengths) for lengths in ([9, 21], [30] * 9, [12, 8, 23], [9, 20], [30] * 8)]
 
     def end(cuts: tuple[int, ...], share: float) -> list[torch.Tensor]:
@@ -187,7 +189,7 @@ def test_a_run_that_goes_on_ends_with_the_same_bits(card: Card) -> None:
             passes = CudaGraphRunner(model, CPU)
             for i in range(first, last):
                 batch = batches[i % len(batches)]
-                train_step(model, [batch], pretraining_losses, optimizer, lr=0.02, instead=passes)
+                train_step(model, [batch], pretraining_losses, optimizer, lr=0.02, runner=passes)
         return [p.detach().clone() for p in model.parameters()]
 
     straight = end((), 0.01)
@@ -196,7 +198,7 @@ def test_a_run_that_goes_on_ends_with_the_same_bits(card: Card) -> None:
     assert card.started > 0
 
 
-def test_what_cannot_be_recorded_is_computed_and_told(
+def test_a_pass_that_cannot_be_captured_runs_eagerly_with_a_warning(
     card: Card, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def failing(run: Callable[[], None], device: torch.device) -> Callable[[], None]:
@@ -235,31 +237,31 @@ def test_hooks_and_moved_weights_are_seen(card: Card) -> None:
     weight = model.encoder.attention[0].query.weight
     weight.data = weight.data.clone()
     whole(batch)
-    assert (card.recordings, card.started) == (2, 4)  # the old one read memory that is somebody else's now
+    assert (card.recordings, card.started) == (2, 4)  # the old one reads freed memory
 
 
-def test_whose_passes_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_which_models_are_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         cuda, "packed_kernel", lambda dtype, size: object if dtype == torch.bfloat16 else None
     )
     model, card = model_of(), torch.device("cuda")
-    assert cuda_graph_runner(model, pretraining_losses, card) is never  # in float32 attention is padded
+    assert cuda_graph_runner(model, pretraining_losses, card) is None  # in float32 attention is padded
     model.precision = "bfloat16"
     assert isinstance(cuda_graph_runner(model, pretraining_losses, card), CudaGraphRunner)
-    assert cuda_graph_runner(model, pretraining_losses, CPU) is never
-    assert cuda_graph_runner(model, lambda *_: {}, card) is never
+    assert cuda_graph_runner(model, pretraining_losses, CPU) is None
+    assert cuda_graph_runner(model, lambda *_: {}, card) is None
     others = [{"hidden_dropout_prob": 0.1}, {"attention_probs_dropout_prob": 0.1}, {"sentence_dropout": True}]
     others += [{"positions": "relative"}, {"solver": "anderson", "input_injection": True}]
     for changes in others:
         other = model_of(**changes)
         other.precision = "bfloat16"
-        assert cuda_graph_runner(other, pretraining_losses, card) is never
+        assert cuda_graph_runner(other, pretraining_losses, card) is None
     model.encoder.recompute = True
-    assert cuda_graph_runner(model, pretraining_losses, card) is never
+    assert cuda_graph_runner(model, pretraining_losses, card) is None
 
 
-def test_a_run_on_a_card_records(build: Build, card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The settings of a run come as far as its passes, and it ends as one without."""
+def test_a_run_on_a_gpu_captures(build: Build, card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run with captured passes ends as one without."""
 
     def passes(model: nn.Module, losses: Any, device: torch.device) -> CudaGraphRunner:
         assert losses is pretraining_losses and isinstance(model, Model)

@@ -69,7 +69,7 @@ def test_pairs_need_two_kinds_of_segments_or_none(build: Build, corpus: Path, tm
     one = Model(replace(initial_model(build(), counts).config, type_vocab_size=1), {"mlm", "sop"})
     save_model(one, None, tmp_path / "one")
     given = {"preset": None, "change": {}, "start_from": tmp_path / "one"}
-    with pytest.raises(ModelError, match="one kind of segments"):
+    with pytest.raises(ModelError, match="one segment type"):
         initial_model(build(model=given), counts)
 
 

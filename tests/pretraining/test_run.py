@@ -27,10 +27,17 @@ from albertine.model.config import EncoderConfig
 from albertine.model.presets import preset
 from albertine.objectives import batch
 from albertine.objectives.unigram_baseline import BaselineScore
-from albertine.pretraining.baselines import Baselines, Orders
+from albertine.pretraining.baselines import Baselines, PairBaselines
 from albertine.pretraining.data import PretrainingBatches, held_out_batches
 from albertine.pretraining.held_out import score_batches
-from albertine.pretraining.run import PretrainResult, _beginning, _hints, _missing, _watch, pretrain
+from albertine.pretraining.run import (
+    PretrainResult,
+    _alarms,
+    _missing_settings,
+    _plateau_advice,
+    _slow_start_advice,
+    pretrain,
+)
 from albertine.pretraining.scores import held_out_scores, open_pretrained
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.text.documents import read_documents
@@ -39,7 +46,7 @@ from albertine.tokenizers.load import load_tokenizer
 from albertine.tokenizers.train import train_sentencepiece
 from albertine.training import distributed
 from albertine.training.alarms import onset_minute
-from albertine.training.checkpoints import fingerprint_changes, read
+from albertine.training.checkpoints import read
 from albertine.training.distributed import World
 from albertine.training.job import Job
 from albertine.training.launch import free_port
@@ -257,7 +264,7 @@ def in_two_processes(settings: PretrainingSettings, folder: Path) -> str:
     return said
 
 
-NO_SKILL = Baselines(BaselineScore(0.1, 6.0, 10), None, {})
+BASELINES = Baselines(BaselineScore(0.1, 6.0, 10), None, {})
 
 
 def told_no_skill(said: str) -> set[str]:
@@ -338,12 +345,10 @@ def test_no_skill_at_pairs_is_what_scoring_the_model_says(build: Build, corpus: 
     ("changes", "level"),
     [({"pairs": "sop"}, 0.5), ({"pairs": "nsp"}, 0.56), ({"pairs": "sop", "reference_defects": True}, 0.56)],
 )
-def test_the_commoner_answer_to_pairs_is_no_learning(
-    build: Build, changes: dict[str, object], level: float
-) -> None:
+def test_the_majority_accuracy_of_pairs(build: Build, changes: dict[str, object], level: float) -> None:
     """Where it is not commoner by the luck of the held-out pairs alone, as that of a fair coin is."""
-    said = NO_SKILL._replace(orders=Orders(0.56, 0.6))
-    assert _watch(build(objective=changes), said, preset("bert-base")).one_order == level
+    said = BASELINES._replace(pairs=PairBaselines(0.56, 0.6))
+    assert _alarms(build(objective=changes), said, preset("bert-base")).majority_accuracy == level
 
 
 def test_every_held_out_sequence_is_judged_by_one_process(build: Build, corpus: Path) -> None:
@@ -381,14 +386,16 @@ def test_runs_of_two_seeds_are_judged_on_the_same_masks(
         assert torch.equal(a.sentence_labels, b.sentence_labels)
 
 
-def test_hints_name_what_is_not_set_yet(build: Build) -> None:
-    (hint,) = _hints(build(objective={"max_length": 128}), "learned")
+def test_plateau_advice_names_settings_that_are_not_set(build: Build) -> None:
+    (hint,) = _plateau_advice(build(objective={"max_length": 128}), "learned")
     assert "model.embeddings=wide and objective.max_length=64" in hint
     for word in ("model.change.positions=rotary", "stages", "training.optimizer=muon"):
         assert word in hint
-    (hint,) = _hints(build(model={"embeddings": "wide"}), "learned")
+    (hint,) = _plateau_advice(build(model={"embeddings": "wide"}), "learned")
     assert "embeddings" not in hint and "max_length" not in hint
-    assert _beginning(build().model) and not _beginning(build(model={"output_bias": "unigram"}).model)
+    assert _slow_start_advice(build().model) and not _slow_start_advice(
+        build(model={"output_bias": "unigram"}).model
+    )
 
 
 def test_a_run_that_learns_nothing_from_context_is_stopped_and_told_what_to_change(build: Build) -> None:
@@ -406,41 +413,43 @@ def test_a_run_that_learns_nothing_from_context_is_stopped_and_told_what_to_chan
 def test_what_is_set_is_not_named() -> None:
     model = {"preset": "albert-base-v2", "embeddings": "wide"}
     plain = {"model": model, "objective": {"max_length": 64}, "training": {"optimizer": "muon"}}
-    assert _missing(plain, "rotary") == []
-    assert [m.split()[0] for m in _missing(plain, "learned")] == ["rotary", "a"]
+    assert _missing_settings(plain, "rotary") == []
+    assert [m.split()[0] for m in _missing_settings(plain, "learned")] == ["rotary", "a"]
     # A ramp makes any length bearable, and learned positions too.
     ramp = plain | {"objective": {"max_length": 512}, "stages": [{"max_length": 8}]}
-    assert _missing(ramp, "learned") == []
+    assert _missing_settings(ramp, "learned") == []
     # The positions of given weights are what they are.
     given = plain | {"model": {"start_from": "m"}, "training": {"optimizer": "lamb"}}
     ramp_and_muon = ["a ramp of lengths from 8 tokens (stages)", "training.optimizer=muon"]
-    assert _missing(given, "learned") == ramp_and_muon
-    assert _missing(given, "rotary") == ramp_and_muon[1:]
+    assert _missing_settings(given, "learned") == ramp_and_muon
+    assert _missing_settings(given, "rotary") == ramp_and_muon[1:]
 
 
 def test_another_optimizer_takes_a_rate_of_its_own() -> None:
     plain = {"model": {"start_from": "m"}, "objective": {"max_length": 64}}
     for rate, more in ((None, ""), (1e-3, " training.learning_rate=null")):
         training = {"optimizer": "adamw", "learning_rate": rate}
-        assert _missing(plain | {"training": training}, "rotary") == [f"training.optimizer=muon{more}"]
+        assert _missing_settings(plain | {"training": training}, "rotary") == [
+            f"training.optimizer=muon{more}"
+        ]
 
 
 @pytest.mark.parametrize(
-    ("name", "optimizer", "fitting"),
+    ("name", "optimizer", "rate"),
     [("albert-tiny-zh", "adamw", 1e-3), ("albert-tiny-zh", "lamb", None), ("albert-base-v2", "adamw", None)],
 )
 def test_a_small_model_is_measured_by_the_rate_of_small_ones(
-    build: Build, name: str, optimizer: str, fitting: float | None
+    build: Build, name: str, optimizer: str, rate: float | None
 ) -> None:
-    watch = _watch(build(training={"optimizer": optimizer}), NO_SKILL, preset(name))
-    assert watch.fitting == fitting and watch.may_rise
+    alarms = _alarms(build(training={"optimizer": optimizer}), BASELINES, preset(name))
+    assert alarms.measured_rate == rate and alarms.suggest_higher_rate
     goes_on = build(model={"preset": None, "change": {}, "start_from": "m"})
-    assert not _watch(goes_on, NO_SKILL, preset(name)).may_rise
+    assert not _alarms(goes_on, BASELINES, preset(name)).suggest_higher_rate
 
 
 def test_stages_that_do_not_begin_short_are_no_ramp(build: Build) -> None:
     stages = [{"begin": 0, "mask_probability": 0.3}, {"begin": 0.5}]
-    (hint,) = _hints(build(objective={"max_length": 512}, stages=stages), "learned")
+    (hint,) = _plateau_advice(build(objective={"max_length": 512}, stages=stages), "learned")
     for word in ("model.change.positions=rotary", "a ramp of lengths from 8 tokens (stages)", "max_length"):
         assert word in hint
 
@@ -753,7 +762,7 @@ def test_who_goes_on_at_the_rate_for_random_weights_is_told(
     build: Build, caplog: pytest.LogCaptureFixture, rate: float | None
 ) -> None:
     first = run(build(name="first"))
-    told = "a model forgets much of what it knows"
+    told = "a model forgets much of what it"
     assert told not in caplog.text
     more = {"optimizer": "muon", "learning_rate": rate}
     model = {"preset": None, "change": {}, "start_from": first / "final"}
@@ -774,15 +783,6 @@ def test_a_run_that_began_with_a_model_goes_on_wherever_that_lies(
     other = build(name="second", model=choice | {"start_from": run(build(name="other", seed=2)) / "final"})
     with pytest.raises(CheckpointError, match=r"other settings: weights: checkpoint \w{10}"):
         pretrain(other, reporter=Reporter(quiet=True))
-
-
-def test_a_checkpoint_that_names_the_place_of_its_first_model_is_gone_on_from() -> None:
-    before = {"start": {"start_from": "runs/first/final", "output_bias": "zero"}}
-    now = {"start": {"output_bias": "zero"}, "weights": "a digest"}
-    assert fingerprint_changes(before, now) == []
-    for other in ({"start": {**before["start"], "start_from": None}}, now | {"start": {}}):
-        assert fingerprint_changes(before, other) != []
-    assert fingerprint_changes({"start": {"start_from": None, "output_bias": "zero"}}, now) != []
 
 
 def test_no_held_out_documents(build: Build, corpus: Path, tmp_path: Path) -> None:
@@ -826,8 +826,8 @@ def test_the_same_command_again_and_a_refused_one_change_nothing(build: Build, t
 @pytest.mark.parametrize("name", ["albertine-mini", "xlnet-base"])
 def test_an_encoder_without_learned_positions_needs_no_others(build: Build, name: str) -> None:
     settings = build(model={"embeddings": "wide"}, training={"optimizer": "muon"})
-    watch = _watch(settings, NO_SKILL, preset(name))
-    assert watch.hints == () and _watch(settings, NO_SKILL, preset("bert-base")).hints
+    alarms = _alarms(settings, BASELINES, preset(name))
+    assert alarms.plateau_advice == () and _alarms(settings, BASELINES, preset("bert-base")).plateau_advice
 
 
 def test_processes_share_the_plan_of_the_first_epoch(

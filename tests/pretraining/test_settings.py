@@ -34,7 +34,7 @@ def test_settings_survive_being_written_down() -> None:
     [
         ("training.batchsize=3", "did you mean `training.batch_size`"),
         ("objective.masking.n_gram=2", "did you mean `objective.masking.ngram`"),
-        ("training.minutes=3", "not both; what a recipe says .* taken out by training.steps=null or"),
+        ("training.minutes=3", "not both; that of a recipe is removed by training.steps=null or"),
         ("training.steps=null", "steps or training.minutes"),
         ("model.start_from=folder", "model.preset or model.start_from, and not both"),
         ("objective.pairs=sopp", "objective.pairs"),

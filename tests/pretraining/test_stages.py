@@ -40,7 +40,7 @@ from albertine.training.metrics import read_metrics
 from albertine.training.progress import Reporter
 from albertine.training.recorder import Recorder
 from tests.pretraining.conftest import Build
-from tests.pretraining.test_run import NO_SKILL, in_two_processes, run, weights
+from tests.pretraining.test_run import BASELINES, in_two_processes, run, weights
 
 RAMP: list[dict[str, Any]] = [
     {"begin": 0, "max_length": 8},
@@ -306,17 +306,17 @@ def test_stages_that_train_on_something_else_are_not_judged(build: Build) -> Non
     causal, shallow, whole = {"causal": True, "pairs": "none"}, {"depth": 1}, {"depth": 3}
     stages = [{"begin": i / 4, **more} for i, more in enumerate((causal, shallow, whole, {}))]
     config = replace(preset("albert-tiny-zh"), plan=SharingPlan.shared(3))
-    watch = module._watch(build(stages=stages), NO_SKILL, config)
-    assert watch.untold == {0, 1}
-    assert module._watch(build(), NO_SKILL, config).untold == set()
+    alarms = module._alarms(build(stages=stages), BASELINES, config)
+    assert alarms.uninformative_stages == {0, 1}
+    assert module._alarms(build(), BASELINES, config).uninformative_stages == set()
 
 
-@pytest.mark.parametrize(("name", "untold"), [("albert-tiny-zh", {0, 1}), ("albertine-mini", set())])
+@pytest.mark.parametrize(("name", "uninformative"), [("albert-tiny-zh", {0, 1}), ("albertine-mini", set())])
 def test_far_places_of_a_table_are_judged_from_where_they_are_trained_on(
-    build: Build, name: str, untold: set[int]
+    build: Build, name: str, uninformative: set[int]
 ) -> None:
     stages = [{"begin": i / 4, "max_length": n} for i, n in enumerate((8, 16, 32, 8))]
-    assert module._watch(build(stages=stages), NO_SKILL, preset(name)).untold == untold
+    assert module._alarms(build(stages=stages), BASELINES, preset(name)).uninformative_stages == uninformative
 
 
 def test_a_stage_of_fewer_depths_is_judged_by_them_too(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,7 +328,7 @@ def test_a_stage_of_fewer_depths_is_judged_by_them_too(build: Build, monkeypatch
     folder = run(settings)
     rows = [row for row in read_metrics(folder / "metrics.jsonl") if "evaluation" in row]
     assert [row["step"] for row in rows if "stage_mask_loss" in row["evaluation"]] == [2, 4]
-    assert "the model reads, computed as deep as its stage: more than" in (folder / "log.txt").read_text()
+    assert "nats, with the layers of its stage" in (folder / "log.txt").read_text()
     model = initial_model(settings, count_tokens(Corpus(settings.corpus), 500))
     model.load_state_dict(read(folder / "checkpoints" / "step-4").model)
     held_out = held_out_batches(settings.corpus, settings.objective, sequences=8)
@@ -414,7 +414,7 @@ def test_masked_and_random_are_shares_of_one_whole(build: Build) -> None:
 
 
 def test_stages_that_this_run_cannot_have(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SettingsError, match="number 2 computes 3 depths, and the encoder has 2"):
+    with pytest.raises(SettingsError, match="number 2 computes 3 layers, and the encoder has 2"):
         run(build(stages=[{"begin": 0}, {"begin": 0.5, "depth": 3}]))
     long = build(objective={"max_length": 600}, stages=RAMP)
     with pytest.raises(SettingsError, match=r"max_length 600 is more than the \d+ positions"):
@@ -556,12 +556,12 @@ def test_pictures_show_where_stages_end(build: Build) -> None:
 
 def test_alarms_do_not_compare_stages() -> None:
     def alarms(*stages: Any) -> list[str]:
-        watch = TrainingAlarms(6.0, 1e-3, 8, total_steps=4000, patience=200)
+        alarms = TrainingAlarms(6.0, 1e-3, 8, total_steps=4000, patience=200)
         found = []
         for step in range(0, 4000, 20):
             half = step >= 2000
             row = {"step": step, "mlm_loss": 5.0 if half else 3.0, "mlm_accuracy": 0.1 if half else 0.4}
-            found += watch.see({**row, "stage": stages[half]}, step / 4000)
+            found += alarms.update({**row, "stage": stages[half]}, step / 4000)
         return [alarm.kind for alarm in found]
 
     assert alarms(0, 0) == ["collapse"]

@@ -26,14 +26,14 @@ def test_a_folder_without_the_settings_of_its_run_tells_what_it_can(build: Build
     scores = albertine.score(folder / "final", settings.corpus, max_length=8, sequences=64)["lm"]
     lonely = folder.parent.parent / "alone"
     shutil.copytree(folder / "final", lonely)
-    with pytest.raises(ModelError, match=r"from left to right, and not how many tokens.*Give `memory`"):
+    with pytest.raises(ModelError, match=r"causal model, and does not record how many tokens.*Give `memory`"):
         albertine.score(lonely, settings.corpus)
     told = albertine.score(lonely, settings.corpus, max_length=8, sequences=16, memory=24)["lm"]
     assert told == scores, "whose 64 segments of 32 are 16 of 128"
     config = json.loads((lonely / "config.json").read_text(encoding="utf-8"))
     for objective, what in (
-        ("permutation", "in a drawn order, and neither which tokens nor in what segments"),
-        (None, "does not tell whether it predicts from left"),
+        ("permutation", "permutation LM, and does not record its predicted tokens and segments"),
+        (None, "does not record whether it is a causal"),
     ):
         config["albertine"]["objective"] = objective
         (lonely / "config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -124,5 +124,5 @@ def test_a_memory_of_a_model_without_one_is_told(build: Build) -> None:
     settings = build()
     folder = run(settings) / "final"
     for given in ({"memory": 4}, {"reach": 4}, {"clamp": 4}):
-        with pytest.raises(SettingsError, match="memory, reach and clamp are of models whose sequences go"):
+        with pytest.raises(SettingsError, match="memory, reach and clamp are of models with streamed"):
             albertine.score(folder, settings.corpus, **given)

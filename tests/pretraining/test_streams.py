@@ -36,16 +36,16 @@ from albertine.objectives.unigram_baseline import Unigram, count_tokens
 from albertine.pretraining.data import predicted_counts
 from albertine.pretraining.held_out import score_streams
 from albertine.pretraining.initial_model import initial_model
-from albertine.pretraining.run import _watch, fingerprint, pretrain
+from albertine.pretraining.run import _alarms, fingerprint, pretrain
 from albertine.pretraining.scores import objective_of, open_pretrained
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.pretraining.stages import check_processes
-from albertine.pretraining.stream_data import StreamBatches, dealt, held_out_streams
+from albertine.pretraining.stream_data import StreamBatches, held_out_streams, micro_batch_lanes
 from albertine.training.checkpoints import read
 from albertine.training.metrics import read_metrics
 from albertine.training.progress import Reporter
 from tests.pretraining.conftest import Build
-from tests.pretraining.test_run import NO_SKILL
+from tests.pretraining.test_run import BASELINES
 from tests.toy import MODEL
 
 XLNET = {"reuse": 16, "both_directions": True}
@@ -145,14 +145,14 @@ def test_an_epoch_ends_and_the_next_begins(build: Build) -> None:
     places = [place for place, _ in islice(streams, 3)]
     assert [tuple(p.values()) for p in places] == [(0, last), (1, 1), (1, 2)]
     streams.cursor = {"epoch": 0, "segment": last + 1}
-    with pytest.raises(CorpusError, match="stands at segment"):
+    with pytest.raises(CorpusError, match="is at segment"):
         next(iter(streams))
 
 
 def test_lanes_stay_in_their_micro_batch() -> None:
-    assert dealt(8, 0, 1, 32, 100) == [[0, 1, 2], [3, 4, 5], [6, 7]]
-    assert [dealt(5, rank, 2, 32, 1000) for rank in (0, 1)] == [[[0, 1, 2]], [[3, 4]]]
-    assert dealt(2, 0, 1, 512, 100) == [[0], [1]], "a segment longer than a micro-batch goes alone"
+    assert micro_batch_lanes(8, 0, 1, 32, 100) == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    assert [micro_batch_lanes(5, rank, 2, 32, 1000) for rank in (0, 1)] == [[[0, 1, 2]], [[3, 4]]]
+    assert micro_batch_lanes(2, 0, 1, 512, 100) == [[0], [1]], "a segment longer than a micro-batch is alone"
 
 
 def builder(settings: PretrainingSettings, **objective: Any) -> StreamBuilder:
@@ -324,7 +324,7 @@ def test_score_takes_a_longer_memory(build: Build) -> None:
     )
     assert far == said[96], "no distance is larger"
     assert clamped["loss"] not in {near["loss"], far["loss"]}
-    with pytest.raises(ModelError, match="fills no gaps"):
+    with pytest.raises(ModelError, match="predicts next tokens"):
         albertine.score(folder / "final", texts=[Path(__file__)])
 
 
@@ -444,7 +444,7 @@ def test_a_branch_keeps_its_text_and_memory(build: Build) -> None:
         (
             {"kind": "causal", "masking": {"ngram": 1}, "distillation": {"teacher": "t"}},
             {},
-            "a teacher is asked for masked tokens",
+            "distillation needs masked tokens",
         ),
         ({"kind": "causal"}, {"stages": [{"begin": 0}]}, "leave stages out"),
     ],
@@ -536,7 +536,7 @@ def test_segments_that_end_with_cls_want_such_a_vocabulary(build: Build, corpus:
 
 
 def test_a_price_of_steps_is_not_passed_over(build: Build) -> None:
-    with pytest.raises(SettingsError, match="does not halt has no steps to pay for"):
+    with pytest.raises(SettingsError, match="does not halt, and has no ponder cost"):
         pretrain(settings_of(build, objective={"ponder": 0.1}))
 
 
@@ -585,7 +585,7 @@ def test_segments_of_another_length_predict_the_same_share(build: Build) -> None
 @pytest.mark.parametrize("kind", ["masked", "causal", "permutation"])
 def test_alarms_know_what_is_predicted(build: Build, kind: str) -> None:
     settings = settings_of(build, kind, objective={"kind": kind, "memory": 8})
-    assert _watch(settings, NO_SKILL, preset("xlnet-base")).objective == kind
+    assert _alarms(settings, BASELINES, preset("xlnet-base")).objective == kind
 
 
 def test_every_choice_of_a_permutation_reaches_its_spans(build: Build) -> None:

@@ -23,7 +23,7 @@ from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.rescore import judge, open_run
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tokenizers.load import load_tokenizer
-from albertine.training.checkpoints import LATER, CheckpointStore, read
+from albertine.training.checkpoints import CheckpointStore
 from albertine.training.progress import Reporter
 from tests.cli.conftest import Command
 from tests.tasks.conftest import Tune, table
@@ -297,20 +297,6 @@ def test_an_unfinished_run_keeps_its_files(short: Short, monkeypatch: pytest.Mon
     assert bytes_of(settings.folder) == known
     rewrite(settings.task.dev, *TURNED)
     assert run(settings).outcome.done
-
-
-def test_a_checkpoint_that_tells_less_goes_on(short: Short) -> None:
-    """Earlier versions did not tell how models are judged."""
-    settings = short()
-    folder = run(settings).folder
-    store = CheckpointStore(folder / "checkpoints")
-    found = read(store.path(6))
-    assert found.state["fingerprint"].keys() >= set(LATER)
-    found.state["fingerprint"] = {k: v for k, v in found.state["fingerprint"].items() if k not in LATER}
-    store.save(6, found.model, found.optimizer, found.state)
-    (folder / "result.json").unlink()
-    shutil.rmtree(folder / "final")
-    assert run(settings).outcome.done and (folder / "final").is_dir()
 
 
 def test_a_record_of_an_earlier_version_is_a_record(short: Short) -> None:

@@ -21,7 +21,7 @@ Curve = Callable[[float], tuple[float, float, float]]
 """From progress to masked-LM loss and accuracy and sentence accuracy."""
 
 
-def watch(**changes: Any) -> TrainingAlarms:
+def alarms_of(**changes: Any) -> TrainingAlarms:
     values: dict[str, Any] = {
         "unigram_entropy": UNIGRAM,
         "unigram_accuracy": 0.05,
@@ -36,7 +36,7 @@ def watch(**changes: Any) -> TrainingAlarms:
 
 def run(curve: Curve, noise: float = 1.0, every: int = 50, seed: int = 0, **changes: Any) -> list[Alarm]:
     """All alarms of a run along a curve, with the noise of windows of some hundred predictions."""
-    guard, alarms = watch(**changes), []
+    monitor, alarms = alarms_of(**changes), []
     draws = generator(seed, "curve")
     total = 20_000
     for step in range(every, total + 1, every):
@@ -47,7 +47,7 @@ def run(curve: Curve, noise: float = 1.0, every: int = 50, seed: int = 0, **chan
             "mlm_accuracy": float(np.clip(accuracy + noise * draws.normal(0, 0.01), 0, 1)),
             "sentence_accuracy": float(np.clip(order + noise * draws.normal(0, 0.03), 0, 1)),
         }
-        alarms += guard.see(row, step / total)
+        alarms += monitor.update(row, step / total)
     return alarms
 
 
@@ -99,37 +99,37 @@ def test_plateau_with_the_published_rate_names_the_rate_for_the_batch() -> None:
 
 def test_a_branch_is_given_its_whole_patience() -> None:
     """Its steps before the checkpoint are of another run, whose plateau it may be there to leave."""
-    guard, alarms = watch(warmup=0.0), list[Alarm]()
-    guard.begin(10_000)
+    monitor, alarms = alarms_of(warmup=0.0), list[Alarm]()
+    monitor.begin(10_000)
     for step in range(10_000, 20_001, 50):
         if step % 500 == 0:
-            alarms += guard.see({"step": step, "evaluation": {"mask_loss": UNIGRAM}}, step / 20_000)
+            alarms += monitor.update({"step": step, "evaluation": {"mask_loss": UNIGRAM}}, step / 20_000)
         row = {"mlm_loss": UNIGRAM, "mlm_accuracy": 0.05, "sentence_accuracy": 0.5}
-        alarms += guard.see({"step": step + 10, **row}, step / 20_000)
+        alarms += monitor.update({"step": step + 10, **row}, step / 20_000)
     assert [alarm.kind for alarm in alarms] == ["plateau"]
     assert 13_000 <= alarms[0].step <= 13_500
 
 
 @pytest.mark.parametrize("curve", ["slow_start", "sentence_chance"])
 def test_a_branch_is_given_time_for_all_it_may_learn(curve: str) -> None:
-    guard, found = watch(warmup=0.0), list[Alarm]()
-    guard.begin(10_000)
+    monitor, found = alarms_of(warmup=0.0), list[Alarm]()
+    monitor.begin(10_000)
     row = {"mlm_loss": UNIGRAM + 2, "mlm_accuracy": 0.2}
     if curve == "sentence_chance":
         row |= {"mlm_loss": 3.0, "sentence_accuracy": 0.5}
     for step in range(10_050, 20_001, 50):
-        found += guard.see({"step": step, **row}, step / 20_000)
+        found += monitor.update({"step": step, **row}, step / 20_000)
     assert [alarm.kind for alarm in found] == [curve]
     assert found[0].step >= (13_000 if curve == "slow_start" else 16_000)
 
 
 def test_what_a_branch_begins_with_waits_for_its_first_line() -> None:
     """Which tells whether its stage is one whose evaluations say nothing."""
-    guard = watch(warmup=0.0, untold=frozenset({1}))
-    guard.begin(10_000)
-    guard.see({"step": 10_000, "evaluation": {"mask_loss": UNIGRAM}}, 0.5)
-    guard.see({"step": 10_050, "stage": 1, "mlm_loss": 3.0, "mlm_accuracy": 0.2}, 0.5)
-    assert not guard._judged
+    monitor = alarms_of(warmup=0.0, uninformative_stages=frozenset({1}))
+    monitor.begin(10_000)
+    monitor.update({"step": 10_000, "evaluation": {"mask_loss": UNIGRAM}}, 0.5)
+    monitor.update({"step": 10_050, "stage": 1, "mlm_loss": 3.0, "mlm_accuracy": 0.2}, 0.5)
+    assert not monitor._evaluations
 
 
 @pytest.mark.parametrize("curve", ["plateau", "divergence", "collapse"])
@@ -146,7 +146,7 @@ def test_a_warm_up_that_is_long_already_is_not_to_be_longer(curve: str) -> None:
 
 
 def test_hints_of_who_knows_the_settings_come_first() -> None:
-    (alarm,) = run(plateau, learning_rate=0.00044, hints=("Try this.",))
+    (alarm,) = run(plateau, learning_rate=0.00044, plateau_advice=("Try this.",))
     assert alarm.advice[0] == "Try this."
 
 
@@ -171,7 +171,7 @@ def test_muons_rate_is_measured_by_no_batch() -> None:
     assert "training.learning_rate=0.01." in str(alarm) and "square-root" not in str(alarm)
 
 
-SMALL = {"batch_size": 64, "fitting": 1e-3}
+SMALL = {"batch_size": 64, "measured_rate": 1e-3}
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ SMALL = {"batch_size": 64, "fitting": 1e-3}
         ("muon", 1e-4, {}, "200 times below what fits; raise it: training.learning_rate=0.02."),
         ("muon", 7e-3, {}, "Try half the learning rate: training.learning_rate=0.0035."),
         ("muon", 1.0, {}, "Try the rate that fits: training.learning_rate=0.02."),
-        ("muon", 5e-3, {"may_rise": False}, "Try half the learning rate"),
+        ("muon", 5e-3, {"suggest_higher_rate": False}, "Try half the learning rate"),
         ("adamw", 1e-3, SMALL, "Try half the learning rate: training.learning_rate=0.0005."),
         ("adamw", 5e-5, SMALL, "raise it: training.learning_rate=0.001."),
         ("adamw", 5e-5, {"batch_size": 64}, "5e-05 fits batch 64"),
@@ -236,9 +236,10 @@ def test_divergence() -> None:
 
 
 def test_a_high_start_is_no_divergence() -> None:
-    guard = watch()
+    monitor = alarms_of()
     assert not any(
-        guard.see({"step": s, "mlm_loss": 10.3, "mlm_accuracy": 0.0}, s / 20_000) for s in range(10, 900, 10)
+        monitor.update({"step": s, "mlm_loss": 10.3, "mlm_accuracy": 0.0}, s / 20_000)
+        for s in range(10, 900, 10)
     )
 
 
@@ -247,7 +248,7 @@ def test_a_slow_start_is_not_called_a_plateau_nor_blamed_on_a_large_rate() -> No
         return 10.3 - 1.5 * p, 0.04, 0.5
 
     for rate, says in ((2e-4, "learning_rate=0.0004"), (1e-5, "raise it: training.learning_rate=0.00044")):
-        alarms = run(crawling, learning_rate=rate, beginning=("Begin elsewhere.",))
+        alarms = run(crawling, learning_rate=rate, slow_start_advice=("Begin elsewhere.",))
         assert [a.kind for a in alarms if a.kind != "sentence_chance"] == ["slow_start"]
         assert "Begin elsewhere." in str(alarms[0]) and says in str(alarms[0])
         assert str(alarms[0]).count("learning_rate=") == (2 if rate == 2e-4 else 1)
@@ -262,24 +263,24 @@ def test_an_alarm_comes_again_after_it_has_passed() -> None:
 
 
 def test_a_run_by_the_clock_and_without_sentences() -> None:
-    guard = watch(total_steps=None)
+    monitor = alarms_of(total_steps=None)
     alarms = []
     for step in range(50, 20_001, 50):
-        alarms += guard.see({"step": step, "mlm_loss": 7.1, "mlm_accuracy": 0.05}, step / 20_000)
+        alarms += monitor.update({"step": step, "mlm_loss": 7.1, "mlm_accuracy": 0.05}, step / 20_000)
     assert [a.kind for a in alarms] == ["plateau"]
 
 
 def test_a_short_run_that_never_began_is_told_before_its_end() -> None:
-    guard, alarms = watch(total_steps=300, warmup=0.1), []
+    monitor, alarms = alarms_of(total_steps=300, warmup=0.1), []
     for step in range(5, 301, 5):
-        alarms += guard.see({"step": step, "mlm_loss": 6.9, "mlm_accuracy": 0.05}, step / 300)
+        alarms += monitor.update({"step": step, "mlm_loss": 6.9, "mlm_accuracy": 0.05}, step / 300)
     assert [a.kind for a in alarms] == ["plateau"] and "more steps" in str(alarms[0])
 
 
 def test_rows_of_other_kinds_are_passed_over() -> None:
-    guard = watch()
-    assert guard.see({"step": 5, "evaluation": {"mlm_loss": 7.0}}, 0.1) == []
-    assert guard.see({"step": 6, "mlm_loss": None, "mlm_accuracy": None}, 0.1) == []
+    monitor = alarms_of()
+    assert monitor.update({"step": 5, "evaluation": {"mlm_loss": 7.0}}, 0.1) == []
+    assert monitor.update({"step": 6, "mlm_loss": None, "mlm_accuracy": None}, 0.1) == []
 
 
 def test_not_finite_names_a_way_that_can_be_gone() -> None:
@@ -293,20 +294,20 @@ def test_not_finite_names_a_way_that_can_be_gone() -> None:
 
 def judged(gain: Callable[[float], float], cosine: float = 0.5, **changes: Any) -> list[Alarm]:
     """All alarms of a run whose training loss falls by copying alone, with an evaluation every 500 steps."""
-    guard, alarms, total = watch(**changes), [], 20_000
+    monitor, alarms, total = alarms_of(**changes), [], 20_000
     for step in range(50, total + 1, 50):
         p = step / total
         row = {"step": step, "mlm_loss": 6.3 - 0.2 * p, "mlm_accuracy": 0.138, "sentence_accuracy": 0.7}
-        alarms += guard.see(row, p)
+        alarms += monitor.update(row, p)
         if step % 500 == 0:
             scores = {"mlm_loss": 6.3, "mask_loss": UNIGRAM - gain(p), "cosine": cosine}
-            alarms += guard.see({"step": step, "evaluation": scores, "elapsed": step * 0.1}, p)
+            alarms += monitor.update({"step": step, "evaluation": scores, "elapsed": step * 0.1}, p)
     return alarms
 
 
 def test_a_model_that_only_copies_rings_by_its_context_gain() -> None:
     """Its loss over all chosen tokens lies .7 nats below the unigram level and still falls."""
-    (alarm,) = judged(lambda p: 0.02, cosine=0.97, hints=("Try stages.",))
+    (alarm,) = judged(lambda p: 0.02, cosine=0.97, plateau_advice=("Try stages.",))
     assert alarm.kind == "plateau" and alarm.advice[0] == "Try stages."
     assert "context gain is 0.02 nats" in alarm.what and "on [MASK] the held-out loss is 6.98" in alarm.what
     assert "nearly the same for every word, of mean cosine 0.97" in alarm.what
@@ -338,23 +339,23 @@ def test_a_model_that_learns_from_context_rings_nothing(gain: Callable[[float], 
 
 
 def test_a_training_loss_at_the_unigram_level_is_no_alarm_where_the_context_gain_is_there() -> None:
-    guard, total = watch(), 20_000
+    monitor, total = alarms_of(), 20_000
     for step in range(50, total + 1, 50):
-        assert guard.see({"step": step, "mlm_loss": 7.0, "mlm_accuracy": 0.1}, step / total) == []
+        assert monitor.update({"step": step, "mlm_loss": 7.0, "mlm_accuracy": 0.1}, step / total) == []
         if step % 500 == 0:
-            guard.see({"step": step, "evaluation": {"mask_loss": 6.0}}, step / total)
+            monitor.update({"step": step, "evaluation": {"mask_loss": 6.0}}, step / total)
 
 
 def staged(curve: Curve, **changes: Any) -> list[Alarm]:
     """All alarms of a run of two stages, with an evaluation behind every fourth line."""
-    guard, alarms, total = watch(**changes), [], 20_000
+    monitor, alarms, total = alarms_of(**changes), [], 20_000
     for number, step in enumerate(range(50, total + 1, 50), 1):
         loss, accuracy, order = curve(step / total)
         row = {"step": step, "mlm_loss": loss, "mlm_accuracy": accuracy, "sentence_accuracy": order}
-        alarms += guard.see({**row, "stage": int(step > 0.4 * total)}, step / total)
+        alarms += monitor.update({**row, "stage": int(step > 0.4 * total)}, step / total)
         if number % 4 == 0:
             scores = {"mask_loss": UNIGRAM - (0.02 if step <= 0.4 * total else 2)}
-            alarms += guard.see({"step": step, "evaluation": scores}, step / total)
+            alarms += monitor.update({"step": step, "evaluation": scores}, step / total)
     return alarms
 
 
@@ -364,7 +365,7 @@ def test_evaluations_do_not_end_a_stage() -> None:
     def falls(p: float) -> tuple[float, float, float]:
         return (9.5, 0.02, 0.5) if p > 0.8 else (4.0, 0.4, 0.9)
 
-    assert {a.kind for a in staged(falls, untold=frozenset({0}))} == {
+    assert {a.kind for a in staged(falls, uninformative_stages=frozenset({0}))} == {
         "divergence",
         "collapse",
         "sentence_collapse",
@@ -375,19 +376,19 @@ def test_a_fall_from_one_stage_to_another_is_none() -> None:
     def harder(p: float) -> tuple[float, float, float]:
         return (4.0, 0.4, 0.9) if p <= 0.4 else (6.0, 0.15, 0.6)
 
-    assert staged(harder, untold=frozenset({0})) == []
+    assert staged(harder, uninformative_stages=frozenset({0})) == []
 
 
 def test_a_stage_that_trains_on_something_else_is_not_judged_by_evaluations() -> None:
-    assert staged(lambda p: (4.0, 0.4, 0.9), untold=frozenset({0})) == []
+    assert staged(lambda p: (4.0, 0.4, 0.9), uninformative_stages=frozenset({0})) == []
     assert [a.kind for a in staged(lambda p: (4.0, 0.4, 0.9))] == ["plateau"]
 
 
 def test_an_evaluation_long_ago_says_nothing() -> None:
-    guard, alarms, total = watch(), [], 20_000
-    guard.see({"step": 10, "evaluation": {"mask_loss": UNIGRAM - 2}}, 0.0)
+    monitor, alarms, total = alarms_of(), [], 20_000
+    monitor.update({"step": 10, "evaluation": {"mask_loss": UNIGRAM - 2}}, 0.0)
     for step in range(50, total + 1, 50):
-        alarms += guard.see({"step": step, "mlm_loss": 7.0, "mlm_accuracy": 0.05}, step / total)
+        alarms += monitor.update({"step": step, "mlm_loss": 7.0, "mlm_accuracy": 0.05}, step / total)
     assert [a.kind for a in alarms] == ["plateau"]
 
 
@@ -397,12 +398,12 @@ def test_one_evaluation_is_a_plateau_only_where_the_training_loss_stands(
 ) -> None:
     """A short run that is judged once before the patience is over, just below the onset."""
     total = 700
-    guard, alarms = watch(total_steps=total), list[Alarm]()
+    monitor, alarms = alarms_of(total_steps=total), list[Alarm]()
     for step in range(10, 400, 10):
         loss = UNIGRAM - 1.0 - slope * step / total
-        alarms += guard.see({"step": step, "mlm_loss": loss, "mlm_accuracy": 0.15}, step / total)
+        alarms += monitor.update({"step": step, "mlm_loss": loss, "mlm_accuracy": 0.15}, step / total)
         if step == 200:
-            guard.see({"step": step, "evaluation": {"mask_loss": UNIGRAM - 0.28}}, step / total)
+            monitor.update({"step": step, "evaluation": {"mask_loss": UNIGRAM - 0.28}}, step / total)
     assert [a.kind for a in alarms] == stuck
 
 
@@ -421,16 +422,18 @@ def test_the_onset_is_the_first_evaluation_that_gains() -> None:
 
 def test_what_was_not_a_number_is_null_in_the_metrics_and_says_nothing(tmp_path: Path) -> None:
     nan = {"mask_loss": math.nan, "cosine": math.nan}
-    assert watch().context_gain(nan) is None
-    total, guard, alarms = 20_000, watch(), []
+    assert alarms_of().context_gain(nan) is None
+    total, monitor, alarms = 20_000, alarms_of(), []
     for scores in (nan, {"mask_loss": UNIGRAM - 0.1, "cosine": math.nan}):
         MetricsFile(tmp_path / "metrics.jsonl").write({"step": 1, "evaluation": scores})
     for row in read_metrics(tmp_path / "metrics.jsonl"):
         assert row["evaluation"]["cosine"] is None
-        guard.see(row, 0.0)
+        monitor.update(row, 0.0)
     for step in range(50, total + 1, 50):
-        alarms += guard.see({"step": step, "mlm_loss": 6.9, "mlm_accuracy": 0.05}, step / total)
-        guard.see({"step": step, "evaluation": {"mask_loss": UNIGRAM - 0.1, "cosine": None}}, step / total)
+        alarms += monitor.update({"step": step, "mlm_loss": 6.9, "mlm_accuracy": 0.05}, step / total)
+        monitor.update(
+            {"step": step, "evaluation": {"mask_loss": UNIGRAM - 0.1, "cosine": None}}, step / total
+        )
     assert {alarm.kind for alarm in alarms} == {"plateau"} and "mean cosine" not in alarms[0].what
 
 
@@ -446,30 +449,30 @@ def test_the_first_lines_of_a_later_stage_are_no_slow_start() -> None:
     def jolted(p: float) -> tuple[float, float, float]:
         return (8.5, 0.02, 0.9) if 0.4 < p < 0.45 else (4.0, 0.4, 0.9)
 
-    assert staged(jolted, untold=frozenset({0})) == []
+    assert staged(jolted, uninformative_stages=frozenset({0})) == []
 
 
 def test_patience_begins_behind_a_stage_that_trained_on_something_else() -> None:
-    guard, total = watch(untold=frozenset({0})), 20_000
+    monitor, total = alarms_of(uninformative_stages=frozenset({0})), 20_000
     for number, step in enumerate(range(50, 10_001, 50), 1):  # 2,000 steps of stage 1; patience is 3,000
         row = {"step": step, "mlm_loss": 6.0, "mlm_accuracy": 0.1, "stage": int(step > 8000)}
-        assert guard.see(row, step / total) == []
+        assert monitor.update(row, step / total) == []
         if number % 4 == 0:
-            guard.see({"step": step, "evaluation": {"mask_loss": UNIGRAM - 0.02}}, step / total)
+            monitor.update({"step": step, "evaluation": {"mask_loss": UNIGRAM - 0.02}}, step / total)
 
 
 def test_a_coin_toss_is_waited_for_from_where_pairs_begin() -> None:
-    guard, total = watch(), 20_000
+    monitor, total = alarms_of(), 20_000
     for step in range(50, 13_001, 50):  # pairs from 8,000 on; twice the patience is 6,000
         row = {"step": step, "mlm_loss": 4.0, "mlm_accuracy": 0.4, "stage": int(step > 8000)}
         row |= {"sentence_accuracy": 0.5} if step > 8000 else {}
-        assert guard.see(row, step / total) == []
+        assert monitor.update(row, step / total) == []
 
 
 def test_one_and_the_same_answer_to_pairs_is_no_skill_where_one_is_commoner() -> None:
     """Of next sentences up to 58 % are random ones."""
-    alarms = run(lambda p: (*healthy(p)[:2], 0.56), one_order=0.56)
+    alarms = run(lambda p: (*healthy(p)[:2], 0.56), majority_accuracy=0.56)
     assert [a.kind for a in alarms] == ["sentence_chance"] and "at the 56.0% that one" in alarms[0].what
-    assert run(lambda p: (*healthy(p)[:2], 0.66), one_order=0.56) == []
-    falls = run(lambda p: (*healthy(p)[:2], 0.85 if p < 0.7 else 0.62), noise=0.0, one_order=0.56)
+    assert run(lambda p: (*healthy(p)[:2], 0.66), majority_accuracy=0.56) == []
+    falls = run(lambda p: (*healthy(p)[:2], 0.85 if p < 0.7 else 0.62), noise=0.0, majority_accuracy=0.56)
     assert [a.kind for a in falls] == ["sentence_collapse"]

@@ -17,10 +17,10 @@ def test_the_others_take_their_modules_from_where_the_first_does(
     (tmp_path / "tokenize.py").write_text("raise SystemExit('of the person')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["/somewhere/bin", *sys.path[1:]])
-    other = launch._Other(["--version"], {})
+    other = launch._ChildProcess(["--version"], {})
     try:
         assert other.process.wait(60) == 0
-        other.said.seek(0)
-        assert other.said.read().startswith(b"albertine ")
+        other.output.seek(0)
+        assert other.output.read().startswith(b"albertine ")
     finally:
         other.end()

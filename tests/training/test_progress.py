@@ -28,7 +28,7 @@ def shown(terminal: bool, steps: int, width: int = 160, **changes: float) -> str
     text = io.StringIO()
     console = Console(file=text, force_terminal=terminal, width=width, _environ={"TERM": "xterm"})
     with Reporter(console, **changes) as reporter:  # type: ignore[arg-type]
-        reporter.numbers(ROW)
+        reporter.metrics(ROW)
         for step in range(steps):
             reporter.step(step, step / steps, 60.0)
         logging.getLogger("albertine.training").warning("look [here]")
@@ -75,7 +75,7 @@ def test_a_dumb_terminal_gets_lines() -> None:
     text = io.StringIO()
     console = Console(file=text, force_terminal=True, width=160, _environ={"TERM": "dumb"})
     with Reporter(console, every=0.0) as reporter:
-        reporter.numbers(ROW)
+        reporter.metrics(ROW)
         reporter.step(1, 0.5, 60.0)
         assert "step 1  50%" in text.getvalue()
 
@@ -103,7 +103,7 @@ def test_a_run_that_nobody_hears_goes_on(
     monkeypatch.setattr("sys.stderr", Gone(number, terminal))
     monkeypatch.setenv("TERM", "xterm")
     with Reporter(every=0.0) as reporter:
-        reporter.numbers(ROW)
+        reporter.metrics(ROW)
         reporter.step(1, 0.5, 60.0)
         logging.getLogger("albertine.training").warning("look")
         assert reporter.quiet

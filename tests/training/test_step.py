@@ -277,7 +277,7 @@ def test_the_adversary_follows_the_gradient_of_all_ranks_and_leaves_it_as_it_is(
 
     table = nn.Parameter(torch.zeros(1, 2))
     table.grad = torch.tensor([[3.0, 0.0]])
-    with FastGradientMethod(table, 10.0).moved(Two(size=2)):
+    with FastGradientMethod(table, 10.0).perturbed(Two(size=2)):
         assert table.tolist() == [[6.0, 8.0]]
     assert table.grad.tolist() == [[3.0, 0.0]] and not table.any()
 

@@ -1,8 +1,8 @@
-"""What a plan whose depths share everything does over depth: whether it settles, where, and how fast.
+"""Convergence over depth of an encoder whose layers share all weights: residuals, fixed point, rate.
 
-Every shared plan is a map that is applied again and again, and can be asked for its fixed point, whatever it
-was trained for. Bai et al. (2019, 1909.01377) found that trained weight-tied transformers tend to have one;
-the ALBERT paper (Lan et al. 2019, section 2.2) found that its states oscillate and do not converge.
+Such an encoder applies one map repeatedly, which may have a fixed point, whatever it was trained for. Bai et
+al. (2019, 1909.01377) found that trained weight-tied transformers tend to have one; the ALBERT paper (Lan et
+al. 2019, section 2.2) found that its states oscillate and do not converge.
 """
 
 from __future__ import annotations
@@ -38,18 +38,17 @@ LIMIT, TOLERANCE = 200, 1e-5
 
 @dataclass(frozen=True)
 class DepthStudy:
-    """What one block does when it is applied again and again, as means over sequences or of each.
+    """Repeated application of one block f, as means over sequences or a value for each.
 
     Attributes:
-        residual: |f(z) - z| / |f(z)| of the input z of depth 1, 2, … cosine: between input and output of a
+        residual: |f(z) - z| / |f(z)| of the input z of depth 1, 2, … cosine: between input and output at each
             depth, the mean over tokens.
-        no_fixed_point: why there is none, and nothing else is told; None where one was looked for.
+        no_fixed_point: why f has none, in which case the following are empty; None if one was searched.
         distance: |z - z*| / |z*| of the same inputs.
-        solver: how the fixed point z* was looked for. fixed_point_residual, iterations, converged: of each
-            sequence.
-        radius: of each sequence the spectral radius of ∂f/∂z at z*; below 1 repeating f leads there.
-        rate: the factor by which the distance falls a depth, over the later half of what is not rounding;
-            not a number where z* was not found.
+        solver: of the fixed point z*. fixed_point_residual, iterations, converged: of each sequence.
+        radius: spectral radius of ∂f/∂z at z* for each sequence; below 1 the iteration of f converges to z*.
+        rate: factor by which the distance falls per depth, over the later half of the values above rounding
+            errors; NaN if z* was not found.
     """
 
     residual: list[float] = field(default_factory=list)
@@ -67,13 +66,13 @@ class DepthStudy:
 def study_texts(
     what: str | Path, texts: Sequence[str], *, depths: int, max_length: int = 128
 ) -> tuple[DepthStudy, Model]:
-    """`study_depth` of a model by any of its names, on texts; and that model.
+    """`study_depth` of a named model on texts; and the model.
 
     Args:
-        max_length: tokens of a text that are read, at most as many as the model has positions.
+        max_length: tokens of a text, at most the positions of the model.
 
     Raises:
-        AlbertineError: there is no such model or no text, or its depths do not share everything.
+        AlbertineError: there is no such model or no text, or its layers do not share all weights.
     """
     if not texts:
         raise DataError("there is no text to read", remedy="Give one or more")
@@ -95,59 +94,67 @@ def study_depth(
     limit: int = LIMIT,
     tolerance: float = TOLERANCE,
 ) -> DepthStudy:
-    """Apply the block of a shared plan `depths` times, and look for its fixed point.
+    """Apply the block of a shared plan `depths` times, and search its fixed point.
 
-    A block that is told the number of its step is another map at each, and has none: it is applied as often
-    as the plan has depths, at most, and only residuals and cosines are told.
+    A block with step embeddings is another map at each step and has none: it is applied at most as often as
+    the plan has layers, and only residuals and cosines are computed.
 
     Args:
-        depths: also more than the plan has. limit, tolerance: of the solver.
+        depths: may exceed the layers of the plan. limit, tolerance: of the solver.
 
     Raises:
-        SettingsError: depths have blocks or parameters of their own. NotFinite: a state is not; names the
-            first text of which one is not.
+        SettingsError: layers have blocks or parameters of their own. NotFinite: a state is not finite; names
+            the first such text.
     """
     plan = model.config.plan
     if plan != SharingPlan.shared(plan.depth):
         raise SettingsError(
-            "a fixed point is that of one block, and the depths of this model differ",
-            remedy="Name a model whose depths share everything, such as an ALBERT",
+            "a fixed point is that of one block, and the layers of this model differ",
+            remedy="Name a model whose layers share all weights, such as an ALBERT",
         )
     with evaluating(model), torch.no_grad():
         states = model.encoder(packed).last_hidden.split(packed.lengths)
     if bad := [i for i, x_LH in enumerate(states) if not bool(x_LH.isfinite().all())]:
         raise NotFinite.of_items("text", bad)
     why = None if model.config.step_signal == "none" else STEP_DEPENDENT
-    watch = _Watch(depths if why is None else min(depths, plan.depth), solver, limit, tolerance, why)
-    watch.from_zero = model.config.solves and model.config.input_injection
+    loop = _Study(depths if why is None else min(depths, plan.depth), solver, limit, tolerance, why)
+    loop.from_zero = model.config.solves and model.config.input_injection
     with (
         isolated_torch_rng(model.device),
         evaluating(model),
-        _looping(model.encoder, watch),
+        _looping(model.encoder, loop),
         torch.enable_grad(),
     ):
         seed_torch(0, "power method")
         model.encoder(packed)
-    assert watch.study is not None
-    if not all(map(math.isfinite, watch.study.residual)):
+    assert loop.study is not None
+    if not all(map(math.isfinite, loop.study.residual)):
         raise NotFinite
-    return watch.study
+    return loop.study
 
 
-class _Watch(LayerLoop):
-    """A loop over depths that studies the step it is given.
+class _Study(LayerLoop):
+    """A layer loop that applies the studied step.
 
     Attributes:
-        why: there is no fixed point; None: it is looked for.
-        from_zero: whether depth 1 reads zeros, as where an encoder looks for its own fixed point with
-            injection; else the embeddings.
+        no_fixed_point: the reason; None: it is searched.
+        from_zero: whether the first input is zero, as in a fixed-point encoder with injection; else the
+            embeddings.
     """
 
     study: DepthStudy | None = None
     from_zero = False
 
-    def __init__(self, depths: int, solver: str, limit: int, tolerance: float, why: str | None) -> None:
-        self.depths, self.solver, self.limit, self.tolerance, self.why = depths, solver, limit, tolerance, why
+    def __init__(
+        self, depths: int, solver: str, limit: int, tolerance: float, no_fixed_point: str | None
+    ) -> None:
+        self.depths, self.solver, self.limit, self.tolerance, self.no_fixed_point = (
+            depths,
+            solver,
+            limit,
+            tolerance,
+            no_fixed_point,
+        )
 
     def run(
         self,
@@ -160,18 +167,18 @@ class _Watch(LayerLoop):
     ) -> EncoderOutput:
         sequences = Sequences.of(rows.cu_seqlens)
         start_TH = (torch.zeros_like(x_TH) if self.from_zero else x_TH).detach()
-        if self.why is None:
+        if self.no_fixed_point is None:
             self.study = self._fixed(step, start_TH, rows, sequences, later=min(1, depth - 1))
         else:
-            self.study = DepthStudy(no_fixed_point=self.why)
+            self.study = DepthStudy(no_fixed_point=self.no_fixed_point)
             self._repeat(step, start_TH, rows, sequences, self.study, later=depth - 1)
         return EncoderOutput(x_TH)
 
     def _fixed(
         self, step: LayerFunction, start_TH: Tensor, rows: Rows, sequences: Sequences, later: int
     ) -> DepthStudy:
-        """The study of a map that has a fixed point: depth `later`, which stands for all behind it. The first
-        depth of a pre-norm plan does not normalise its input."""
+        """The study of the map of layer `later`, which stands for all later ones: the first layer of a
+        pre-norm plan differs, as it does not normalise its input."""
 
         def f(z_TH: Tensor) -> Tensor:
             return step(later, z_TH, z_TH, rows, rows)
@@ -188,7 +195,7 @@ class _Watch(LayerLoop):
             radius=radius.tolist(),
         )
         self._repeat(step, start_TH, rows, sequences, study, later, found.f)
-        return replace(study, rate=falling(study.distance) if all(study.converged) else math.nan)
+        return replace(study, rate=convergence_rate(study.distance) if all(study.converged) else math.nan)
 
     @torch.no_grad()
     def _repeat(
@@ -201,8 +208,8 @@ class _Watch(LayerLoop):
         later: int,
         fixed_TH: Tensor | None = None,
     ) -> None:
-        """Into the study how far each depth moves its input, and how far that is from the fixed point; no
-        depth has a higher number than `later`."""
+        """Append residual, cosine and distance of every depth to the study; layers after `later` are computed
+        as `later`."""
         for d in range(self.depths):
             next_TH = step(min(d, later), at_TH, at_TH, rows, rows)
             study.residual.append(_share(next_TH - at_TH, next_TH, sequences))
@@ -213,15 +220,15 @@ class _Watch(LayerLoop):
 
 
 def _share(part_TH: Tensor, whole_TH: Tensor, sequences: Sequences) -> float:
-    """|part| / |whole|, the mean over sequences."""
+    """|part| / |whole|, mean over sequences."""
     sizes = (sequences.dot(x, x).sqrt() for x in (part_TH, whole_TH))
     part_S, whole_S = sizes
     return float((part_S / whole_S.clamp(min=1e-30)).mean())
 
 
-def falling(distances: list[float], noise: float = 1e-4) -> float:
-    """The factor a depth, by least squares over the logarithms of the later half of those above the noise;
-    not a number where fewer than four are left."""
+def convergence_rate(distances: list[float], noise: float = 1e-4) -> float:
+    """The factor per depth, by least squares on the logarithms of the later half of the distances above the
+    noise; NaN with fewer than four of them."""
     above = next((i for i, d in enumerate(distances) if not d > noise), len(distances))
     logs = [math.log(d) for d in distances[above // 2 : above]]
     if len(logs) < 4:
@@ -233,7 +240,7 @@ def falling(distances: list[float], noise: float = 1e-4) -> float:
 
 @contextmanager
 def _looping(encoder: Encoder, depths: LayerLoop) -> Iterator[None]:
-    """The encoder with another loop over depths, in float32, in which no pass is filled up with more rows."""
+    """Within, the encoder has another layer loop and float32, in which no pass is padded."""
     before = encoder.loop, encoder.precision
     encoder.loop, encoder.precision = depths, "float32"
     try:
@@ -243,7 +250,7 @@ def _looping(encoder: Encoder, depths: LayerLoop) -> Iterator[None]:
 
 
 def save_study(path: Path, study: DepthStudy, title: str) -> Path:
-    """Residual and distance over depth as a picture, in powers of ten.
+    """Plot residual and distance over depth, as powers of ten.
 
     Raises:
         RunError: matplotlib is not installed.

@@ -1,4 +1,4 @@
-"""How many parameters, operations and bytes a configuration costs, before anything is allocated."""
+"""Parameters, operations and memory of a configuration, without allocating weights."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Report:
 
 
 def report(config: EncoderConfig, lengths: tuple[int, ...] = (128, 512)) -> Report:
-    """All of it, for the given sequence lengths."""
+    """All costs, for the given sequence lengths."""
     parts = parameters_by_part(config)
     without_pooler = parts["embeddings"] + parts["mapping"] + parts["encoder"]
     return Report(
@@ -49,12 +49,11 @@ def report(config: EncoderConfig, lengths: tuple[int, ...] = (128, 512)) -> Repo
 
 
 def parameters_by_part(config: EncoderConfig) -> dict[str, int]:
-    """Parameters of embeddings, mapping, encoder (distinct blocks and what depths have of their own), pooler,
-    mlm_head and sentence_head. XLNet is pretrained with a language-model head alone, which counts as
-    mlm_head; without the V of its bias, all are the published ones.
+    """Parameters of embeddings, mapping, encoder (distinct blocks and per-layer parameters), pooler, mlm_head
+    and sentence_head. XLNet's language-model head counts as mlm_head; without the V of its bias, all are the
+    published ones.
 
-    Counted on the modules themselves, built without memory; the tied output matrix counts once, as
-    embeddings.
+    Counted on modules on the meta device; the tied output matrix counts once, as embeddings.
     """
     model = _empty(config)
     embeddings = model.encoder.embeddings
@@ -72,11 +71,11 @@ def parameters_by_part(config: EncoderConfig) -> dict[str, int]:
 def training_flops_per_token(config: EncoderConfig, length: int, masked: float = MASKED_SHARE) -> float:
     """Floating-point operations of one token forward and backward, matrix products only.
 
-    6·L·(4h²+2hf) + 12·L·h·s + 6·E·h + 6·m·(hE+EV), with L the depth (sharing saves none), s the sequence
-    length and m the share of masked positions, which alone pass the masked-LM head; 6·E·h only where there
-    is a mapping. A gated feed-forward has 3hf, low-rank additions 4hr more a depth, and the head of a
-    pre-norm encoder or of brightmart's h² more; XLNet's has no hE. Relative positions double the products of
-    attention: a query meets 2s distances. Input injection has 3h² once.
+    6·L·(4h²+2hf) + 12·L·h·s + 6·E·h + 6·m·(hE+EV), with L the layers (sharing saves none), s the sequence
+    length and m the share of masked positions, to which the masked-LM head is applied; 6·E·h only with a
+    mapping. A gated feed-forward has 3hf, low-rank additions 4hr more per layer, and the head of a pre-norm
+    encoder or of brightmart's h² more; XLNet's has no hE. Relative positions double the products of
+    attention: a query has 2s distances. Input injection has 3h² once.
     """
     hidden, embedding = config.hidden_size, config.embedding_size
     wide = hidden**2 if config.mapping_input != "normed" and config.has_mapping else 0
@@ -99,8 +98,8 @@ def inference_flops_per_token(config: EncoderConfig, length: int) -> float:
 def memory(config: EncoderConfig) -> dict[str, int]:
     """Bytes of the weights with all pretraining heads, and of training state without activations.
 
-    weights_int8 is a byte per matrix element with one float32 scale a row, vectors in float32. Training
-    holds float32 weights, gradients and the two moments, which AdamW and LAMB share.
+    weights_int8 has a byte per matrix element and a float32 scale per row, and vectors in float32. Training
+    state is float32 weights, gradients and two moments, the same for AdamW and LAMB.
     """
     model = _empty(config)
     count = _count(model)

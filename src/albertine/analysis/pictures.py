@@ -1,4 +1,4 @@
-"""Pictures of scores: bars of several tasks, a confusion matrix, and how far confidence can be trusted."""
+"""Plots of scores: bars of several tasks, a confusion matrix, and a reliability diagram."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from numpy.typing import NDArray
 from albertine.analysis.plots import COLOURS, drawing, legible, shown
 
 NAMED, COUNTED = 40, 16
-"""Up to so many classes have their names beside the matrix, and their counts in it."""
+"""Largest numbers of classes with names beside the matrix, and with counts in it."""
 
 
 Slice = tuple[float, float, int, float, float]
-"""Answers of about the same confidence: from, to, how many, mean confidence, accuracy."""
+"""A confidence bin: lower and upper bound, number of predictions, mean confidence, accuracy."""
 
 
 def save_bars(
     path: Path, values: Mapping[str, Sequence[float]], *, title: str, x: str, form: str = ".3f"
 ) -> Path:
-    """A bar a name, as long as the median of its values, which are dots on it.
+    """A bar for each name, of the median of its values, with a dot for each value.
 
     Args:
-        form: of the figure at the end of a bar.
+        form: format of the number at the end of a bar.
 
     Raises:
         RunError: matplotlib is not installed.
@@ -56,7 +56,7 @@ def save_bars(
 
 
 def save_matrix(path: Path, table: NDArray[np.int64], labels: Sequence[str], *, title: str) -> Path:
-    """A confusion matrix: a row is the right class, its colours are shares of the row.
+    """A confusion matrix: rows are correct classes, colours are shares of a row.
 
     Args:
         table: (classes, classes) counts.
@@ -89,8 +89,8 @@ def save_matrix(path: Path, table: NDArray[np.int64], labels: Sequence[str], *, 
 
 
 def save_reliability(path: Path, slices: Sequence[Slice], *, title: str) -> Path:
-    """Accuracy over confidence, a bar a slice that has answers, with the line on which both are the same; the
-    darker the bar, the more answers it stands for.
+    """A reliability diagram: accuracy over confidence, a bar for each bin with predictions, with the
+    diagonal; darker bars have more predictions.
 
     Raises:
         RunError: matplotlib is not installed.

@@ -1,7 +1,7 @@
-"""Every figure in one style: PNG files through matplotlib, and curves in a terminal from braille dots.
+"""Plots in one style: PNG files by matplotlib, and curves in a terminal by braille characters.
 
-Matplotlib brings no Chinese characters of its own. Where the machine has a font with them it is used; else a
-name that cannot be drawn becomes a number (`legible`).
+Matplotlib has no font with Chinese characters. One of the machine is used; without any, names are replaced by
+numbers (`legible`).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Curve = Sequence[tuple[float, float]]
 
 COLOURS = ("#1f5fa8", "#c8501e", "#3a7d44", "#7a4d9e", "#8a6d1b")
 LONGEST = 32
-"""Columns of a name that is drawn; a Chinese character has two."""
-_STROKES = ("-", "--", "-.", ":")  # where there are more curves than colours
+"""Longest name in a plot, in terminal columns; a Chinese character has two."""
+_STROKES = ("-", "--", "-.", ":")  # for more curves than colours
 _DOTS = (
     (0x01, 0x08),
     (0x02, 0x10),
     (0x04, 0x20),
     (0x40, 0x80),
 )  # braille bits by row, then column, of a cell
-_OWN = "DejaVu Sans"  # comes with matplotlib
+_OWN = "DejaVu Sans"  # part of matplotlib
 _CHINESE = (
     "Noto Sans CJK SC",
     "Noto Sans SC",
@@ -61,10 +61,10 @@ def save_curves(
     """Draw curves into a PNG.
 
     Args:
-        path: the file; folders above it are made.
+        path: the file; its folder is created.
         curves: by name. Points that are not finite leave a gap.
         levels: horizontal lines by name, such as a baseline.
-        borders: where thin vertical lines stand, each the end of a stage.
+        borders: positions of vertical lines, each the end of a stage.
 
     Raises:
         RunError: matplotlib is not installed.
@@ -78,13 +78,13 @@ def save_curves(
         for name, level in (levels or {}).items():
             axes.axhline(level, label=shown(name), color="#777777", lw=1.0, ls="--")
         for index, border in enumerate(borders):
-            name = "_" if index else "end of a stage"  # a name that begins so is in no legend
+            name = "_" if index else "end of a stage"  # with a leading underscore it is not in the legend
             axes.axvline(border, label=name, color="#bbbbbb", lw=0.8, zorder=0)
         if all(float(at).is_integer() for points in curves.values() for at, _ in points):
-            axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)  # no half steps
+            axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)  # steps are integers
         axes.set(xlabel=x, ylabel=y)
         axes.grid(color="#dddddd", lw=0.6)
-        if len(curves) > len(COLOURS):  # inside, so many names would lie on the lines
+        if len(curves) > len(COLOURS):  # inside, it would cover the curves
             axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
         elif curves or levels:
             axes.legend(frameon=False)
@@ -92,13 +92,15 @@ def save_curves(
 
 
 def check_picture(path: Path) -> None:
-    """Refuse what could not be drawn into, before the work on what is to be drawn begins.
+    """Check the output of a plot before its data is computed.
 
     Raises:
-        SettingsError: it is no name of a PNG. RunError: matplotlib is not installed.
+        SettingsError: it is not the name of a PNG file. RunError: matplotlib is not installed.
     """
     if path.suffix.lower() != ".png" or path.is_dir():
-        raise SettingsError("is no name of a PNG", where=path, remedy="End it in .png, such as picture.png")
+        raise SettingsError(
+            "is not the name of a PNG file", where=path, remedy="End it in .png, such as picture.png"
+        )
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
@@ -107,22 +109,22 @@ def check_picture(path: Path) -> None:
 
 @contextmanager
 def drawing(path: Path, title: str, size: tuple[float, float] = (7.0, 4.2)) -> Iterator[Any]:
-    """Axes to draw on; the picture is written when the block ends.
+    """Axes to draw on; the file is written on exit.
 
     Args:
-        path: the file; folders above it are made. size: in inches, of 150 dots each.
+        path: the file; its folder is created. size: in inches, at 150 dots per inch.
 
     Raises:
         RunError: matplotlib is not installed.
     """
     try:
-        # The Agg canvas needs no display, and using it without pyplot leaves no global state behind.
+        # The Agg canvas needs no display, and without pyplot there is no global state.
         from matplotlib import rc_context
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
         raise _absent() from error
-    # Names are not formulas: two dollar signs in one would be read as TeX.
+    # A name with two dollar signs would be parsed as TeX.
     with rc_context({"font.family": list(_fonts()), "text.parse_math": False}):
         figure = Figure(figsize=size, dpi=150, layout="constrained")
         FigureCanvasAgg(figure)
@@ -140,7 +142,7 @@ def _absent() -> RunError:
 
 @lru_cache
 def _fonts() -> tuple[str, ...]:
-    """Names of the fonts to draw with, each for the characters that those before it lack."""
+    """Fonts in order of preference for each character."""
     from matplotlib.font_manager import findfont
 
     for name in _CHINESE:
@@ -153,7 +155,7 @@ def _fonts() -> tuple[str, ...]:
 
 
 def _missing(text: str) -> set[str]:
-    """The characters that no font at hand can draw."""
+    """The characters of a text that no font has."""
     try:
         from matplotlib.font_manager import findfont, get_font
     except ImportError as error:
@@ -163,15 +165,15 @@ def _missing(text: str) -> set[str]:
 
 
 def shown(text: str) -> str:
-    """A text with what cannot be drawn left out, marked by one sign a gap."""
+    """A text with runs of characters that no font has replaced by an ellipsis."""
     missing = _missing(text)
     signs = ["…" if c in missing else c for c in text]
     return "".join(c for i, c in enumerate(signs) if c != "…" or signs[max(0, i - 1)] != "…" or i == 0)
 
 
 def legible(names: Sequence[str]) -> dict[str, str]:
-    """What stands for each name in a picture: the name, or #1, #2, ... where it cannot be drawn, or would
-    leave the picture no room.
+    """The label of each name in a plot: the name, or #1, #2, ... where it is too long or no font has its
+    characters.
 
     Raises:
         RunError: matplotlib is not installed.
@@ -189,14 +191,14 @@ def _columns(points: Curve) -> tuple[list[float], list[float]]:
 def terminal_curve(
     points: Curve, *, width: int = 64, height: int = 10, x: str = "step", y: str = "loss"
 ) -> str:
-    """A curve as lines of text: braille dots, two by four a character, with the ranges of both axes.
+    """A curve as lines of text: braille characters of two by four dots, with the ranges of both axes.
 
     Args:
-        points: those that are not finite are left out.
-        width, height: of the drawing in characters, without the labels at its left.
+        points: those that are not finite are ignored.
+        width, height: of the plot in characters, without the labels at its left.
 
     Returns:
-        height + 2 lines, or one line that says there is nothing to draw.
+        height + 2 lines, or one line if there is nothing to draw.
     """
     finite = [(a, b) for a, b in points if math.isfinite(a) and math.isfinite(b)]
     if not finite:
@@ -210,7 +212,7 @@ def terminal_curve(
         if value is None:
             continue
         row = round((4 * height - 1) * (high - value) / (high - low)) if high > low else 2 * height
-        # A steep piece is drawn through all rows between its ends, so that the curve does not fall apart.
+        # A steep segment is drawn in all rows between its ends, so that the curve is connected.
         start = row if previous is None else previous
         for r in range(min(row, start), max(row, start) + 1):
             cells[r // 4][column // 2] |= _DOTS[r % 4][column % 2]
@@ -228,7 +230,7 @@ def terminal_curve(
 
 
 def _resample(points: Curve, columns: int, first: float, last: float) -> list[float | None]:
-    """The mean of the points that fall in each column, with straight lines over empty columns."""
+    """The mean of the points in each column, with linear interpolation over empty columns."""
     sums, counts = [0.0] * columns, [0] * columns
     for a, b in points:
         column = round((columns - 1) * (a - first) / (last - first)) if last > first else 0

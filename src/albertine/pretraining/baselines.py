@@ -1,4 +1,5 @@
-"""What a model that does not read scores on the held-out batches of a run, to judge its scores by."""
+"""Scores on held-out batches that need no context: by token frequencies, by copying, by one constant
+label."""
 
 from __future__ import annotations
 
@@ -16,26 +17,26 @@ from albertine.pretraining.settings import ObjectiveChoice
 from albertine.training.distributed import World
 
 
-class Orders(NamedTuple):
-    """Shares of the held-out pairs, of all ranks, that are right without reading them: by one and the same
-    answer, the commoner; and of sentence order by their lengths, else 0."""
+class PairBaselines(NamedTuple):
+    """Accuracies on the held-out pairs of all ranks: of the more frequent label, and by the lengths of the
+    two segments, which is 0 for other pairs than SOP."""
 
-    commoner: float
+    majority: float
     by_length: float
 
 
 class Baselines(NamedTuple):
-    """Of all ranks.
+    """Over the held-out batches of all ranks.
 
     Attributes:
-        baseline: of guessing by frequency at every chosen token. orders: None where there are no pairs.
-        scores: by the names of the scores of a run. Of masked words those of a model that copies what it is
-            shown of them and guesses the others by frequency; a loss only of these, as that of a copy depends
-            on its certainty.
+        unigram: at every predicted token. pairs: None without sentence pairs.
+        scores: under the names of a run's scores. Of a masked objective, tokens that are shown are copied and
+            the others predicted by frequency; its loss is of [MASK] alone, as that of a copy depends on its
+            confidence.
     """
 
-    baseline: BaselineScore
-    orders: Orders | None
+    unigram: BaselineScore
+    pairs: PairBaselines | None
     scores: Mapping[str, float]
 
     @classmethod
@@ -48,30 +49,29 @@ class Baselines(NamedTuple):
     ) -> Baselines:
         """
         Args:
-            batches: this process' share of the held-out ones. counts: of every token in the training text.
+            batches: this process' share of the held-out batches.
+            counts: of every token in the training text, (V,).
         """
         unigram = Unigram(counts)
-        baseline = _over_all(unigram.score_batches(batches), world)
+        baseline = _over_ranks(unigram.score_batches(batches), world)
         scores = {"mlm_loss": baseline.cross_entropy, "mlm_accuracy": baseline.accuracy}
         if objective.kind == "masked":
-            scores = _blind(unigram, batches, world)
-        orders = _orders(batches, objective.pairs, world)
-        if orders is not None:
-            scores["sentence_accuracy"] = max(orders)
-        return cls(baseline, orders, scores)
+            scores = _masked_baselines(unigram, batches, world)
+        pairs = _pair_baselines(batches, objective.pairs, world)
+        if pairs is not None:
+            scores["sentence_accuracy"] = max(pairs)
+        return cls(baseline, pairs, scores)
 
     @property
     def levels(self) -> dict[str, dict[str, float]]:
-        """Horizontal lines in the pictures of a run, by the names of their scores."""
-        found = {"mlm_loss": {"guessing by frequency": self.baseline.cross_entropy}}
-        told = {
-            name: self.scores[name] for name in ("mlm_accuracy", "sentence_accuracy") if name in self.scores
-        }
-        return found | {name: {"without skill": value} for name, value in told.items()}
+        """Horizontal lines for the plots of a run, by the names of the plots."""
+        accuracies = ("mlm_accuracy", "sentence_accuracy")
+        lines = {name: {"baseline": self.scores[name]} for name in accuracies if name in self.scores}
+        return {"mlm_loss": {"unigram baseline": self.unigram.cross_entropy}, **lines}
 
 
-def _over_all(score: BaselineScore, world: World) -> BaselineScore:
-    """The baseline over the held-out positions of all ranks, of which one may have none."""
+def _over_ranks(score: BaselineScore, world: World) -> BaselineScore:
+    """The baseline over the held-out positions of all ranks; a rank may have none."""
     if world.size == 1:
         return score
     hits, nats, count = world.add_numbers(
@@ -80,8 +80,10 @@ def _over_all(score: BaselineScore, world: World) -> BaselineScore:
     return BaselineScore(hits / count, nats / count, int(count)) if count else score
 
 
-def _blind(unigram: Unigram, batches: Sequence[PretrainingBatch], world: World) -> dict[str, float]:
-    masked = _over_all(unigram.score_batches(batches, masked=True), world)
+def _masked_baselines(
+    unigram: Unigram, batches: Sequence[PretrainingBatch], world: World
+) -> dict[str, float]:
+    masked = _over_ranks(unigram.score_batches(batches, masked=True), world)
     count = sum(len(batch.mlm_labels) for batch in batches)
     right, total = world.add_numbers([blind_accuracy(batches, unigram.guess) * count, count])
     scores = {"mlm_accuracy": right / total if total else 0.0}
@@ -90,21 +92,21 @@ def _blind(unigram: Unigram, batches: Sequence[PretrainingBatch], world: World) 
     return scores
 
 
-def _orders(batches: Sequence[PretrainingBatch], pairs: str, world: World) -> Orders | None:
+def _pair_baselines(batches: Sequence[PretrainingBatch], pairs: str, world: World) -> PairBaselines | None:
     counts = label_counts(batches)
     right = by_length(batches) * float(counts.sum()) if pairs == "sop" else 0.0
     first, second, right = world.add_numbers([*counts.tolist(), right])
     total = first + second
-    return Orders(max(first, second) / total, right / total) if total else None
+    return PairBaselines(max(first, second) / total, right / total) if total else None
 
 
 def masked_scores(
     found: Mapping[str, float], unigram: Unigram, batches: Sequence[PretrainingBatch]
 ) -> dict[str, float]:
-    """The scores on [MASK] alone beside what no skill would score, and the `floor` of a model that copies.
+    """The scores on [MASK] alone beside their unigram baseline, and the accuracy `floor` of copying.
 
     Args:
-        found: what judging the model on `batches` told.
+        found: the model's scores on `batches`.
     """
     details = {"floor": blind_accuracy(batches, unigram.guess)}
     details |= {name: found[name] for name in ("cosine", "mean_steps") if name in found}
@@ -122,15 +124,15 @@ def masked_scores(
 
 
 def label_counts(batches: Sequence[PretrainingBatch]) -> Tensor:
-    """Sentence pairs with label 0 (in order, or truly next) and with 1, float64 (2,)."""
+    """Number of sentence pairs with label 0 (in order, or truly next) and with label 1, float64 (2,)."""
     labels = [b.sentence_labels for b in batches if b.sentence_labels is not None]
     found = torch.cat(labels) if labels else torch.empty(0, dtype=torch.int64)
     return found[found >= 0].bincount(minlength=2).double()
 
 
 def by_length(batches: Sequence[PretrainingBatch]) -> float:
-    """Pairs right by saying that the longer segment is the later one: a chunk ends with the sentence that
-    reaches its length, and such a sentence is a long one. A tie counts half."""
+    """Accuracy on SOP pairs of taking the longer segment for the second one: a chunk ends with the sentence
+    that reaches its length, which is often a long one. A tie counts half."""
     right, total = 0.0, 0
     for batch in batches:
         if batch.sentence_labels is None:

@@ -1,9 +1,9 @@
-"""Passes of pretraining on a GPU as graphs of kernels, where the card would wait for Python.
+"""Pretraining passes as CUDA graphs, for models so small that kernel launches take longer than the kernels.
 
-Forward and backward pass of a small model start some thousand kernels, which takes Python 40 ms, and a large
-card ten to compute (docs/decisions/036). Recorded once for a size of micro-batches they are started as a
-whole. A graph reads a batch, the divisors of the losses and the weights where they lie, and adds to
-gradients and sums that lie in one place.
+Forward and backward pass of a small model launch some thousand kernels: 40 ms of Python, and 10 ms of a large
+GPU (docs/decisions/036). Captured once per shape of micro-batches, they are launched as one graph. A graph
+reads batch, loss divisors and weights at fixed addresses, and accumulates into gradients and sums at fixed
+addresses.
 """
 
 from __future__ import annotations
@@ -21,43 +21,44 @@ from albertine.model.model import Model
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.losses import pretraining_losses
 from albertine.objectives.shape_buckets import MicroBatchSize, copy_into
-from albertine.training.step import Instead, LossFunction, MicroBatch, add_up, never
+from albertine.training.step import EagerRunner, LossFunction, MicroBatch, MicroBatchRunner, backward
 
-MOST = 1 << 24
-"""Numbers of a state (tokens by hidden size): with more, any card is busy for longer than its kernels take to
-start."""
-ROOM = 0.25
-"""Of the card's memory a pass may take so much to be recorded: what a graph takes nobody else can have."""
+MAX_STATE_ELEMENTS = 1 << 24
+"""Largest hidden state (tokens × hidden size) of a captured pass; above it, kernels take longer than launches
+on any GPU."""
+MAX_MEMORY_SHARE = 0.25
+"""Largest share of GPU memory that a captured pass may use; a graph holds its memory."""
 
 
-def cuda_graph_runner(model: Model, losses: LossFunction, device: torch.device) -> Instead:
-    """For `training.train_step`. Nothing is recorded on a processor, with dropout, with another loss than
-    that of masked words and pairs, where depths are computed twice, and where attention is computed padded,
-    whose tables would grow with what is filled up."""
+def cuda_graph_runner(model: Model, losses: LossFunction, device: torch.device) -> MicroBatchRunner | None:
+    """The runner for `training.train_step`; None where nothing can be captured: on a CPU, with dropout,
+    activation recomputation, or a loss other than `pretraining_losses`, and where attention is computed on
+    padded batches, whose tables would grow with the padding."""
     if device.type != "cuda" or losses is not pretraining_losses or model.encoder.recompute:
-        return never
+        return None
     config = model.config
     dropouts = config.hidden_dropout_prob, config.attention_probs_dropout_prob
     dropout = any(dropouts) or (config.sentence_dropout and config.classifier_dropout_prob > 0)
     form = compute_format(model.encoder.precision, model.encoder.embeddings.word.weight, True)
-    return never if dropout or not recordable(model.encoder, form) else CudaGraphRunner(model, device)
+    return None if dropout or not recordable(model.encoder, form) else CudaGraphRunner(model, device)
 
 
 Key = tuple[MicroBatchSize, tuple[str, ...]]
 
 
 class CudaGraphRunner:
-    """Instead of passes whose kernels are started one by one; see `step.Instead`. Whether a micro-batch is
-    filled up hangs on it alone, so that a run that was interrupted computes what one that was not does.
+    """Launches captured graphs; a micro-batch without one runs eagerly. Whether a micro-batch is padded
+    depends on nothing else, so that a resumed run computes the same as an uninterrupted one.
 
     Attributes:
         graphs: by size and names of the losses.
     """
 
     def __init__(self, model: Model, device: torch.device) -> None:
-        self.graphs: Graphs[_Recording] = Graphs()
+        self.graphs: Graphs[_CapturedPass] = Graphs()
         self._model, self._device = model, device
-        self._shares: dict[Key, float] = {}  # of the card's memory that a pass takes
+        self._eager = EagerRunner(model, pretraining_losses, device)
+        self._shares: dict[Key, float] = {}  # of GPU memory, by pass
 
     @cached_property
     def _gradients(self) -> dict[nn.Parameter, Tensor]:
@@ -65,43 +66,36 @@ class CudaGraphRunner:
 
     def __call__(
         self, batch: MicroBatch, names: Sequence[str], divisors: Mapping[str, float], sums: Tensor
-    ) -> bool:
+    ) -> None:
         assert isinstance(batch, PretrainingBatch)
         whole = batch.packed.prefix is None and all(name in divisors for name in batch.counts)
-        small = batch.num_tokens * self._model.config.hidden_size <= MOST
+        small = batch.num_tokens * self._model.config.hidden_size <= MAX_STATE_ELEMENTS
         weights = own_weights(self._model) if whole and small else None
         if weights is None:
-            return False
+            self._eager(batch, names, divisors, sums)
+            return
         size = MicroBatchSize.of(batch, self._model.encoder.embeddings.max_length)
         key, full = (size, tuple(names)), size.filled(batch)
         graph = self.graphs.get(key, weights)
-        if graph is None and not self.graphs.failed and self._shares.get(key, 1.0) <= ROOM:
-            new = partial(_Recording, self._model, full.to(self._device), names, self._gradients)
+        if graph is None and not self.graphs.failed and self._shares.get(key, 1.0) <= MAX_MEMORY_SHARE:
+            new = partial(_CapturedPass, self._model, full.to(self._device), names, self._gradients)
             graph = self.graphs.record(key, new)
         if graph is not None:
             graph(full, divisors, sums)
-            return True
-        there = full.to(self._device)
-        compute = partial(_computed, self._model, there, names, divisors, sums)
+            return
+        compute = partial(self._eager, full, names, divisors, sums)
         if key in self._shares:
             compute()
         else:
             self._shares[key] = peak_share(compute, self._device)
-        return True
 
 
-def _computed(
-    model: Model, batch: PretrainingBatch, names: Sequence[str], divisors: Mapping[str, float], sums: Tensor
-) -> None:
-    add_up(pretraining_losses(model, batch), names, divisors, sums)
-
-
-class _Recording:
-    """One recorded pass.
+class _CapturedPass:
+    """Forward and backward pass of one batch shape.
 
     Args:
-        batch: filled, on the device; becomes the place of the batches.
-        gradients: where those of all graphs of the model lie.
+        batch: padded, on the device; later batches are copied into its tensors.
+        gradients: static gradient tensors, shared by all graphs of the model.
     """
 
     def __init__(
@@ -121,17 +115,17 @@ class _Recording:
         try:
             self._replay = recorded(self._run, device)
         finally:
-            torch._foreach_copy_(list(gradients.values()), before)  # recording computes too
+            torch._foreach_copy_(list(gradients.values()), before)  # capture runs the pass too
 
     def _run(self) -> None:
-        """Add this pass to the gradients of all graphs; those of the model stay."""
+        """Accumulate the gradients of this pass into the static ones; those of the model stay."""
         held = {p: p.grad for p in self._gradients}
         for p in held:
             p.grad = None
         self._sums.zero_()
         divisors = dict(zip(self._parts, self._divisors, strict=True))
         try:
-            add_up(pretraining_losses(self._model, self._batch), self._names, divisors, self._sums)
+            backward(pretraining_losses(self._model, self._batch), self._names, divisors, self._sums)
             self._of = [p for p in self._gradients if p.grad is not None]
             new = [p.grad for p in self._of if p.grad is not None]
             torch._foreach_add_([self._gradients[p] for p in self._of], new)
@@ -142,12 +136,12 @@ class _Recording:
     def __call__(self, batch: PretrainingBatch, divisors: Mapping[str, float], sums: Tensor) -> None:
         copy_into(self._batch, batch)
         self._divisors.copy_(torch.tensor([divisors[name] for name in self._parts]), non_blocking=True)
-        self._lend()
+        self._use_static_gradients()
         self._replay()
         sums += self._sums
 
-    def _lend(self) -> None:
-        """Let the gradients of the step be those that the graph adds to, as far as it has any."""
+    def _use_static_gradients(self) -> None:
+        """Make the static gradients of this graph those of the model, with what they have accumulated."""
         if fresh := [self._gradients[p] for p in self._of if p.grad is None]:
             torch._foreach_zero_(fresh)
         for p in self._of:

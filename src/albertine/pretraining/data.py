@@ -1,4 +1,4 @@
-"""From a corpus folder to the stream of batches of a run, and to the fixed batches that judge it."""
+"""Training batches of a run, and its fixed held-out batches, from a corpus folder."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from albertine.training.step import MicroBatch
 
 HELD_OUT_TOKENS = 16384
 HELD_OUT_SEED = 1
-"""Names all draws of held-out batches, whatever the seed of a run: runs that differ in their seed are judged
-on the same pairs, cuts and masks, so the spread of their scores is that of the models alone."""
+"""Key of all draws of held-out batches, independent of the seed of a run: runs with different seeds are
+evaluated on the same pairs, cuts and masks."""
 
 
 def builder_of(
@@ -36,7 +36,7 @@ def builder_of(
     depth: int | None = None,
     causal: float | None = None,
 ) -> BatchBuilder:
-    """The pure function from sample numbers to batches that `objective` describes.
+    """The pure function from sample numbers to batches of an objective.
 
     Args:
         depth, causal: as in `BatchBuilder`.
@@ -53,8 +53,8 @@ def builder_of(
 
 
 def predicted_counts(corpus: Corpus, objective: ObjectiveChoice, vocab_size: int) -> NDArray[np.int64]:
-    """How often each token is there to predict, int64 (V,): as it stands in the text, and of a causal
-    objective also the [SEP] behind every document."""
+    """How often each token is a target, int64 (V,): its occurrences in the text, and for a causal objective
+    also the [SEP] after every document."""
     counts = count_tokens(corpus, vocab_size)
     if objective.kind == "causal":
         counts[corpus.tokenizer().sep_id] += corpus.num_documents
@@ -62,15 +62,15 @@ def predicted_counts(corpus: Corpus, objective: ObjectiveChoice, vocab_size: int
 
 
 class PretrainingBatches:
-    """The training batches of one process, from any point on.
+    """The training batches of one process.
 
-    Iterating yields (cursor after the batch as plain data, micro-batches of this process), without end.
+    Iterating yields (cursor after the batch as JSON data, micro-batches of this process), without end.
 
     Args:
-        cursor: where to begin, as handed out before; None for the start.
-        rank, world: this process among all; the global batches do not depend on them.
-        clock: where the run stands when the batches are asked for, which decides their stage.
-        ponders: whether they are for a model that halts.
+        cursor: of the batch before the first one; None for the start.
+        rank, world: of this process; the global batches do not depend on them.
+        clock: the progress of the run, which determines the stage.
+        ponders: whether the model has adaptive halting.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class PretrainingBatches:
         self._use((cursor or {}).get("stage", 0))
 
     def _use(self, stage: int) -> BatchBuilder:
-        """The builder of a stage. One is held, because a run goes from stage to stage and never back."""
+        """The builder of a stage; only the last one is kept, as a run never returns to a stage."""
         if self.stage != stage:
             here = self.stages[stage]
             self.builder = builder_of(
@@ -133,18 +133,17 @@ class PretrainingBatches:
 def held_out_batches(
     folder: Path, objective: ObjectiveChoice, *, sequences: int, rank: int = 0, world: int = 1
 ) -> list[PretrainingBatch]:
-    """Batches of held-out documents, the same pairs under the same masks whenever they are asked for, in runs
-    of every seed.
+    """Batches of held-out documents, with the same pairs and masks in every call and for every seed of a run.
 
     Args:
-        sequences: how many, fewer if the held-out part is smaller.
+        sequences: their number, or fewer if the held-out part is smaller.
         rank, world: every process gets its share, which may be empty.
 
     Raises:
         CorpusError: the corpus was prepared without held-out documents, or with one where pairs need two.
     """
     corpus = held_out_corpus(folder)
-    # What can be looked up would say little of what is known.
+    # Without excerpts, whose tokens can be copied from the first segment.
     builder = builder_of(corpus, objective.model_copy(update={"repeats": 0.0}), HELD_OUT_SEED)
     if builder.pairs.crosses and corpus.num_documents < 2:
         raise CorpusError(
@@ -166,7 +165,7 @@ def held_out_corpus(folder: Path) -> Corpus:
     """The held-out documents of a corpus.
 
     Raises:
-        CorpusError: it was prepared without.
+        CorpusError: it was prepared without them.
     """
     corpus = Corpus(folder, split="heldout")
     if not corpus.num_documents:
@@ -179,18 +178,17 @@ def held_out_corpus(folder: Path) -> Corpus:
 
 
 FIXED = ("corpus", "tokenizer", "model", "training.optimizer")
-"""The place in the data is of this corpus, the weights of this model, the moments of this optimizer."""
-STREAMS = ("objective", "seed", "training.batch_size")
-"""Besides, where sequences go on from step to step: the memory is of this text."""
+"""Fingerprint keys that a branch cannot change: those of the cursor, the weights and the optimizer state."""
+FIXED_STREAMED = ("objective", "seed", "training.batch_size")
+"""Further ones of a streamed objective, whose memory depends on them."""
 
 
 def branching(corpus: Corpus, settings: PretrainingSettings) -> Branching:
-    """The rules of a branch; the samples of an epoch depend on the objective, which it may change, and on the
-    stage, which may be another one from there on: then, or where they are fewer, the next epoch begins, as it
-    does where a stage ends. Where sequences go on from step to step, their memory does too, and so the
-    objective stays."""
+    """The rules of a branch. The samples of an epoch depend on objective and stage; if these change, or the
+    epoch has fewer samples than were used, the branch starts with the next epoch, as a new stage does.
+    Streamed text and its memory go on."""
 
-    def fitting(cursor: Cursor | None, before: Mapping[str, Any], progress: float) -> Cursor | None:
+    def next_cursor(cursor: Cursor | None, before: Mapping[str, Any], progress: float) -> Cursor | None:
         if cursor is None or settings.objective.streamed:
             return cursor
         stages = resolved_stages(settings)
@@ -201,14 +199,14 @@ def branching(corpus: Corpus, settings: PretrainingSettings) -> Branching:
                 return cursor
         return {"epoch": cursor["epoch"] + 1, "offset": 0}
 
-    return Branching(FIXED + (STREAMS if settings.objective.streamed else ()), fitting)
+    return Branching(FIXED + (FIXED_STREAMED if settings.objective.streamed else ()), next_cursor)
 
 
 def _same_stage(cursor: Cursor, before: Mapping[str, Any], settings: PretrainingSettings, now: int) -> bool:
-    """Whether the stage that is due is that of the cursor, and says of samples what it said."""
+    """Whether the current stage is that of the cursor, with the same settings but for its begin."""
     if "stage" not in cursor or not settings.stages:
         return "stage" not in cursor and not settings.stages
     if cursor["stage"] != now:
         return False
-    told = settings.stages[now].model_dump(mode="json")
-    return bool(before["stages"][now] | {"begin": 0} == told | {"begin": 0})
+    stage = settings.stages[now].model_dump(mode="json")
+    return bool(before["stages"][now] | {"begin": 0} == stage | {"begin": 0})

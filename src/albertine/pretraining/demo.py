@@ -1,4 +1,4 @@
-"""The whole way in a few minutes, on text that ships with the repository: what `make demo` runs."""
+"""Settings of `make demo`: pretraining in a few minutes, on text in the repository."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MODEL = {
     "positions": "rotary",
     "hidden_act": "gelu",
 }
-# What two minutes can teach: neighbours first, then longer samples, sentence order last.
+# Two minutes: short samples first, then longer ones, sentence order last.
 STAGES = (
     {"begin": 0.0, "max_length": 16, "mask_probability": 0.25},
     {"begin": 0.25, "max_length": 32, "pairs": "none", "mask_probability": 0.25},
@@ -32,7 +32,7 @@ STAGES = (
 
 @dataclass(frozen=True)
 class DemoLanguage:
-    """What the demo does with one language."""
+    """The demo of one language."""
 
     code: str
     archive: str
@@ -68,14 +68,14 @@ def demo_texts(folder: Path = Path("data/demo")) -> dict[str, list[Path]]:
     """The demo's text by language.
 
     Raises:
-        DataError: the folder of the demo text is not there.
+        DataError: there is no demo text in the folder.
     """
     texts = {language.code: [folder / language.archive] for language in LANGUAGES}
     for paths in texts.values():
         for path in paths:
             if not path.is_file():
                 raise DataError(
-                    "the demo text is not there",
+                    "the demo text is missing",
                     where=path,
                     remedy="Run the demo from the root of the repository, or name the folder with --texts",
                 )
@@ -83,7 +83,7 @@ def demo_texts(folder: Path = Path("data/demo")) -> dict[str, list[Path]]:
 
 
 def free_name(output: Path, name: str) -> str:
-    """`name`, or `name-2`, `name-3` …: the first that is free in `output`, so that nothing is overwritten."""
+    """The first of `name`, `name-2`, `name-3` … that does not exist in `output`."""
     candidate, number = name, 1
     while (output / candidate).exists():
         number += 1
@@ -92,7 +92,7 @@ def free_name(output: Path, name: str) -> str:
 
 
 def demo_settings(language: DemoLanguage, corpus: Path, output: Path, minutes: float) -> PretrainingSettings:
-    """A run small enough to learn something in a minute on two cores."""
+    """A run so small that it learns something in a minute on two cores."""
     return resolve(
         PretrainingSettings,
         {

@@ -1,4 +1,4 @@
-"""The settings of a distillation by a few words: teacher, corpus, and what is to be smaller."""
+"""The settings of `albertine distill`: from teacher, corpus and the student's size to those of a run."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from albertine.interop.model_location import model_folder
 from albertine.model.model import Model
 from albertine.pretraining.settings import PretrainingSettings
 
-USUAL: Mapping[str, Any] = {
+DEFAULTS: Mapping[str, Any] = {
     "objective": {"masking": {"ngram": 1, "whole_word": False}},
     "training": {"batch_size": 24, "optimizer": "muon", "warmup": 0.02},
 }
-"""Where neither a recipe nor the person says otherwise. One masked token is as good a question as another;
-words need not be hidden whole to ask a teacher."""
-NAMED = {"corpus": "CORPUS", "model.start_from": "TEACHER", "objective.distillation.teacher": "TEACHER"}
-PLACED = {"name": "--output", "output": "--output"}
-"""Settings that have words of their own in the command."""
+"""Defaults below those of a recipe. Masked runs of words are of no use for soft targets, of which every
+masked token has one."""
+ARGUMENTS = {"corpus": "CORPUS", "model.start_from": "TEACHER", "objective.distillation.teacher": "TEACHER"}
+OUTPUT_OPTIONS = {"name": "--output", "output": "--output"}
+"""Settings that are arguments and options of the command."""
 STEPS = 2000
 RATE = 0.01
-"""Of Muon; any other optimizer has its published rate."""
+"""Of Muon; other optimizers have their published rate."""
 
 
 def distillation_settings(
@@ -35,48 +35,50 @@ def distillation_settings(
     config: Path | None = None,
     assignments: Iterable[str] = (),
 ) -> PretrainingSettings:
-    """The settings of a run in which a student learns from a teacher whose weights it begins with.
+    """The settings of a run in which a student is initialised from its teacher and learns from it.
 
     Args:
         run: folder of the run; default `runs/TEACHER-student`.
-        student: as `model.student` has it, such as {"depth": 2}; default: half of the teacher's depths.
-        config: a recipe. assignments: `key.sub=value`, which win over all else.
+        student: as `model.student`, such as {"depth": 2}; default: half of the teacher's layers.
+        config: a recipe. assignments: `key.sub=value`, which take precedence.
 
     Raises:
-        AlbertineError: there is no such teacher, or a setting is wrong or has a word of its own here.
+        AlbertineError: there is no such teacher, or a setting is invalid or an argument of the command.
     """
     assignments = list(assignments)
     for name in (one.partition("=")[0].strip() for one in assignments):
-        if word := NAMED.get(name) or (run and PLACED.get(name)):
-            raise SettingsError(f"is what {word} says", where=name, remedy=f"Leave it out, or change {word}")
+        if word := ARGUMENTS.get(name) or (run and OUTPUT_OPTIONS.get(name)):
+            raise SettingsError(f"is set by {word}", where=name, remedy=f"Leave it out, or change {word}")
     tree = load_partial(PretrainingSettings, config, assignments)
     parts = {name: part for name, part in tree.items() if isinstance(part, Mapping)}
     found = load_model(model_folder(teacher))
-    asked = {name: value for name, value in (student or {}).items() if value is not None}
-    if not asked and "student" not in parts.get("model", {}):
-        asked = {"depth": max(1, found.config.num_hidden_layers // 2)}
+    changes = {name: value for name, value in (student or {}).items() if value is not None}
+    if not changes and "student" not in parts.get("model", {}):
+        changes = {"depth": max(1, found.config.num_hidden_layers // 2)}
     training = parts.get("training", {})
-    usual: dict[str, Any] = {} if {"steps", "minutes"} & training.keys() else {"steps": STEPS}
+    schedule: dict[str, Any] = {} if {"steps", "minutes"} & training.keys() else {"steps": STEPS}
     if training.get("optimizer", "muon") == "muon":
-        usual["learning_rate"] = RATE
+        schedule["learning_rate"] = RATE
     folder = run or Path("runs") / f"{teacher.name}-student"
     place = {"name": folder.name, "output": folder.parent}
-    known: dict[str, Any] = {
+    derived: dict[str, Any] = {
         **place,
         "objective": {"pairs": _pairs(found), "distillation": {"teacher": teacher}},
-        "training": usual,
+        "training": schedule,
     }
-    said: dict[str, Any] = {
+    required: dict[str, Any] = {
         "corpus": corpus,
-        "model": {"start_from": teacher, **({"student": asked} if asked else {})},
+        "model": {"start_from": teacher, **({"student": changes} if changes else {})},
         "objective": {"distillation": {"teacher": teacher}},
         **(place if run else {}),
     }
-    # A part that is none is not covered by what is known of it: it is for `resolve` to refuse.
-    wrong = {name: tree[name] for name in ("model", *USUAL) if name in tree and name not in parts}
-    return resolve(PretrainingSettings, merge(USUAL, known, tree, said) | wrong, config, assignments)
+    # An invalid value stays, so that `resolve` raises its error.
+    invalid = {name: tree[name] for name in ("model", *DEFAULTS) if name in tree and name not in parts}
+    return resolve(
+        PretrainingSettings, merge(DEFAULTS, derived, tree, required) | invalid, config, assignments
+    )
 
 
 def _pairs(teacher: Model) -> str:
-    """The sentence task that the teacher has a head for, which its student keeps."""
+    """The sentence task of the teacher's head, which its student keeps."""
     return teacher.sentence_objective or "none"

@@ -1,4 +1,4 @@
-"""Judging a model on held-out documents: always the same pairs under the same masks."""
+"""Scores of a model on held-out batches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from albertine.objectives.stream_batch import StreamBatch
 from albertine.objectives.stream_losses import read_batch
 
 NAMES = ("mlm", "mask", "sentence", "sentence_first", "sentence_second", "ponder")
-NOTHING = torch.zeros(3, dtype=torch.float64, device="cpu")
+NO_SUMS = torch.zeros(3, dtype=torch.float64, device="cpu")
 
 
 @torch.no_grad()
@@ -32,20 +32,20 @@ def score_batches(
     """Mean loss and accuracy of each part over `batches`, in evaluation mode.
 
     Args:
-        model: answers `pondering_forward`.
-        batches: this process' share of the held-out batches, each judged at its own `depth`.
+        model: has `pondering_forward`.
+        batches: this process' share of the held-out batches, each computed at its own `depth`.
         add_up: sums a float64 vector over all processes.
-        poll: called between batches, so that a signal is heard.
-        by_order: also tell the accuracy on pairs of either label apart.
+        poll: called between batches, so that signals are handled.
+        by_order: also the accuracies on pairs of each label.
 
     Returns:
-        `mlm_loss` (nats per masked token), `mlm_accuracy` over all chosen tokens; `mask_loss` and
-        `mask_accuracy` over those of them that read [MASK], where a copy is no help; `cosine`, the mean over
-        all pairs of chosen tokens of the cosine between their final hidden states, near 1 where a model says
-        the same of every token; and `sentence_loss`, `sentence_accuracy` where the model has such a head,
+        `mlm_loss` (nats per predicted token), `mlm_accuracy` over all predicted tokens; `mask_loss` and
+        `mask_accuracy` over those shown as [MASK]; `cosine`, the mean over all pairs of predicted tokens of
+        the cosine between their final hidden states, near 1 where a model has the same prediction for every
+        token; `sentence_loss`, `sentence_accuracy` where the model has a sentence head, and with `by_order`
         `sentence_first_accuracy` (label 0: in order, or truly next) and `sentence_second_accuracy`; and
-        `mean_steps`, over all tokens, of an encoder that halts. All are plain numbers, the same however the
-        batches are cut and dealt out.
+        `mean_steps` over all tokens, of an encoder that halts. All are host numbers that do not depend on
+        the split into batches and processes.
     """
     sums = torch.zeros(len(NAMES), 3, dtype=torch.float64)
     directions = torch.zeros(model.config.hidden_size, dtype=torch.float64)
@@ -54,8 +54,8 @@ def score_batches(
             poll()
             sums += _sums(model, batch.to(device))
             directions += _unit(states.pop()).sum(0).double().cpu()
-    together = add_up(torch.cat([sums.flatten(), directions]))
-    sums, directions = together[: sums.numel()].view_as(sums), together[sums.numel() :]
+    total = add_up(torch.cat([sums.flatten(), directions]))
+    sums, directions = total[: sums.numel()].view_as(sums), total[sums.numel() :]
     scores: dict[str, float] = {}
     for name, (loss, correct, count) in zip(NAMES, sums.tolist(), strict=True):
         if count and name == "ponder":
@@ -64,7 +64,7 @@ def score_batches(
             scores[f"{name}_loss"] = loss / count
             scores[f"{name}_accuracy"] = correct / count
     if (count := float(sums[0, 2])) > 1:
-        # Σ over i ≠ j of u_i·u_j is |Σ u|² - n: no pair has to be looked at.
+        # Σ over i ≠ j of u_i·u_j is |Σ u|² - n, without computing the pairs.
         scores["cosine"] = (float(directions.square().sum()) - count) / (count * (count - 1))
     return scores
 
@@ -80,31 +80,31 @@ def score_streams(
     add_up: Callable[[Tensor], Tensor] = lambda sums: sums,
     poll: Callable[[], None] = lambda: None,
 ) -> dict[str, float]:
-    """Mean loss and accuracy over segments that go on from batch to batch, in evaluation mode. Their memory
-    begins empty and is nobody else's.
+    """Mean loss and accuracy over consecutive segments of streams, in evaluation mode, from an empty memory.
 
     Args:
-        batches: this process' share; all of the same lanes, in the order of the text.
-        memory: tokens of a sequence that its next segment may look at; more than in training is Transformer-
-            XL's evaluation (1901.02860, section 3.2), and short segments bring every token near its end.
-        reach: see `Segments`; a token then sees so many before it wherever it stands in a segment.
-        add_up, poll: as of `score_batches`.
+        batches: this process' share, all of the same streams, in the order of the text.
+        memory: tokens of a sequence that its next segment attends to; more than in training is
+            Transformer-XL's evaluation (1901.02860, section 3.2), with short segments, so that every token
+            is near the end of its context.
+        reach: attention span of every token, wherever it is in its segment; see `Segments`.
+        add_up, poll: see `score_batches`.
 
     Returns:
-        `mlm_loss` (nats a token), `mlm_accuracy`; and `mask_loss`, `mask_accuracy` over those of them that
-        the model could not copy: all but the kept and the random ones of a masked objective.
+        `mlm_loss` (nats per token), `mlm_accuracy`; `mask_loss`, `mask_accuracy` over the tokens that cannot
+        be copied: all but those that a masked objective keeps or replaces.
     """
     sums = torch.zeros(2, 3, dtype=torch.float64)
-    kept: Memory | None = None
+    state: Memory | None = None
     with evaluating(model):
         for batch in (batch.to(device) for batch in batches):
             poll()
-            logits, kept = read_batch(model, batch, kept, memory, reach)
-            loss_P, right_P = _judged(logits, batch.mlm_labels)
+            logits, state = read_batch(model, batch, state, memory, reach)
+            loss_P, right_P = _losses(logits, batch.mlm_labels)
             masked = batch.when is None and batch.packed.prefix is None
             read_P = batch.packed.input_ids[batch.mlm_positions]
-            hidden = read_P == batch.mask_id if masked else torch.ones_like(right_P)
-            sums += torch.stack([_sum(loss_P, right_P), _sum(loss_P[hidden], right_P[hidden])])
+            is_mask_P = read_P == batch.mask_id if masked else torch.ones_like(right_P)
+            sums += torch.stack([_sum(loss_P, right_P), _sum(loss_P[is_mask_P], right_P[is_mask_P])])
     scores: dict[str, float] = {}
     for name, (loss, correct, count) in zip(NAMES[:2], add_up(sums).tolist(), strict=True):
         if count:
@@ -113,29 +113,30 @@ def score_streams(
 
 
 def _sums(model: Model, batch: PretrainingBatch) -> Tensor:
-    """Loss, right ones and predictions of every part, (parts, 3); steps and tokens of the last."""
+    """Loss, correct predictions and predictions of every part, float64 (parts, 3); of `ponder` steps and
+    tokens."""
     mlm_logits, sentence_logits, ponder = model.pondering_forward(
         batch.packed, batch.mlm_positions, depth=batch.depth
     )
-    loss_P, right_P = _judged(mlm_logits, batch.mlm_labels)
+    loss_P, right_P = _losses(mlm_logits, batch.mlm_labels)
     sums = [_sum(loss_P, right_P)]
     read_P = batch.packed.input_ids[batch.mlm_positions]
-    hidden = torch.zeros_like(right_P) if batch.mask_id is None else read_P == batch.mask_id
-    sums.append(_sum(loss_P[hidden], right_P[hidden]))
+    is_mask_P = torch.zeros_like(right_P) if batch.mask_id is None else read_P == batch.mask_id
+    sums.append(_sum(loss_P[is_mask_P], right_P[is_mask_P]))
     labels = batch.sentence_labels
     if labels is not None:
         if sentence_logits is None:
             raise ValueError("the batch has sentence labels and the model no sentence head")
-        loss_S, right_S = _judged(sentence_logits, labels)
+        loss_S, right_S = _losses(sentence_logits, labels)
         sums += [_sum(loss_S[chosen], right_S[chosen]) for chosen in (labels >= 0, labels == 0, labels == 1)]
     else:
-        sums += [NOTHING] * 3
-    sums.append(NOTHING if ponder is None else _sum(ponder.steps, torch.zeros(batch.num_tokens)))
+        sums += [NO_SUMS] * 3
+    sums.append(NO_SUMS if ponder is None else _sum(ponder.steps, torch.zeros(batch.num_tokens)))
     return torch.stack(sums)
 
 
-def _judged(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Loss in nats and whether it is right of every prediction."""
+def _losses(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Loss in nats and correctness of every prediction, (P,) each."""
     scores = F.log_softmax(logits, dim=-1, dtype=torch.float32)
     return F.nll_loss(scores, labels, reduction="none", ignore_index=-100), scores.max(-1).indices == labels
 
@@ -151,7 +152,7 @@ def _unit(states_PH: Tensor) -> Tensor:
 
 @contextmanager
 def _rows_of_head(model: nn.Module) -> Iterator[list[Tensor]]:
-    """The final hidden states (P, H) that the masked-LM head is given: the encoder computes no others."""
+    """Records the inputs (P, H) of the masked-LM head, the only rows that the last layer computes."""
     seen: list[Tensor] = []
     handle = model.get_submodule("mlm").register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     try:

@@ -1,4 +1,4 @@
-"""The model a pretraining run begins with."""
+"""The model at the start of a pretraining run."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def encoder_config(
 ) -> EncoderConfig:
     """The preset with its changes, the corpus' vocabulary, and positions for the longest sample.
 
-    Another depth shares as the preset does, and where a preset's embeddings are as wide as its hidden layers,
-    so are those of another width.
+    With another number of layers the sharing plan is resized. Where the preset's embeddings are as wide as
+    its hidden states, they stay so at another width.
 
     Args:
-        cls_last: whether the corpus' tokenizer puts [CLS] last, in a segment of its own; the encoder then
-            looks for it there.
+        cls_last: whether the corpus' tokenizer puts [CLS] last, in a segment of its own, which is then the
+            summary token of the encoder.
 
     Raises:
         SettingsError: an unknown preset, or values that do not fit together.
@@ -48,7 +48,7 @@ def encoder_config(
     depth = changes.pop("num_hidden_layers", base.num_hidden_layers)
     plan = replace(_plan(choice.sharing, base.plan, depth), own=choice.own, low_rank=choice.low_rank)
     if base.embedding_size == base.hidden_size and "hidden_size" in changes:
-        changes = {"embedding_size": changes["hidden_size"], **changes}  # BERT is not factorised at any width
+        changes = {"embedding_size": changes["hidden_size"], **changes}  # BERT has no factorised embeddings
     if cls_last:
         kinds = base.type_vocab_size and max(base.type_vocab_size, CLS_SEGMENT + 1)
         changes = {"summary": "last", "type_vocab_size": kinds, **changes}
@@ -62,11 +62,11 @@ def encoder_config(
 
 
 def _plan(sharing: str | int, preset: SharingPlan, depth: int) -> SharingPlan:
-    """The plan that `model.sharing` names, for so many depths."""
+    """The sharing plan of `model.sharing` for `depth` layers."""
     if isinstance(sharing, int):
         if sharing > depth:
             raise SettingsError(
-                f"{sharing} groups want as many depths, and the encoder has {depth}",
+                f"{sharing} groups need as many layers, and the encoder has {depth}",
                 where="model.sharing",
                 remedy=f"Set it to {depth} at most, or raise model.change.num_hidden_layers",
             )
@@ -74,12 +74,12 @@ def _plan(sharing: str | int, preset: SharingPlan, depth: int) -> SharingPlan:
     return preset.resized(depth) if sharing == "preset" else SHARING[sharing](depth)
 
 
-def fitting(settings: PretrainingSettings) -> PretrainingSettings:
-    """The same settings; where `objective.max_length` was not given, it is shortened to the fewest positions
-    of the encoder, the model to start from and the teacher.
+def with_max_length(settings: PretrainingSettings) -> PretrainingSettings:
+    """The settings with a default `objective.max_length` of at most the positions of the encoder, the model
+    to start from and the teacher.
 
     Raises:
-        ModelError: one of these models is missing or damaged. SettingsError: a stage is longer than that.
+        ModelError: one of these models is missing or damaged. SettingsError: a stage is longer.
     """
     choice, objective = settings.model, settings.objective
     if "max_length" in objective.model_fields_set:
@@ -99,18 +99,18 @@ def fitting(settings: PretrainingSettings) -> PretrainingSettings:
 
 
 def heads_of(objective: ObjectiveChoice) -> frozenset[str]:
-    """The heads the objective trains."""
+    """The heads that an objective trains."""
     if objective.kind != "masked":
         return frozenset({"lm"})
     return frozenset({"mlm", "pooler"} | ({objective.pairs} if objective.pairs != "none" else set()))
 
 
 def check_streams(objective: ObjectiveChoice, config: EncoderConfig, tokenizer: Tokenizer | None) -> None:
-    """Refuse an encoder that cannot read the segments of an objective, and XLNet's segments, which end with
-    [CLS], for a tokenizer that puts [CLS] first: whoever asks the model later would do that too.
+    """Check that encoder and tokenizer support the segments of an objective.
 
     Raises:
-        SettingsError: it says which.
+        SettingsError: the encoder has no segment memory; or XLNet's segments, which end with [CLS], and a
+            tokenizer that puts it first, as it would in every later use of the model.
     """
     if not objective.segmented:
         return
@@ -127,11 +127,11 @@ def check_streams(objective: ObjectiveChoice, config: EncoderConfig, tokenizer: 
 def new_config(
     settings: PretrainingSettings, vocab_size: int, tokenizer: Tokenizer | None = None
 ) -> EncoderConfig:
-    """That of the encoder with new weights that a run begins with. Arguments as `initial_model`.
+    """The configuration of an encoder with new weights. Arguments as `initial_model`.
 
     Raises:
-        ModelError: the tokenizer lays texts out in a way that the encoder does not read.
-        SettingsError: as `encoder_config`; pairs, and one kind of segments.
+        ModelError: the encoder does not support the tokenizer's layout of texts.
+        SettingsError: as `encoder_config`; pairs with a single segment type.
     """
     choice, objective = settings.model, settings.objective
     cls_last = tokenizer is not None and tokenizer.cls_last
@@ -140,8 +140,8 @@ def new_config(
         check_tokenizer(config, tokenizer, f"model.preset {choice.preset}")
     if objective.pairs != "none" and config.type_vocab_size == 1:
         raise SettingsError(
-            "model.change.type_vocab_size is 1, and the two parts of a pair are two kinds of segments",
-            remedy="Set it to 2, or to 0 to tell no segments apart, or objective.pairs=none",
+            "model.change.type_vocab_size is 1, and the two parts of a pair have two segment types",
+            remedy="Set it to 2, or to 0 for no segment embeddings, or objective.pairs=none",
         )
     check_streams(objective, config, tokenizer)
     return config
@@ -150,17 +150,17 @@ def new_config(
 def initial_model(
     settings: PretrainingSettings, counts: NDArray[np.int64], tokenizer: Tokenizer | None = None
 ) -> Model:
-    """New weights from the seed, or those of `model.start_from`, made smaller where `model.student` says so.
-    A masked LM that was trained without pairs gets a new sentence head where pairs are to be told apart now.
+    """New weights from the seed, or those of `model.start_from`, reduced to `model.student` if it is set. A
+    masked LM without a sentence head gets a new one if the objective has pairs.
 
     Args:
-        counts: occurrences of every piece in the corpus, (V,).
-        tokenizer: of the corpus; None: one that puts [CLS] first, as most do.
+        counts: occurrences of every token in the corpus, (V,).
+        tokenizer: of the corpus; None: one that puts [CLS] first.
 
     Raises:
         ModelError: the folder to start from lacks a head, or has another vocabulary than the corpus; the
-            tokenizer lays texts out in a way that the encoder does not read.
-        SettingsError: as `encoder_config`; pairs, and one kind of segments.
+            encoder does not support the tokenizer's layout of texts.
+        SettingsError: as `encoder_config`; pairs with a single segment type.
     """
     choice, objective, vocab_size = settings.model, settings.objective, len(counts)
     if choice.start_from is None:
@@ -181,14 +181,14 @@ def initial_model(
     remedy = f"Prepare the text with this model's: albertine prepare TEXT --tokenizer {choice.start_from}"
     if model.config.vocab_size != vocab_size:
         raise ModelError(
-            f"knows {model.config.vocab_size} pieces and the corpus was prepared with {vocab_size}",
+            f"has a vocabulary of {model.config.vocab_size} tokens, and that of the corpus has {vocab_size}",
             where=choice.start_from,
             remedy=remedy,
         )
     if tokenizer is not None:
         if has_other_vocabulary(folder, tokenizer):
             raise ModelError(
-                "has another vocabulary than the corpus, as many pieces as they are",
+                "has another vocabulary than the corpus, of the same size",
                 where=choice.start_from,
                 remedy=remedy,
             )
@@ -201,38 +201,38 @@ def initial_model(
         )
     if objective.pairs != "none" and model.config.type_vocab_size == 1:
         raise ModelError(
-            "knows one kind of segments, and the two parts of a pair are two",
+            "has one segment type, and the two parts of a pair need two",
             where=choice.start_from,
             remedy="Set objective.pairs=none",
         )
-    wanted = heads_of(objective)
-    model = _grown(model, wanted, settings)
-    if missing := sorted(wanted - model.heads):
+    needed = heads_of(objective)
+    model = _with_new_heads(model, needed, settings)
+    if missing := sorted(needed - model.heads):
         raise ModelError(
             f"has no {missing[0]} head to go on training",
             where=choice.start_from,
-            remedy=_instead(model, missing[0]),
+            remedy=_missing_head_remedy(model, missing[0]),
         )
     check_streams(objective, model.config, tokenizer)
     model.encoder.apply_settings(settings.training)
     return model
 
 
-def _grown(model: Model, wanted: frozenset[str], settings: PretrainingSettings) -> Model:
-    """The model with those of the wanted heads that it may lack: what pairs alone read, if it is a masked LM
-    that was trained without them; and all, if it is the student of a teacher that says no words, whose states
-    are learned, and the words from the text alone."""
-    grows, new = {"pooler"}, wanted - model.heads
-    grows |= {"sop", "nsp"} if model.sentence_objective is None else set()
-    grows |= {"mlm"} if settings.objective.distillation is not None else set()
-    if not (new and new <= grows and ("mlm" in new or model.mlm is not None)):
+def _with_new_heads(model: Model, needed: frozenset[str], settings: PretrainingSettings) -> Model:
+    """The model with new heads where it may lack them: pooler and sentence head, of a masked LM without
+    pairs; and every head, of a student whose teacher has no masked-LM head, and of which only states are
+    learned."""
+    allowed, new = {"pooler"}, needed - model.heads
+    allowed |= {"sop", "nsp"} if model.sentence_objective is None else set()
+    allowed |= {"mlm"} if settings.objective.distillation is not None else set()
+    if not (new and new <= allowed and ("mlm" in new or model.mlm is not None)):
         return model
     kept = model.heads - {"lm"} if "mlm" in new else model.heads
-    return _with_heads(model, wanted | kept, settings.seed)
+    return _with_heads(model, needed | kept, settings.seed)
 
 
-def _instead(model: Model, missing: str) -> str:
-    """What may be done where a model has not the head that the objective trains."""
+def _missing_head_remedy(model: Model, missing: str) -> str:
+    """The remedy for a model without the head that the objective trains."""
     if missing == "lm" and model.mlm is not None:
         return "Set objective.kind=masked; in stages with `causal: true` it predicts next tokens too"
     if missing == "mlm" and model.lm is not None:
@@ -244,7 +244,7 @@ def _instead(model: Model, missing: str) -> str:
 
 
 def _with_heads(model: Model, heads: frozenset[str], seed: int) -> Model:
-    """The same model with more heads, whose weights are a function of the seed."""
+    """The model with these heads; the weights of new ones are a function of the seed."""
     grown = Model(model.config, heads, seed=seed, precision=model.precision)
     grown.load_state_dict(model.state_dict(), strict=False)
     return grown.train(model.training)

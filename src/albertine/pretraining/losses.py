@@ -1,4 +1,4 @@
-"""Which loss a run trains by: that of its objective, and what its loop over depths pays beside it."""
+"""The loss function of a run: its objective, and the costs of adaptive layer loops."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ from albertine.training.step import LossFunction
 
 
 def check_losses(objective: ObjectiveChoice, config: EncoderConfig) -> None:
-    """Refuse what is to be paid for and this encoder does not do.
-
+    """
     Raises:
-        SettingsError: a price for steps and no halting, or a penalty on the way to a fixed point and no way.
+        SettingsError: a ponder cost without halting, or a Jacobian penalty without a solver.
     """
     if objective.ponder is not None and not config.halts:
         raise SettingsError(
-            "an encoder that does not halt has no steps to pay for",
+            "this encoder does not halt, and has no ponder cost",
             where="objective.ponder",
             remedy="Leave it out, or set model.change.halting=basic",
         )
     if objective.jacobian is not None and not config.solves:
         raise SettingsError(
-            "the Jacobian is that of a step to a fixed point, and this encoder has a fixed number of depths",
+            "the Jacobian is that of a fixed-point iteration, and this encoder has a fixed number of layers",
             where="objective.jacobian",
             remedy="Leave it out, or set model.change.solver=anderson",
         )
@@ -40,13 +39,13 @@ def check_losses(objective: ObjectiveChoice, config: EncoderConfig) -> None:
 def losses_of(
     settings: PretrainingSettings, model: Model, world: World, teacher: Model | None = None
 ) -> LossFunction:
-    """What a model is trained by.
+    """The loss function of a run.
 
     Args:
         teacher: on the device of the model, where `objective.distillation` names one.
 
     Raises:
-        SettingsError: see `check_losses`, or a student and a teacher of other kinds.
+        SettingsError: see `check_losses`; or a distillation without a fixed number of layers.
     """
     objective, config = settings.objective, model.config
     check_losses(objective, config)
@@ -55,8 +54,8 @@ def losses_of(
     if objective.distillation is not None and teacher is not None:
         if any(one.halts or one.solves for one in (config, teacher.config)):
             raise SettingsError(
-                "each depth of a student follows one of its teacher's, and one of the two has no fixed "
-                "number of them",
+                "each layer of a student is matched with one of its teacher's, and one of the two has no "
+                "fixed number of layers",
                 where="objective.distillation",
                 remedy="Take an encoder that neither halts nor solves",
             )
@@ -69,8 +68,8 @@ def losses_of(
 
 
 def parts_of_run(settings: PretrainingSettings, config: EncoderConfig) -> tuple[str, ...]:
-    """The names that the parts of its loss have, in all of its stages. A step adds as many numbers on every
-    rank, so none may learn them from what it was dealt alone."""
+    """The names of the parts of the loss over all stages. Every rank needs them all, as a step sums an equal
+    number of values on every rank."""
     objective = settings.objective
     paired = any(stage.objective.pairs != "none" for stage in resolved_stages(settings))
     there = {"sentence": paired, "ponder": config.halts, "jacobian": objective.jacobian is not None}

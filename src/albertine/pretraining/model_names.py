@@ -1,5 +1,5 @@
-"""What a name stands for: a preset, a configuration file, a folder of ours, a released model, or one of the
-hub."""
+"""Names of models, resolved to configurations: presets, files, folders, recipes, released models, models of
+the hub; and the costs and descriptions of these."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_LENGTHS = (128, 512)
-_WHOSE = {
+_ARCHITECTURES = {
     "bert": "BERT and ALBERT",
     "albert": "BERT and ALBERT",
     "brightmart": "BERT and ALBERT, below it brightmart's mapping of words alone",
@@ -41,18 +41,18 @@ _WHOSE = {
 
 @dataclass(frozen=True)
 class NoModel:
-    """Something that is no model: its kind, and facts worth printing."""
+    """Something that is not a model: its kind, and facts to print."""
 
     kind: str
     facts: dict[str, Any]
 
 
 def look_up(what: str) -> EncoderConfig | NoModel:
-    """The encoder that `what` stands for, or facts about the corpus it names; a path wins over a
-    released model, and that over a preset.
+    """The configuration of the encoder that `what` names, or facts about a corpus or an exported model. An
+    existing path takes precedence over a preset, and a preset over a released model.
 
     Raises:
-        AlbertineError: nothing of the kind, with the nearest name.
+        AlbertineError: there is nothing of this name; with the nearest one.
     """
     path = resolve_folder(Path(what))
     if path.is_dir():
@@ -70,7 +70,7 @@ def look_up(what: str) -> EncoderConfig | NoModel:
 
 
 def look_up_model(what: str) -> EncoderConfig:
-    """As `look_up`, for what must be a model."""
+    """`look_up` of a model."""
     found = look_up(what)
     if isinstance(found, NoModel):
         raise ModelError(f"is a {found.kind} and no model", where=what)
@@ -90,7 +90,7 @@ def _folder(folder: Path) -> EncoderConfig | NoModel:
         return encoder_of_checkpoint(folder)
     if (prefix := checkpoint_in(folder)) is not None:
         return google_config(folder, prefix)
-    for file in (*_configs(folder), folder / "settings.yaml"):
+    for file in (*_config_files(folder), folder / "settings.yaml"):
         if file.is_file():
             return _file(file)
     if any((folder / name).is_file() for name in ("manifest.json", "prepare.json")):
@@ -103,8 +103,8 @@ def _folder(folder: Path) -> EncoderConfig | NoModel:
     )
 
 
-def _configs(folder: Path) -> list[Path]:
-    """Where the config.json of a model folder or run folder may be."""
+def _config_files(folder: Path) -> list[Path]:
+    """Possible paths of the config.json of a model folder or run folder."""
     files = [folder / "config.json"]
     with suppress(ModelError):
         files.append(model_of_run(folder) / "config.json")
@@ -112,10 +112,10 @@ def _configs(folder: Path) -> list[Path]:
 
 
 def copies_behind(what: str) -> ExpandedModel | None:
-    """For a word that `look_up` took for a model: what its depths are copies of, if they are."""
+    """The shared encoder whose layers a named model repeats as copies, or None."""
     path = resolve_folder(Path(what))
     path = path if path.exists() or "/" not in what else resolve_model(what)
-    files = _configs(path) if path.is_dir() else [path]
+    files = _config_files(path) if path.is_dir() else [path]
     file = next((file for file in files if file.is_file() and file.suffix == ".json"), None)
     if file is None:
         return None
@@ -126,7 +126,7 @@ def copies_behind(what: str) -> ExpandedModel | None:
 
 
 def corpus_facts(manifest: Manifest) -> dict[str, Any]:
-    """What a person wants to know of a corpus, in the order of a report."""
+    """The facts of a corpus in the order of a report."""
     facts: dict[str, Any] = {
         "language": manifest.language,
         "tokenizer": f"{manifest.tokenizer['kind']}, {manifest.vocab_size:,} pieces",
@@ -153,7 +153,7 @@ def _file(path: Path) -> EncoderConfig | NoModel:
             from albertine.interop.tensorflow.config import read_google
 
             return read_google(kind, tree)
-        if "ln_type" in tree:  # the names of weights tell more
+        if "ln_type" in tree:  # the names of weights decide
             from albertine.interop.huggingface.folders import encoder_in_folder
 
             return encoder_in_folder(read_model_type(tree), tree, path)
@@ -161,8 +161,8 @@ def _file(path: Path) -> EncoderConfig | NoModel:
 
 
 def _google_kind(path: Path, tree: Mapping[str, Any]) -> Kind | None:
-    """Whose configuration of Google's layout a file is, by its name; None: it has none of these names. What
-    only the variables of a checkpoint tell, such as that nothing is shared, it does not say."""
+    """The kind of Google's layout of a configuration file, by its name; None for other names. What only the
+    variables of a checkpoint show, such as unshared layers, is not known here."""
     from albertine.interop.tensorflow.checkpoints import CONFIGS
 
     found = next((kind for kind, name in CONFIGS.items() if name == path.name), None)
@@ -170,9 +170,9 @@ def _google_kind(path: Path, tree: Mapping[str, Any]) -> Kind | None:
 
 
 def _recipe(path: Path) -> EncoderConfig:
-    """The encoder of a recipe: that which is tuned, or the student that is taught, by the configuration of
-    the model it begins with; or one with the vocabulary of its corpus, or with the preset's while there is no
-    such corpus (`assumed`)."""
+    """The encoder of a recipe: of a fine-tuning or a student, from the configuration of the model to start
+    from; of pretraining from a preset, with the vocabulary size of the corpus, or the preset's without a
+    corpus (`assumed`)."""
     from albertine.core.settings import load, read_yaml
     from albertine.pretraining.initial_model import encoder_config
     from albertine.pretraining.settings import PretrainingSettings
@@ -199,7 +199,7 @@ def _manifest(corpus: Path) -> Manifest | None:
 
 
 def assumed(what: str) -> str | None:
-    """What a recipe leaves open that `look_up` assumes: how many pieces its corpus will have."""
+    """A note on the vocabulary size that `look_up` assumes for a recipe without its corpus; else None."""
     from albertine.core.settings import load, read_yaml
     from albertine.pretraining.settings import PretrainingSettings
 
@@ -209,16 +209,16 @@ def assumed(what: str) -> str | None:
     settings = load(PretrainingSettings, path)
     if settings.model.preset is None or _manifest(settings.corpus) is not None:
         return None
-    pieces = preset(settings.model.preset).vocab_size
-    return f"Counted with the preset's vocabulary of {pieces:,} pieces; in a run it is that of the corpus."
+    size = preset(settings.model.preset).vocab_size
+    return f"Counted with the preset's vocabulary of {size:,} tokens; in a run it is that of the corpus."
 
 
 def named(what: str) -> str:
-    """The path of a recipe of the package where a word names one; a file or folder, a model or a preset of
-    that name comes first."""
+    """The path of a packaged recipe if `what` names one; else `what`. Files, folders and presets of that name
+    take precedence."""
     from albertine.core.settings import recipe_file, recipe_names
 
-    # Bare names of recipes for pretraining alone: those for tasks leave the encoder open.
+    # Bare names are of pretraining recipes only: those of tasks have no encoder.
     bare = "/" not in what and what in recipe_names()
     if what.endswith((".yaml", ".yml")) or (
         bare and not resolve_folder(Path(what)).exists() and not is_preset(what)
@@ -228,38 +228,38 @@ def named(what: str) -> str:
 
 
 def preset_sizes() -> dict[str, int]:
-    """The parameters of every preset, pooler and pretraining heads included."""
+    """Parameters of every preset, with pooler and pretraining heads."""
     from albertine.analysis.parameters import parameters_by_part
     from albertine.model.presets import PRESETS
 
     return {name: sum(parameters_by_part(config).values()) for name, config in PRESETS.items()}
 
 
-def lengths_of(config: EncoderConfig, wanted: Sequence[int] | None = None) -> tuple[int, ...]:
-    """The sequence lengths that are wanted; otherwise those of `DEFAULT_LENGTHS` that the model was made for.
+def lengths_of(config: EncoderConfig, requested: Sequence[int] | None = None) -> tuple[int, ...]:
+    """The requested sequence lengths; by default those of `DEFAULT_LENGTHS` that the model has positions for.
 
     Raises:
-        SettingsError: one is less than 1, or more than the model reads.
+        SettingsError: one is less than 1, or more than the model supports.
     """
-    if not wanted:
+    if not requested:
         most = config.max_position_embeddings
         return tuple(n for n in DEFAULT_LENGTHS if n <= most) or (most,)
-    for length in wanted:
+    for length in requested:
         check_integer("length", length, 1)
     longest = config.max_sequence_length
-    if longest is not None and max(wanted) > longest:
+    if longest is not None and max(requested) > longest:
         raise SettingsError(
-            f"the model reads {longest} tokens, and a length of {max(wanted)} is more",
+            f"the model has a maximum of {longest} tokens, and a length of {max(requested)} is more",
             remedy=f"Give {longest} at most (--length, in Python length=)",
         )
-    return tuple(wanted)
+    return tuple(requested)
 
 
 def costs(what: str, lengths: Sequence[int] | None = None) -> dict[str, Any]:
-    """What a model costs, as plain data; of a corpus or an exported model its facts.
+    """The costs of a model as JSON data; of a corpus or an exported model its facts.
 
     Args:
-        what: as in `look_up`. lengths: of sequences, for the operations a token; default 128 and 512.
+        what: as in `look_up`. lengths: of sequences, for the operations per token; default 128 and 512.
 
     Raises:
         AlbertineError: as `look_up` and `lengths_of`.
@@ -295,7 +295,7 @@ def _as_data(found: Report) -> dict[str, Any]:
 
 
 def block_in_words(config: EncoderConfig) -> str:
-    """What a block computes, and whose it is."""
+    """The parts of a block, and the architecture it is of."""
     words = [
         "no positions" if config.positions == "none" else f"{config.positions} positions",
         f"{config.norm}-norm",
@@ -308,12 +308,12 @@ def block_in_words(config: EncoderConfig) -> str:
     if config.solves:
         most, near = config.num_hidden_layers, config.tolerance
         words.append(f"run to its fixed point by {config.solver} (at most {most} iterations, to {near:g})")
-    whose = _WHOSE.get(str(config.architecture))
-    return ", ".join(words) + (f": the block of {whose}" if whose else "")
+    architecture = _ARCHITECTURES.get(str(config.architecture))
+    return ", ".join(words) + (f": the block of {architecture}" if architecture else "")
 
 
 def _loop_in_words(config: EncoderConfig) -> list[str]:
-    """What comes before every step, and whether a token may stop before the last."""
+    """Embeddings added before every step, and halting."""
     signals = {"place": config.position_signal, "step": config.step_signal}
     words = [f"{kind} signal of the {name}" for name, kind in signals.items() if kind != "none"]
     if config.halts:

@@ -1,4 +1,4 @@
-"""What a pretrained model is asked beyond its training task: fixed hidden words, a copy probe."""
+"""Probes of a pretrained model: cloze spans on fixed passages, and a copy probe."""
 
 from __future__ import annotations
 
@@ -50,21 +50,21 @@ def score_pretrained(
     precision: InferencePrecision = "float32",
     on_file: Callable[[FileReport], None] | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """The scores of a pretrained model on held-out documents of a corpus and on hidden words, by objective.
+    """The scores of a pretrained model on held-out documents of a corpus and in the probes, by objective.
 
     Args:
         model: any name of a model. The others as in `albertine.score`.
 
     Raises:
-        NotFinite: a loss is not. AlbertineError: what is missing, damaged or does not fit together.
+        NotFinite: a loss is not finite. AlbertineError: something is missing, damaged or does not fit.
     """
-    judged = open_pretrained(model, device=device, precision=precision)
+    pretrained = open_pretrained(model, device=device, precision=precision)
     found: dict[str, dict[str, Any]] = {"mlm": {"task": "mlm"}}
     how: dict[str, Any] = {"max_length": max_length}
     if corpus is not None:
-        how["counts"] = token_counts(judged, corpus)  # which reads all of the corpus
+        how["counts"] = token_counts(pretrained, corpus)  # reads all of the corpus
         found = held_out_scores(
-            judged,
+            pretrained,
             corpus,
             sequences=sequences,
             pairs=pairs,
@@ -75,7 +75,7 @@ def score_pretrained(
             **how,
         )
     if "lm" not in found or texts:
-        own = probe_scores(judged, corpus, texts, passages=sequences, on_file=on_file, **how)
+        own = probe_scores(pretrained, corpus, texts, passages=sequences, on_file=on_file, **how)
         found.setdefault("mlm", {"task": "mlm"}).update(own)
     losses = (x for task in found.values() for name, x in task.items() if name.endswith("loss"))
     if not all(map(math.isfinite, losses)):
@@ -85,7 +85,7 @@ def score_pretrained(
 
 @on_cpu()
 def probe_scores(
-    judged: Pretrained,
+    pretrained: Pretrained,
     corpus: Path | None,
     files: Sequence[Path],
     *,
@@ -94,32 +94,31 @@ def probe_scores(
     counts: NDArray[np.int64] | None = None,
     on_file: Callable[[FileReport], None] | None = None,
 ) -> dict[str, Any]:
-    """The scores on fixed hidden words and of the copy probe, as plain data; with the minute from which on a
-    run read, where the model lies in one.
+    """The scores of cloze spans and of the copy probe as JSON data, with the minutes to the context-gain
+    onset if the model is in the folder of its run.
 
     Args:
-        corpus: whose training text tells frequencies, and whose held-out documents are read where no files
-            are named.
-        files: text to read instead. Only with files are passages and words the same for two vocabularies to
-            the character, because a corpus holds tokens, which spell the text as its vocabulary sees it.
+        corpus: for token frequencies, and without files for its held-out documents.
+        files: text. With files, passages and masked spans are the same characters for every vocabulary; a
+            corpus holds tokens, which spell the text as its vocabulary normalises it.
         passages: most passages. counts: as in `held_out_scores`.
-        on_file: told of every file that is read or passed over.
+        on_file: called with a report of every file that is read or skipped.
 
     Raises:
-        SettingsError, ModelError, DataError: neither corpus nor files, not so many positions, no text, or a
-            model that fills no gaps.
+        SettingsError, ModelError, DataError: neither corpus nor files, too few positions, no text, or a model
+            without a masked-LM head.
     """
-    folder, model, tokenizer = judged
+    folder, model, tokenizer = pretrained
     if model.mlm is None:
         raise ModelError(
-            "predicts what comes next and fills no gaps, so no words can be hidden from it",
+            "predicts next tokens, and has no masked tokens to predict",
             where=folder,
             remedy="Score it on a corpus of `albertine prepare`, without --texts",
         )
     if corpus is None and not files:
         remedy = "Name a corpus of `albertine prepare`, or text: --texts FILE"
         raise SettingsError("there is no text to score the model on", remedy=remedy)
-    length = objective_of(judged, max_length).max_length
+    length = objective_of(pretrained, max_length).max_length
     if files or corpus is None:
         texts = [" ".join(document.paragraphs) for document in read_documents(files, on_file=on_file)]
     else:
@@ -127,7 +126,7 @@ def probe_scores(
     chosen = choose_passages(texts, count=passages)
     size = model.config.vocab_size
     if corpus is not None:
-        counts = token_counts(judged, corpus) if counts is None else counts
+        counts = token_counts(pretrained, corpus) if counts is None else counts
     else:
         counts = np.bincount(tokenizer.encode_flat(texts)[0].astype(np.int64), minlength=size)
     unigram = Unigram(counts).log_probabilities
@@ -140,7 +139,7 @@ def probe_scores(
 
 
 def _of_corpus(folder: Path, tokenizer: Tokenizer, most: int) -> list[str]:
-    """Held-out documents as their tokens spell them."""
+    """Held-out documents, decoded from their tokens."""
     corpus = Corpus(folder, split="heldout")
     offsets = corpus.document_offsets
     texts = []

@@ -1,4 +1,4 @@
-"""One pretraining run: corpus, objective, model and loop brought together; settings in, a model out."""
+"""A pretraining run, from its settings to a trained model."""
 
 from __future__ import annotations
 
@@ -28,15 +28,14 @@ from albertine.model.presets import preset
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.distillation import DistillationLosses
 from albertine.objectives.equilibrium import EquilibriumLosses
-from albertine.objectives.stream_losses import StreamLoss
 from albertine.objectives.unigram_baseline import BaselineScore
 from albertine.pretraining.baselines import Baselines
 from albertine.pretraining.cuda_graphs import cuda_graph_runner
 from albertine.pretraining.data import PretrainingBatches, branching, held_out_batches, predicted_counts
 from albertine.pretraining.held_out import score_batches, score_streams
-from albertine.pretraining.initial_model import fitting, initial_model, new_config
+from albertine.pretraining.initial_model import initial_model, new_config, with_max_length
 from albertine.pretraining.losses import check_losses, losses_of, parts_of_run
-from albertine.pretraining.settings import Masking, ModelChoice, ObjectiveChoice, PretrainingSettings
+from albertine.pretraining.settings import ModelChoice, PretrainingSettings
 from albertine.pretraining.stages import (
     check_depths,
     check_processes,
@@ -61,10 +60,11 @@ from albertine.training.run_folder import RunFolder, describe
 from albertine.training.schedules import make_schedule
 from albertine.training.step import means
 
-FEW, SHORT = 16, 64
-"""Tokens of a sample: so few places are learned at once, and so many are no burden to a small model."""
-SMALL, SMALL_RATE = 384, 1e-3
-"""A hidden size up to which AdamW was measured to learn at this rate, with batches as small as 64."""
+SHORT_START, SHORT_LENGTH = 16, 64
+"""Tokens of a sample: up to the first, learned positions are not the cause of a plateau; the second is the
+length advised for a small model."""
+SMALL_HIDDEN, SMALL_RATE = 384, 1e-3
+"""Hidden size up to which AdamW was measured to learn at this rate, with batches as small as 64."""
 NO_GRADIENT = (
     "Look at the corpus (`albertine info CORPUS`) and at objective.masking: there may be nothing to predict"
 )
@@ -74,11 +74,11 @@ log = logging.getLogger("albertine.training")
 
 @dataclass(frozen=True)
 class PretrainResult:
-    """How a run ended.
+    """The result of a run.
 
     Attributes:
-        baseline: of guessing by frequency, on the positions that judge the run.
-        no_skill: what a model that does not read scores there, by the names of its scores.
+        baseline: unigram baseline at the predicted positions of the held-out batches.
+        no_skill: scores of baselines that ignore the context, under the names of the run's scores.
     """
 
     folder: Path
@@ -95,50 +95,94 @@ def pretrain(
     branch_from: str | Path | None = None,
     reporter: Reporter | None = None,
 ) -> PretrainResult:
-    """Pretrain, or go on with a run that was interrupted. Under `torchrun` every process calls this.
+    """Pretrain, or resume an interrupted run. Under `torchrun` every process calls this.
 
     Args:
-        resume: `auto` goes on from the newest whole checkpoint of the run's folder, `never` wants a new
-            folder, a path goes on from that checkpoint.
-        strict: refuse a damaged newest checkpoint instead of going back to the one before.
-        branch_from: checkpoint of another run to begin with, although settings differ, where the run's own
-            folder has none; not its corpus, model or optimizer. `branch.json` in the folder tells of it.
-        reporter: shows the run; by default a progress bar on a terminal and plain lines elsewhere.
+        resume: `auto` resumes from the newest complete checkpoint of the run's folder, `never` requires a new
+            folder, a path resumes from that checkpoint.
+        strict: refuse a damaged newest checkpoint instead of falling back to the one before.
+        branch_from: checkpoint of another run to start from, where the run's own folder has none. Settings
+            may differ, but not corpus, model and optimizer; `branch.json` in the folder records it.
+        reporter: shows the progress; by default a bar on a terminal and plain lines elsewhere.
 
     Returns:
         The run's folder, with the trained model in `final/` if the run is done.
 
     Raises:
-        AlbertineError: settings, corpus, checkpoint or disk do not allow it; the message says what to do.
+        AlbertineError: settings, corpus, checkpoint or disk do not allow it; the message has the remedy.
     """
     world = start()
     with isolated_process_state(world, settings.training.threads):
-        settings = fitting(settings)
-        check_processes(settings, world.size)
-        corpus = Corpus(settings.corpus)
-        tokenizer = corpus.tokenizer()
-        counts = predicted_counts(corpus, settings.objective, tokenizer.vocab_size)
-        model = initial_model(settings, counts, tokenizer).to(world.device)
-        check_depths(settings, model.config.num_hidden_layers)
-        teacher = _teacher(settings, tokenizer, world)
+        inputs = _inputs(settings, world)
         with RunFolder(settings.folder, main=world.main) as folder:
-            if not folder.settings.is_file():  # a run that began when this was passed over goes on
-                check_unused_settings(settings, model.config)
-            begin = partial(train, resume=resume, strict=strict, branch_from=branch_from)
-            return _run(settings, folder, corpus, tokenizer, counts, model, teacher, world, begin, reporter)
+            clock = Clock()
+            held_out, score = _evaluation(inputs, clock)
+            baselines = Baselines.of(held_out, inputs.counts, settings.objective, world)
+            job = _job(inputs, folder, score, baselines, clock, reporter)
+            outcome = train(job, resume=resume, strict=strict, branch_from=branch_from)
+            if world.main and (outcome.updates or _is_outdated(folder)):
+                if outcome.done:
+                    with nullcontext() if job.average is None else job.average.in_place():
+                        inputs.save(folder.final)
+                words = "masked words" if settings.objective.kind == "masked" else "predicted words"
+                draw_curves(folder, baselines.levels, words)
+    return PretrainResult(folder.path, outcome, baselines.unigram, baselines.scores)
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """The checked settings of a run, and what they name, loaded.
+
+    Attributes:
+        counts: of every token in the training text, int64 (V,).
+        teacher: on the run's device and in its number format; None without distillation.
+    """
+
+    settings: PretrainingSettings
+    corpus: Corpus
+    tokenizer: Tokenizer
+    counts: NDArray[np.int64]
+    model: Model
+    teacher: Teacher | None
+    world: World
+
+    def save(self, folder: Path) -> None:
+        """Write the model as a model folder."""
+        extra = objective_config(self.settings.objective.kind)
+        save_model(self.model, self.tokenizer, folder, extra_config=extra)
+
+
+def _inputs(settings: PretrainingSettings, world: World) -> _Inputs:
+    """
+    Raises:
+        AlbertineError: see `pretrain`.
+    """
+    settings = with_max_length(settings)
+    check_processes(settings, world.size)
+    corpus = Corpus(settings.corpus)
+    tokenizer = corpus.tokenizer()
+    counts = predicted_counts(corpus, settings.objective, tokenizer.vocab_size)
+    model = initial_model(settings, counts, tokenizer).to(world.device)
+    check_depths(settings, model.config.num_hidden_layers)
+    check_unused_settings(settings, model.config)
+    teacher = None
+    if (distillation := settings.objective.distillation) is not None:
+        teacher = open_teacher(distillation, tokenizer, settings.objective.max_length)
+        teacher.model.to(world.device).encoder.apply_settings(settings.training)
+    return _Inputs(settings, corpus, tokenizer, counts, model, teacher, world)
 
 
 def check_new_encoder(settings: PretrainingSettings) -> EncoderConfig:
-    """Refuse, before there is a corpus, settings with which no run of a preset begins.
+    """Check the settings of a run from a preset as far as possible without its corpus.
 
     Returns:
-        What its encoder would be, but for the size of the vocabulary.
+        The configuration of its encoder, but for the vocabulary size.
 
     Raises:
-        SettingsError: values of the encoder, its stages or its objective do not fit together, or nothing
-            reads one.
+        SettingsError: values of the encoder, its stages or its objective do not fit together, or one is
+            unused.
     """
-    settings = fitting(settings)
+    settings = with_max_length(settings)
     assert settings.model.preset is not None
     config = new_config(settings, preset(settings.model.preset).vocab_size)
     check_depths(settings, config.num_hidden_layers)
@@ -148,149 +192,115 @@ def check_new_encoder(settings: PretrainingSettings) -> EncoderConfig:
     return config
 
 
-def _run(
-    settings: PretrainingSettings,
+def _job(
+    inputs: _Inputs,
     folder: RunFolder,
-    corpus: Corpus,
-    tokenizer: Tokenizer,
-    counts: NDArray[np.int64],
-    model: Model,
-    teacher: Teacher | None,
-    world: World,
-    begin: Callable[[Job], Outcome],
+    score: Evaluate,
+    baselines: Baselines,
+    clock: Clock,
     reporter: Reporter | None,
-) -> PretrainResult:
-    clock = Clock()
-    held_out, judged = _judging(settings, model, world, clock)
-    no_skill = Baselines.of(held_out, counts, settings.objective, world)
+) -> Job:
+    settings, model, world, teacher = inputs.settings, inputs.model, inputs.world, inputs.teacher
+    training = settings.training
     losses = losses_of(settings, model, world, None if teacher is None else teacher.model)
-    told = losses.told if isinstance(losses, EquilibriumLosses) else dict
+    solver_metrics = losses.told if isinstance(losses, EquilibriumLosses) else dict
+    # A narrower student is trained together with maps of its states to the teacher's.
     trained = losses.trained.to(world.device) if isinstance(losses, DistillationLosses) else model
-    average = Average(trained, settings.training.average) if settings.training.average else None
+    optimizer = build_optimizer(
+        trained,
+        training.optimizer,
+        weight_decay=training.weight_decay,
+        adamw_share=training.adamw_rate,
+        precision=training.precision,
+        world=world,
+    )
 
     def evaluate(poll: Callable[[], None]) -> Mapping[str, float]:
-        return {**judged(poll), **means(told(), world)}
+        return {**score(poll), **means(solver_metrics(), world)}
 
-    save = partial(save_model, model, tokenizer, extra_config=objective_config(settings.objective.kind))
-
-    def keep_best(step: int, scores: Mapping[str, float]) -> None:
-        save(folder.best)
-
-    outcome = begin(
-        Job(
-            model=trained,
-            optimizer=build_optimizer(
-                trained,
-                settings.training.optimizer,
-                weight_decay=settings.training.weight_decay,
-                adamw_share=settings.training.adamw_rate,
-                precision=settings.training.precision,
-                world=world,
-            ),
-            batches=partial(_batches, corpus, settings, model.config.halts, world, clock),
-            loss_fn=losses,
-            parts=parts_of_run(settings, model.config),
-            told=told,
-            instead=cuda_graph_runner(model, losses, world.device),
-            carried=losses if isinstance(losses, StreamLoss) else None,
-            settings=loop_settings(settings),
-            folder=folder,
-            evaluate=evaluate,
-            fingerprint=fingerprint(settings, model, tokenizer, teacher),
-            average=average,
-            world=world,
-            alarms=_watch(settings, no_skill, model.config)
-            if world.main
-            else None,  # all see the same numbers
-            reporter=reporter,
-            on_start=partial(_describe, folder, settings, world, corpus, model.config, teacher),
-            on_best=keep_best,
-            branching=branching(corpus, settings),
-            clock=clock,
-            no_gradient=NO_GRADIENT if teacher is None else None,
-        )
+    return Job(
+        model=trained,
+        optimizer=optimizer,
+        batches=partial(_batches, inputs, clock),
+        loss_fn=losses,
+        parts=parts_of_run(settings, model.config),
+        runner=cuda_graph_runner(model, losses, world.device),
+        extra_metrics=solver_metrics,
+        settings=loop_settings(settings),
+        folder=folder,
+        evaluate=evaluate,
+        fingerprint=fingerprint(settings, model, inputs.tokenizer, teacher),
+        average=Average(trained, training.average) if training.average else None,
+        world=world,
+        # The metrics are the same on every rank.
+        alarms=_alarms(settings, baselines, model.config) if world.main else None,
+        reporter=reporter,
+        on_start=partial(_write_records, inputs, folder),
+        on_best=lambda step, scores: inputs.save(folder.best),
+        branching=branching(inputs.corpus, settings),
+        clock=clock,
+        no_gradient=NO_GRADIENT if teacher is None else None,
     )
-    if world.main and (outcome.updates or _outdated(folder)):
-        if outcome.done:
-            with nullcontext() if average is None else average.in_place():
-                save(folder.final)
-        words = "masked words" if settings.objective.kind == "masked" else "predicted words"
-        draw(folder, no_skill.levels, words)
-    return PretrainResult(folder.path, outcome, no_skill.baseline, no_skill.scores)
 
 
-def _outdated(folder: RunFolder) -> bool:
-    """Whether the final model is not there, or of an end before this one: the run went on from an earlier
-    checkpoint since and was killed between its last one and its model."""
+def _is_outdated(folder: RunFolder) -> bool:
+    """Whether the final model is missing or older than the last checkpoint: the run was resumed from an
+    earlier one and killed before it saved its model."""
     if not folder.final.is_dir():
         return True
     newest = folder.checkpoints / LATEST
     return newest.is_file() and folder.final.stat().st_mtime_ns < newest.stat().st_mtime_ns
 
 
-def _judging(
-    settings: PretrainingSettings, model: Model, world: World, clock: Clock
-) -> tuple[Sequence[PretrainingBatch], Evaluate]:
-    """The held-out batches of this process, and what judges the model by them: all of it, and where a stage
-    computes fewer depths these alone too, `stage_mask_loss`."""
+def _evaluation(inputs: _Inputs, clock: Clock) -> tuple[Sequence[PretrainingBatch], Evaluate]:
+    """The held-out batches of this process, and the scores of the model on them. In a stage of fewer layers
+    `stage_mask_loss` is the loss with these layers alone."""
+    settings, model, world = inputs.settings, inputs.model, inputs.world
     objective, sequences = settings.objective, settings.watching.evaluate_sequences
     here = {"rank": world.rank, "world": world.size}
     if not objective.streamed:
         batches = held_out_batches(settings.corpus, objective, sequences=sequences, **here)
         stages = resolved_stages(settings)
 
-        def judged(poll: Callable[[], None]) -> Mapping[str, float]:
+        def evaluate(poll: Callable[[], None]) -> Mapping[str, float]:
             score = partial(score_batches, model, device=world.device, add_up=world.add, poll=poll)
-            stage = (clock.cursor or {}).get("stage")  # none of a branch, before its first batch
+            stage = (clock.cursor or {}).get("stage")  # absent in a branch before its first batch
             scores = score(batches)
             depth = stages[stage_at(stages, clock.progress) if stage is None else stage].depth
-            if not _shallower(depth, model.config) or model.config.solves:  # which runs to its fixed point
+            # A solver runs to its fixed point, whatever the depth.
+            if not _is_shallower(depth, model.config) or model.config.solves:
                 return scores
             shallow = score([replace(batch, depth=depth) for batch in batches])
             return scores | ({"stage_mask_loss": shallow["mask_loss"]} if "mask_loss" in shallow else {})
 
-        return batches, judged
+        return batches, evaluate
     segments = held_out_streams(settings.corpus, objective, sequences=sequences, **here)
     return segments, lambda poll: score_streams(
         model, segments, memory=objective.memory, device=world.device, add_up=world.add, poll=poll
     )
 
 
-def _teacher(settings: PretrainingSettings, tokenizer: Tokenizer, world: World) -> Teacher | None:
-    """Whom the run learns from, on its device and in its number format; None where it learns alone."""
-    distillation = settings.objective.distillation
-    if distillation is None:
-        return None
-    teacher = open_teacher(distillation, tokenizer, settings.objective.max_length)
-    teacher.model.to(world.device).encoder.apply_settings(settings.training)
-    return teacher
-
-
-def _describe(
-    folder: RunFolder,
-    settings: PretrainingSettings,
-    world: World,
-    corpus: Corpus,
-    config: EncoderConfig,
-    teacher: Teacher | None = None,
-) -> None:
-    describe(folder, settings, world)
-    for line in untrained(settings, config if settings.model.start_from is None else None):
+def _write_records(inputs: _Inputs, folder: RunFolder) -> None:
+    """Write settings, environment and teacher; log warnings."""
+    settings, teacher = inputs.settings, inputs.teacher
+    describe(folder, settings, inputs.world)
+    start = settings.model.start_from
+    for line in untrained(settings, inputs.model.config if start is None else None):
         log.warning("%s", line)
-    told = corpus.manifest.settings.get("words") == "jieba"
-    if told and settings.objective.kind == "masked" and not settings.objective.masking.whole_word:
+    segmented = inputs.corpus.manifest.settings.get("words") == "jieba"
+    if segmented and settings.objective.kind == "masked" and not settings.objective.masking.whole_word:
         log.warning(
-            "the corpus knows its words by jieba, but single tokens are hidden; to hide words whole, set "
+            "the corpus has words segmented by jieba, but single tokens are masked; to mask whole words, set "
             "objective.masking.whole_word=true"
         )
     if teacher is not None:
         teacher.write(folder.path)
-        log.info("learns from %s, sha256 %s", teacher.name, teacher.sha256)
-    start = settings.model.start_from
+        log.info("teacher: %s, sha256 %s", teacher.name, teacher.sha256)
     if start is not None and teacher is None and settings.training.learning_rate is None:
         log.warning(
-            "goes on from %s at the rate for random weights, at which a model forgets much of what it knows; "
-            "gentler: training.optimizer=muon training.learning_rate=0.005, as recipes/adapted-mini-en.yaml",
+            "continues %s at the learning rate of random weights, at which a model forgets much of what it "
+            "learned; lower: training.optimizer=muon training.learning_rate=0.005, as "
+            "recipes/adapted-mini-en.yaml",
             start,
         )
     if start is not None and (commit := commit_of(model_folder(start))):
@@ -298,20 +308,17 @@ def _describe(
 
 
 def _batches(
-    corpus: Corpus,
-    settings: PretrainingSettings,
-    ponders: bool,
-    world: World,
-    clock: Clock,
-    cursor: dict[str, Any] | None,
+    inputs: _Inputs, clock: Clock, cursor: dict[str, Any] | None
 ) -> PretrainingBatches | StreamBatches:
+    corpus, settings, world = inputs.corpus, inputs.settings, inputs.world
+    ponders = inputs.model.config.halts
     if settings.objective.streamed:
         return StreamBatches(corpus, settings, cursor, world.rank, world.size, ponders=ponders)
     return PretrainingBatches(corpus, settings, cursor, world.rank, world.size, clock, ponders=ponders)
 
 
 def loop_settings(settings: PretrainingSettings) -> LoopSettings:
-    """What the training loop has to know of the settings."""
+    """The settings of the training loop."""
     training, watching, kind = settings.training, settings.watching, settings.objective.kind
     return LoopSettings(
         schedule=make_schedule(training.schedule, warmup=training.warmup, decay=training.decay),
@@ -327,7 +334,7 @@ def loop_settings(settings: PretrainingSettings) -> LoopSettings:
         best=("mlm_accuracy", "max"),  # as Google chose its checkpoints
         stop_on_alarm=watching.stop_on_alarm,
         tensorboard=watching.tensorboard,
-        # Nothing is masked there, so the second would say the same again.
+        # Without masked tokens the second would repeat the first.
         shown={} if kind == "masked" else {"mlm": "plm" if kind == "permutation" else "lm", "mask": None},
         permutation=kind == "permutation",
     )
@@ -336,158 +343,121 @@ def loop_settings(settings: PretrainingSettings) -> LoopSettings:
 def fingerprint(
     settings: PretrainingSettings, model: Model, tokenizer: Tokenizer, teacher: Teacher | None = None
 ) -> dict[str, Any]:
-    """All that decides the result of a run. A checkpoint with another fingerprint is not gone on from.
-
-    What came later than the first runs is left out where it is as it was for them.
-    """
-    training = settings.training.model_dump(mode="json", exclude={"workers", "threads", "recompute"})
-    for name in ("adamw_rate", "average"):  # checkpoints of runs that were made before there was such a key
-        if training[name] is None:
-            del training[name]
+    """Everything that determines the result of a run; a checkpoint with another one is refused. Models to
+    start from and to learn from are identified by their weights, not by their paths."""
+    objective = settings.objective.model_dump(mode="json")
+    if teacher is not None:
+        objective["distillation"]["teacher"] = teacher.sha256
+    start_from = settings.model.start_from
+    weights = None if start_from is None else model_digest(load_model(model_folder(start_from)))
     return {
         "seed": settings.seed,
         "corpus": manifest_digest(settings.corpus),
         "tokenizer": tokenizer.fingerprint,
         "model": {**model.config.non_default_dict(), "heads": sorted(model.heads)},
-        **_start(settings.model),
-        "objective": _objective(settings.objective, teacher),
-        "training": training,
-        **(
-            {"stages": [stage.model_dump(mode="json") for stage in settings.stages]}
-            if settings.stages
-            else {}
-        ),
+        "start": settings.model.model_dump(mode="json", include={"embeddings", "output_bias", "student"}),
+        "weights": weights,
+        "objective": objective,
+        "training": settings.training.model_dump(mode="json", exclude={"workers", "threads", "recompute"}),
+        "stages": [stage.model_dump(mode="json") for stage in settings.stages],
     }
 
 
-def _start(choice: ModelChoice) -> dict[str, Any]:
-    """How the model begins; one that was there before is told by its weights, wherever they lie."""
-    plain = choice.model_dump(mode="json", include={"start_from", "embeddings", "output_bias", "student"})
-    if choice.student is None:
-        del plain["student"]
-    if choice.start_from is None:
-        return {"start": plain}
-    del plain["start_from"]
-    return {"start": plain, "weights": model_digest(load_model(model_folder(choice.start_from)))}
-
-
-def _objective(objective: ObjectiveChoice, teacher: Teacher | None = None) -> dict[str, Any]:
-    """A teacher is told by its weights, wherever they lie."""
-    plain = objective.model_dump(mode="json")
-    if objective.distillation is None:
-        del plain["distillation"]
-    elif teacher is not None:
-        plain["distillation"]["teacher"] = teacher.sha256
-    if not objective.repeats:
-        del plain["repeats"]
-    for name in ("kind", "memory"):
-        if plain[name] == ObjectiveChoice.model_fields[name].default:
-            del plain[name]
-    if objective.kind != "permutation":
-        del plain["permutation"]
-    if objective.ponder is None:
-        del plain["ponder"]
-    if objective.jacobian is None:
-        del plain["jacobian"], plain["jacobian_frequency"]
-    for name in ("masked", "random"):
-        if plain["masking"][name] == Masking.model_fields[name].default:
-            del plain["masking"][name]
-    return plain
-
-
-def _shallower(depth: int | None, config: EncoderConfig) -> bool:
+def _is_shallower(depth: int | None, config: EncoderConfig) -> bool:
     return depth is not None and depth < config.num_hidden_layers
 
 
-def _untold(settings: PretrainingSettings, config: EncoderConfig) -> frozenset[int]:
-    """The stages of which an evaluation, of all depths and samples of full length, says little: far places of
-    a learned table are not learned before there were samples that long."""
+def _uninformative_stages(settings: PretrainingSettings, config: EncoderConfig) -> frozenset[int]:
+    """The stages in which an evaluation, with all layers and full-length samples, does not show whether the
+    model learns; learned positions are untrained up to the first samples of full length."""
     found, longest = set[int](), 0
     for number, stage in enumerate(resolved_stages(settings)):
         longest = max(longest, stage.objective.max_length)
-        unseen = config.positions == "learned" and longest < settings.objective.max_length
-        if stage.causal is not None or _shallower(stage.depth, config) or unseen:
+        untrained_positions = config.positions == "learned" and longest < settings.objective.max_length
+        if stage.causal is not None or _is_shallower(stage.depth, config) or untrained_positions:
             found.add(number)
     return frozenset(found)
 
 
-def _watch(settings: PretrainingSettings, no_skill: Baselines, config: EncoderConfig) -> TrainingAlarms:
+def _alarms(settings: PretrainingSettings, baselines: Baselines, config: EncoderConfig) -> TrainingAlarms:
     training, objective = settings.training, settings.objective
-    # Segments are swapped by a fair coin. But a chunk of one sentence has no next one, only a random one.
-    fair = objective.pairs == "sop" and not objective.reference_defects
+    # SOP labels are drawn evenly. With the reference's defects, and of NSP, one label is more frequent.
+    even = objective.pairs == "sop" and not objective.reference_defects
     return TrainingAlarms(
-        unigram_entropy=no_skill.baseline.cross_entropy,
-        masked_entropy=no_skill.scores.get("mask_loss"),
-        unigram_accuracy=no_skill.baseline.accuracy,
-        one_order=0.5 if fair or no_skill.orders is None else no_skill.orders.commoner,
+        unigram_entropy=baselines.unigram.cross_entropy,
+        masked_entropy=baselines.scores.get("mask_loss"),
+        unigram_accuracy=baselines.unigram.accuracy,
+        majority_accuracy=0.5 if even or baselines.pairs is None else baselines.pairs.majority,
         learning_rate=training.rate,
         batch_size=training.batch_size,
         optimizer=training.optimizer,
-        fitting=SMALL_RATE if training.optimizer == "adamw" and config.hidden_size <= SMALL else None,
-        may_rise=settings.model.start_from is None,
+        measured_rate=SMALL_RATE
+        if training.optimizer == "adamw" and config.hidden_size <= SMALL_HIDDEN
+        else None,
+        suggest_higher_rate=settings.model.start_from is None,
         warmup=training.warmup,
         total_steps=training.steps,
-        untold=_untold(settings, config),
-        hints=_hints(settings, config.positions),
-        beginning=_beginning(settings.model),
+        uninformative_stages=_uninformative_stages(settings, config),
+        plateau_advice=_plateau_advice(settings, config.positions),
+        slow_start_advice=_slow_start_advice(settings.model),
         objective=objective.kind,
     )
 
 
-def _beginning(choice: ModelChoice) -> tuple[str, ...]:
-    """What spares a new model the way to the frequencies of the corpus, and is not set yet."""
-    set_already = choice.output_bias == "unigram" or choice.start_from is not None
-    return () if set_already else ("model.output_bias=unigram begins at the frequencies of the corpus.",)
+def _slow_start_advice(choice: ModelChoice) -> tuple[str, ...]:
+    """The setting that initialises a new model with the token frequencies, unless it is set."""
+    is_set = choice.output_bias == "unigram" or choice.start_from is not None
+    return () if is_set else ("model.output_bias=unigram begins at the frequencies of the corpus.",)
 
 
-def _hints(settings: PretrainingSettings, positions: str) -> tuple[str, ...]:
-    """What else helps a new small model off the plateau, and is not set yet. Of streams little is known."""
+def _plateau_advice(settings: PretrainingSettings, positions: str) -> tuple[str, ...]:
+    """Settings that shorten the plateau of a new small model and are not set; none for streams, for which
+    they were not measured."""
     if settings.objective.streamed or settings.model.start_from is not None:
         return ()
-    missing = _missing(settings.model_dump(mode="json"), positions)
+    missing = _missing_settings(settings.model_dump(mode="json"), positions)
     *others, last = missing or [""]
     listed = f"{', '.join(others)} and {last}" if others else last
     return (f"A small model leaves it sooner with {listed}.",) if missing else ()
 
 
-def _missing(plain: Mapping[str, Any], positions: str) -> list[str]:
-    """The surest first (decision 017): among the far positions of a learned table a neighbour is hard to
-    find, which relative positions end, or a start with a few positions."""
-    model, stages = plain["model"], plain.get("stages") or [{}]
+def _missing_settings(tree: Mapping[str, Any], positions: str) -> list[str]:
+    """Settings against the plateau (decision 017), the most effective first. With many learned positions
+    attention to a neighbour is learned late; relative positions avoid that, as do short samples at first."""
+    model, stages = tree["model"], tree.get("stages") or [{}]
     fresh, missing = model.get("preset") is not None, []
-    first = stages[0].get("max_length") or plain["objective"]["max_length"]
-    if positions == "learned" and first > FEW:
+    first = stages[0].get("max_length") or tree["objective"]["max_length"]
+    if positions == "learned" and first > SHORT_START:
         if fresh:
             missing.append("rotary positions (model.change.positions=rotary)")
         missing.append("a ramp of lengths from 8 tokens (stages)")
-    if plain["training"]["optimizer"] != "muon":
-        told = plain["training"].get("learning_rate") is not None  # of the other optimizer
-        missing.append("training.optimizer=muon" + (" training.learning_rate=null" if told else ""))
+    if tree["training"]["optimizer"] != "muon":
+        other_rate = tree["training"].get("learning_rate") is not None
+        missing.append("training.optimizer=muon" + (" training.learning_rate=null" if other_rate else ""))
     if fresh and model.get("embeddings") != "wide":
         missing.append("model.embeddings=wide")
-    if first > SHORT:
-        missing.append(f"objective.max_length={SHORT}")
+    if first > SHORT_LENGTH:
+        missing.append(f"objective.max_length={SHORT_LENGTH}")
     return missing
 
 
-log = logging.getLogger("albertine.training")
-
-
 def stage_ends(metrics: Path) -> list[int]:
-    """The steps after which a run's metrics tell of another stage than before; none without stages."""
+    """The last logged step of every stage but the last; empty without stages."""
     rows = [row for row in read_metrics(metrics) if "stage" in row]
     return [one["step"] for one, two in pairwise(rows) if one["stage"] != two["stage"]]
 
 
-def draw(folder: RunFolder, levels: Mapping[str, Mapping[str, float]], words: str = "masked words") -> None:
-    """Loss and accuracy curves as PNG; none, and a line in the log, where matplotlib is not installed.
-
-    Thin vertical lines stand where a stage ends.
+def draw_curves(
+    folder: RunFolder, levels: Mapping[str, Mapping[str, float]], words: str = "masked words"
+) -> None:
+    """Write loss and accuracy curves as PNG into `plots/`, with vertical lines at the ends of stages. Without
+    matplotlib only a line in the log is written.
 
     Args:
-        levels: of `mlm_loss` and the other pictures, horizontal lines by name. words: what it is the loss of.
+        levels: horizontal lines by name, for each plot, such as `mlm_loss`.
+        words: title of the curves of predicted tokens.
     """
-    between = stage_ends(folder.metrics)
+    borders = stage_ends(folder.metrics)
     try:
         for part, what in (("mlm", words), ("sentence", "sentence pairs")):
             for number, unit in (("loss", "loss, nats"), ("accuracy", "share that is right")):
@@ -500,6 +470,6 @@ def draw(folder: RunFolder, levels: Mapping[str, Mapping[str, float]], words: st
                 if curves:
                     path, lines = folder.plots / f"{key}.png", levels.get(key, {})
                     title = f"{folder.path.name}: {what}"
-                    save_curves(path, curves, title=title, y=unit, levels=lines, borders=between)
+                    save_curves(path, curves, title=title, y=unit, levels=lines, borders=borders)
     except RunError as error:
         log.info("no plots: %s", error)

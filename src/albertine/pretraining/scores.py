@@ -1,4 +1,4 @@
-"""How a pretrained model does on the held-out documents of a corpus, beside what no skill would score."""
+"""Scores of a pretrained model on the held-out documents of a corpus, beside unigram baselines."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SentenceTask = Literal["sop", "nsp"]
 
 
 class Pretrained(NamedTuple):
-    """A pretrained model, the folder that it was read from, and its tokenizer."""
+    """A pretrained model, its folder, and its tokenizer."""
 
     folder: Path
     model: Model
@@ -55,13 +55,13 @@ class Pretrained(NamedTuple):
 def open_pretrained(
     what: str | Path, *, device: str = "cpu", precision: InferencePrecision = "float32"
 ) -> Pretrained:
-    """A model to judge by its masked words.
+    """A model with a pretraining head, and its tokenizer.
 
     Args:
         what: any name of a model. precision: of matrix products.
 
     Raises:
-        ModelError: there is no such model, it was tuned for a task, or it has no head that predicts words.
+        ModelError: there is no such model, it was fine-tuned, or it has no head that predicts tokens.
     """
     folder, place = model_folder(what), parse_device(device)
     found = read_folder(folder)
@@ -73,7 +73,7 @@ def open_pretrained(
             remedy=f"Score it on the files of its task: albertine evaluate {quote(str(what))}",
         )
     if model.mlm is None and model.lm is None:
-        raise ModelError("has no masked-LM head to judge", where=folder, remedy="Name a pretrained model")
+        raise ModelError("has no masked-LM head to score", where=folder, remedy="Name a pretrained model")
     tokenizer = load_tokenizer(folder)
     check_tokenizer(model.config, tokenizer, folder)
     model.precision = precision
@@ -90,40 +90,40 @@ def suite_scores(
     precision: InferencePrecision = "auto",
     update: Callable[[int, int | None], None] = lambda done, total: None,
 ) -> SuiteScores:
-    """A pretrained model judged by the minimal pairs of a suite.
+    """The scores of a pretrained model on the minimal pairs of a suite.
 
     Args:
-        name: of the suite, "blimp" or "sling". data: folder of its files. limit: most pairs of a paradigm.
-        update: called with the tokens that are scored, of how many.
+        name: of the suite, "blimp" or "sling". data: folder of its files. limit: most pairs per paradigm.
+        update: called with the number of scored tokens and their total.
 
     Raises:
-        AlbertineError: what is missing, damaged or does not fit together.
+        AlbertineError: something is missing, damaged or does not fit.
     """
     folder, model, tokenizer = open_pretrained(what, device=device, precision=precision)
     pairs, score = read_suite(name, data, limit=limit), PseudoLikelihood(model, tokenizer, folder)
     return score_suite(pairs, lambda texts: score(texts, update))
 
 
-def token_counts(judged: Pretrained, corpus_folder: Path) -> NDArray[np.int64]:
-    """How often every token stands in the training text of a corpus, (vocabulary,).
+def token_counts(pretrained: Pretrained, corpus_folder: Path) -> NDArray[np.int64]:
+    """Occurrences of every token in the training text of a corpus, int64 (V,).
 
     Raises:
         TokenizerError: the corpus was prepared with another vocabulary than the model's. CorpusError.
     """
     corpus = Corpus(corpus_folder)
-    if judged.tokenizer.fingerprint != corpus.manifest.tokenizer["fingerprint"]:
+    if pretrained.tokenizer.fingerprint != corpus.manifest.tokenizer["fingerprint"]:
         raise TokenizerError(
             "its tokenizer is not the one the corpus was prepared with",
-            where=judged.folder,
+            where=pretrained.folder,
             remedy="Score it on text, whatever the vocabulary: --texts FILE_OR_FOLDER and no corpus. Or "
-            f"prepare the text with --tokenizer {quote(str(judged.folder))}",
+            f"prepare the text with --tokenizer {quote(str(pretrained.folder))}",
         )
-    return count_tokens(corpus, judged.model.config.vocab_size)
+    return count_tokens(corpus, pretrained.model.config.vocab_size)
 
 
 @on_cpu()
 def held_out_scores(
-    judged: Pretrained,
+    pretrained: Pretrained,
     corpus_folder: Path,
     *,
     max_length: int | None = None,
@@ -135,34 +135,33 @@ def held_out_scores(
     clamp: int | None = None,
     counts: NDArray[np.int64] | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Judge a model on held-out documents, inside a run folder by the objective of the run.
+    """Score a model on held-out documents, by the objective of its run if it is in a run folder.
 
     Args:
         max_length: of a sample; by default the run's, or 128.
-        sequences: most samples to judge; of a model whose sequences go on, as much text as so many of the
-            run's length have, whatever `max_length` is.
-        memory: of a model whose sequences go on, tokens before a sample that it may look at; default: as in
-            training.
-        reach: of such a model, every token sees so many before it and no more; default: all there are.
-        clamp: of such a model, larger distances count as this one; default: as in training.
-        pairs: judge a model with a sentence head by pairs of segments, as it was trained; without them all
-            models see the same passages.
-        sentence_task: judge its sentence head by the pairs of this objective, whatever it was trained with:
+        sequences: most samples; of a streamed objective, the amount of text of so many samples of the run's
+            length, whatever `max_length` is.
+        memory: streamed: tokens before a sample that it attends to; default: as in training.
+        reach: streamed: attention span of every token; default: unlimited.
+        clamp: streamed: largest distance; larger ones count as this; default: as in training.
+        pairs: score a model with a sentence head on pairs, as it was trained; without them every model gets
+            the same passages.
+        sentence_task: score its sentence head on the pairs of this objective, whatever it was trained with:
             label 0 is in order or truly next, label 1 swapped or random (ALBERT, Table 5). Default: its own.
-        counts: as `token_counts` gives them, where they are known.
+        counts: of `token_counts`, if they are known.
 
     Returns:
         By task, "mlm" and "sop" or "nsp", also named in `task`: `accuracy`, `loss` in nats, and `count` of
-        predictions; of a model without skill the `baseline`, accuracy of always guessing the commonest token,
-        or the commoner order among the pairs judged, and the `baseline_loss`, that of their frequencies; and
-        what else is known. Of a model whose sequences go on "lm" alone: see `stream_scores`.
+        predictions; `baseline`, accuracy of always predicting the most frequent token or label of the scored
+        pairs, and `baseline_loss`, that of their frequencies; and further scores. Of a streamed objective
+        "lm" alone: see `stream_scores`.
 
     Raises:
-        ModelError, CorpusError, TokenizerError: what is missing, damaged or does not fit together, such as a
+        ModelError, CorpusError, TokenizerError: something is missing, damaged or does not fit, such as a
             sentence task for a model without a sentence head.
     """
-    counts, model = token_counts(judged, corpus_folder) if counts is None else counts, judged.model
-    objective = objective_of(judged, max_length, memory)
+    counts, model = token_counts(pretrained, corpus_folder) if counts is None else counts, pretrained.model
+    objective = objective_of(pretrained, max_length, memory)
     if sentence_task not in (None, *get_args(SentenceTask)):
         raise SettingsError(f"there is no sentence task `{sentence_task}`", remedy="Give sop or nsp")
     if sentence_task is not None and not pairs:
@@ -170,21 +169,20 @@ def held_out_scores(
             f"the sentence task {sentence_task} is scored on pairs, and pairs are switched off",
             remedy="Leave one of the two out",
         )
-    if sentence_task is not None and judged.model.sentence is None:
+    if sentence_task is not None and pretrained.model.sentence is None:
         raise ModelError(
             f"has no sentence head, and cannot be scored by {sentence_task}",
-            where=judged.folder,
+            where=pretrained.folder,
             remedy="Name a model that was pretrained with objective.pairs=sop or nsp",
         )
     if objective.streamed:
-        own = objective_of(judged, None, memory).max_length
+        own = objective_of(pretrained, None, memory).max_length
         how = {"memory": memory, "reach": reach, "clamp": clamp, "length": own}
         return {"lm": stream_scores(model, corpus_folder, objective, **how, sequences=sequences)}
     if (memory, reach, clamp) != (None, None, None):
         raise SettingsError(
-            "memory, reach and clamp are of models whose sequences go on from sample to sample; this one's "
-            "do not",
-            where=judged.folder,
+            "memory, reach and clamp are of models with streamed text; this one has single samples",
+            where=pretrained.folder,
             remedy="Leave it out, or name a run with objective.memory or another objective.kind",
         )
     if not pairs or sentence_task is not None:
@@ -204,8 +202,8 @@ def held_out_scores(
     scores = {"mlm": words | masked_scores(found, unigram, batches)}
     if "sentence_accuracy" in found:
         scores[objective.pairs] = _sentences(objective.pairs, found, batches)
-        if objective.pairs != judged.model.sentence_objective:
-            scores[objective.pairs]["trained_with"] = judged.model.sentence_objective
+        if objective.pairs != pretrained.model.sentence_objective:
+            scores[objective.pairs]["trained_with"] = pretrained.model.sentence_objective
     return scores
 
 
@@ -230,41 +228,37 @@ def _sentences(task: str, found: Mapping[str, float], batches: Sequence[Pretrain
 
 
 def _settings_of_run(folder: Path) -> PretrainingSettings | None:
-    """The settings of the run that a model folder lies in, such as runs/mine for runs/mine/final; a released
-    model has them with it."""
+    """The settings of the run that a model folder is in, such as runs/mine for runs/mine/final; a released
+    model has them in its own folder."""
     folder = folder.resolve()
     run = (run_of_checkpoint(folder) if is_run_checkpoint(folder) else None) or folder.parent
     path = next((f / "settings.yaml" for f in (folder, run) if (f / "settings.yaml").is_file()), None)
     if path is None:
         return None
     try:
-        tree = read_yaml(path)
-        if (
-            isinstance(objective := tree.get("objective"), dict)
-            and objective.get("kind", "masked") != "masked"
-        ):
-            objective.pop("masking", None)  # which earlier runs could say of objectives that mask nothing
-        return resolve(PretrainingSettings, tree, path)
+        return resolve(PretrainingSettings, read_yaml(path), path)
     except SettingsError:
-        return None  # a settings.yaml of something else
+        return None  # settings of something else
 
 
-def objective_of(judged: Pretrained, max_length: int | None, memory: int | None = None) -> ObjectiveChoice:
-    """What a model is judged on: the objective of its run, or the default.
+def objective_of(
+    pretrained: Pretrained, max_length: int | None, memory: int | None = None
+) -> ObjectiveChoice:
+    """The objective to score a model with: that of its run, or the default.
 
     Args:
-        memory: that of the judging, for a folder that tells all but the memory of its training.
+        memory: for a causal model without the settings of its run, which its folder does not record.
 
     Raises:
-        ModelError: it has not so many positions, or nothing tells in what order it predicts, or how.
+        ModelError: it has fewer positions, or its folder does not record the objective.
         SettingsError: its segments cannot have such a length.
     """
-    folder, model, _ = judged
+    folder, model, _ = pretrained
     settings = _settings_of_run(folder)
     if settings:
         objective = settings.objective
     else:
-        objective = ObjectiveChoice() if model.mlm is not None else _told(folder, memory)
+        objective = ObjectiveChoice() if model.mlm is not None else _recorded_objective(folder, memory)
     pairs = next((kind for kind in ("sop", "nsp") if kind in model.heads), "none")
     positions = model.config.max_position_embeddings
     length = max_length or min(objective.max_length if settings else LENGTH, positions)
@@ -280,7 +274,7 @@ def objective_of(judged: Pretrained, max_length: int | None, memory: int | None 
 
 
 def _same_share(own: ObjectiveChoice, changed: ObjectiveChoice) -> ObjectiveChoice:
-    """With the share of a segment predicted that is predicted in training."""
+    """With the share of predicted tokens of training."""
     if (count := own.permutation.predictions) is None:
         return changed
     scaled = max(1, round(count * changed.max_length / own.max_length))
@@ -289,37 +283,34 @@ def _same_share(own: ObjectiveChoice, changed: ObjectiveChoice) -> ObjectiveChoi
     )
 
 
-def _told(folder: Path, memory: int | None) -> ObjectiveChoice:
+def _recorded_objective(folder: Path, memory: int | None) -> ObjectiveChoice:
     """The objective of a model without the settings of its run.
 
     Raises:
-        ModelError: its folder, and `memory`, do not tell enough.
+        ModelError: its folder and `memory` do not determine it.
     """
     learned, run = our_flags(folder_config(folder)).get("objective"), "in the folder of its run"
     if learned == "causal":
         if memory is not None:
             return ObjectiveChoice(kind="causal", pairs="none", memory=memory)
-        what = "tells that it predicts from left to right, and not how many tokens it remembers"
-        raise ModelError(
-            what, where=folder, remedy=f"Give --memory, or name it {run}, whose settings.yaml tells"
-        )
+        what = "is a causal model, and does not record how many tokens its memory has"
+        raise ModelError(what, where=folder, remedy=f"Give --memory, or name it {run}, beside settings.yaml")
     if learned == "permutation":
-        what = "tells that it predicts in a drawn order, and neither which tokens nor in what segments"
+        what = "is a permutation LM, and does not record its predicted tokens and segments"
     else:
-        what = "does not tell whether it predicts from left to right or in a drawn order"
-    raise ModelError(what, where=folder, remedy=f"Name it {run}, whose settings.yaml tells")
+        what = "does not record whether it is a causal or a permutation LM"
+    raise ModelError(what, where=folder, remedy=f"Name it {run}, beside settings.yaml")
 
 
 def _check_length(own: ObjectiveChoice, changed: ObjectiveChoice, folder: Path) -> None:
-    """Refuse segments of another length than the run's where its settings do not fit them.
-
+    """
     Raises:
-        SettingsError: they do not.
+        SettingsError: the settings of the run do not fit segments of another length.
     """
     length, reuse = changed.max_length, own.permutation.reuse
     remedy = f"Leave --max-length out: its own segments have {own.max_length}"
     if reuse and length != own.max_length:
-        what = f"its segments hold {reuse} tokens of the step before, and cannot have {length} in all"
+        what = f"its segments reuse {reuse} tokens of the previous step, and cannot have {length} in all"
         raise SettingsError(what, where=folder, remedy=remedy)
     try:
         changed.streams(2)
@@ -339,40 +330,42 @@ def stream_scores(
     sequences: int = 1024,
     length: int | None = None,
 ) -> dict[str, Any]:
-    """Judge a model on held-out segments of its objective, which go on from step to step.
+    """Score a model on held-out segments of a streamed objective, with a memory of any length:
+    Transformer-XL's evaluation, with a longer memory and shorter segments than in training (1901.02860,
+    section 4; the scripts of kimiyoung/transformer-xl).
 
     Args:
-        objective: with `max_length` the tokens of a segment.
-        memory: tokens before a segment that it may look at; default: as in training.
-        reach: every token sees so many before it and no more, wherever it stands in its segment; None: all.
-        clamp: larger distances count as this one; 0: none does. Default: as in training.
-        sequences: about so many segments are judged. length: as in `held_out_streams`.
+        objective: with the tokens of a segment as `max_length`.
+        memory: tokens before a segment that it attends to; default: as in training.
+        reach: attention span of every token, wherever it is in its segment; None: unlimited.
+        clamp: larger distances count as this one; 0: no limit. Default: as in training.
+        sequences: approximate number of segments. length: as in `held_out_streams`.
 
     Returns:
-        `accuracy` and `loss` in nats a token, `perplexity`, `bits` a token, `memory`, `segment`, `count` of
-        predictions; and `baseline` and `baseline_loss` of guessing by frequency. Of a masked objective, whose
-        chosen tokens can be copied where they are kept, also those of [MASK] alone: see `masked_scores`.
+        `accuracy` and `loss` in nats per token, `perplexity`, `bits` per token, `memory`, `segment`, `count`
+        of predictions; and `baseline` and `baseline_loss` of token frequencies. Of a masked objective also
+        those of [MASK] alone: see `masked_scores`.
 
     Raises:
         CorpusError: too few held-out documents. SettingsError: segments of another length do not fit.
     """
-    kept = objective.memory if memory is None else memory
+    memory = objective.memory if memory is None else memory
     batches = held_out_streams(corpus_folder, objective, sequences=sequences, length=length)
     with _clamped(model, clamp):
-        found = score_streams(model, batches, memory=kept, reach=reach, device=model.device)
+        found = score_streams(model, batches, memory=memory, reach=reach, device=model.device)
     counts = predicted_counts(Corpus(corpus_folder), objective, model.config.vocab_size)
     unigram = Unigram(counts)
     level = unigram.score_batches(batches)
-    hidden = masked_scores(found, unigram, batches) if objective.kind == "masked" else {}
+    masked = masked_scores(found, unigram, batches) if objective.kind == "masked" else {}
     return {
         "task": "lm",
         "kind": objective.kind,
-        **hidden,
+        **masked,
         "accuracy": found["mlm_accuracy"],
         "loss": found["mlm_loss"],
         "perplexity": math.exp(found["mlm_loss"]),
         "bits": found["mlm_loss"] / math.log(2),
-        "memory": kept,
+        "memory": memory,
         "segment": objective.max_length,
         "baseline": level.accuracy,
         "baseline_loss": level.cross_entropy,
@@ -382,7 +375,7 @@ def stream_scores(
 
 @contextmanager
 def _clamped(model: Model, clamp: int | None) -> Iterator[None]:
-    """Larger distances count as `clamp` inside; None: as ever."""
+    """Within, larger distances count as `clamp`; None: unchanged."""
     own = model.encoder.config
     model.encoder.config = own if clamp is None else replace(own, clamp_positions=clamp)
     try:

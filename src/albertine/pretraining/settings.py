@@ -1,4 +1,4 @@
-"""Everything a pretraining run can be told, with the defaults that follow the paper where it gives one."""
+"""The settings of a pretraining run, with the defaults of the ALBERT paper where it has one."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ from albertine.training.schedules import published_rate
 SHORTEST = 8
 """The least `max_length`."""
 SHORTEST_PAIRS = 32
-"""Most chunks of 29 tokens (32 without the special ones) are parts of two sentences; in less room there is
-one, which has no order, or two of which only some words are left."""
+"""Most chunks of 29 tokens (32 without the special ones) contain two sentences; shorter ones contain one,
+which has no order, or fragments of two."""
 
 
 Sharing = Literal["preset", "all", "attention", "ffn", "none"]
 
 
 class EncoderChanges(Settings):
-    """Fields of a preset's encoder that are to differ, as `EncoderConfig` names them; None: as it is.
+    """Changed fields of a preset's encoder, named as in `EncoderConfig`; None: unchanged.
 
-    The vocabulary is the corpus', and what depths share is `model.sharing`.
+    The vocabulary is that of the corpus, and the sharing plan is `model.sharing`.
     """
 
     hidden_size: int | None = Field(None, description="width of the hidden states")
     num_hidden_layers: int | None = Field(
-        None, ge=1, le=MAX_DEPTH, description="depths: how many layers are computed"
+        None, ge=1, le=MAX_DEPTH, description="number of layers, shared ones counted each time"
     )
     num_attention_heads: int | None = Field(None, description="heads, which divide hidden_size")
     intermediate_size: int | None = Field(None, description="width inside the feed-forward part")
@@ -63,10 +63,10 @@ class EncoderChanges(Settings):
     attention_probs_dropout_prob: float | None = Field(None, description="dropout of attention weights")
     classifier_dropout_prob: float | None = Field(None, description="dropout before a classifier")
     max_position_embeddings: int | None = Field(None, description="most tokens of a text")
-    type_vocab_size: int | None = Field(None, description="kinds of segments; 0: segments are not told apart")
-    initializer_range: float | None = Field(None, description="deviation of new weights")
+    type_vocab_size: int | None = Field(None, description="segment types; 0: no segment embeddings")
+    initializer_range: float | None = Field(None, description="standard deviation of new weights")
     layer_norm_eps: float | None = Field(None, description="epsilon of LayerNorms")
-    pad_token_id: int | None = Field(None, description="piece that stands for padding")
+    pad_token_id: int | None = Field(None, description="padding token")
     embedding_mapping: Mapping | None = Field(
         None,
         description="from embedding_size to hidden_size: if_needed; always, as in transformers; words: "
@@ -84,52 +84,54 @@ class EncoderChanges(Settings):
         description="learned; rotary or relative: no table, only distances; none: see position_signal",
     )
     rotary_base: float | None = Field(
-        None, description="rotary: the slowest angle a place is 1 / rotary_base"
+        None, description="rotary: the smallest angle per position is 1 / rotary_base"
     )
     norm: Norm | None = Field(None, description="post: behind each block, as in ALBERT; pre: before it")
     feed_forward: FeedForward | None = Field(None, description="plain, or gated as in ModernBERT")
     biases: bool | None = Field(None, description="false: none in linear layers and LayerNorms")
-    qk_norm: bool | None = Field(None, description="true: bring queries and keys to one length")
+    qk_norm: bool | None = Field(None, description="true: normalise queries and keys")
     clamp_positions: int | None = Field(
-        None, description="relative positions: larger distances count as this one; 0: none does"
+        None, description="relative positions: larger distances count as this one; 0: no limit"
     )
     relative_biases: RelativeBiasesOf | None = Field(
         None, description="relative positions: block, each has its own; tied: all have those of the first"
     )
     embedding_norm: bool | None = Field(None, description="false: embeddings are not normalised, as in XLNet")
     summary: Summary | None = Field(
-        None, description="the token that stands for a sequence; default: where the corpus' tokenizer has it"
+        None, description="the summary token of a sequence; default: where the corpus' tokenizer puts [CLS]"
     )
     position_signal: PositionSignal | None = Field(
-        None, description="added before every step for the place of a token: sinusoid, learned or none"
+        None, description="position embedding added before every step: sinusoid, learned or none"
     )
-    step_signal: StepSignal | None = Field(None, description="the same for the number of the step")
+    step_signal: StepSignal | None = Field(
+        None, description="embedding of the step added before it, likewise"
+    )
     halting: HaltingRule | None = Field(
         None,
-        description="basic or accumulated: every token decides how many steps it takes, num_hidden_layers at "
-        "most; needs one block for all depths",
+        description="basic or accumulated: adaptive number of steps per token, num_hidden_layers at most; "
+        "needs one block for all layers",
     )
     halting_epsilon: float | None = Field(
-        None, description="a token halts where its probabilities sum up to more than one less this"
+        None, description="a token halts when the sum of its probabilities exceeds 1 - halting_epsilon"
     )
     halting_limit: HaltingLimit | None = Field(
         None,
-        description="what a token gets that has not halted at the last step: its remainder, or as in the "
+        description="weight of the last step for a token that has not halted: its remainder, or as in the "
         "reference its probability alone",
     )
     solver: Solver | None = Field(
         None,
-        description="anderson or broyden: run the block that all depths share to its fixed point, by "
-        "num_hidden_layers iterations at most; needs input_injection",
+        description="anderson or broyden: run the shared block to its fixed point, in at most "
+        "num_hidden_layers iterations; needs input_injection",
     )
     tolerance: float | None = Field(None, description="residual at which a fixed point counts as found")
     input_injection: bool | None = Field(
-        None, description="add a map of the embeddings to queries, keys and values of every depth"
+        None, description="add a linear map of the embeddings to queries, keys and values of every layer"
     )
 
     @model_serializer(mode="wrap")
     def _changes(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Only what is changed, so that a settings file stays readable."""
+        """Only changed fields, so that a settings file stays readable."""
         return {name: value for name, value in handler(self).items() if value is not None}
 
 
@@ -137,16 +139,19 @@ WIDTHS = ("hidden_size", "num_attention_heads", "intermediate_size", "embedding_
 
 
 class Student(Settings):
-    """What of a model is to be smaller; None: as it is there."""
+    """Reduced sizes of a model; None: unchanged."""
 
     depth: int | None = Field(
-        None, ge=1, le=MAX_DEPTH, description="depths of the student, each begun with one of the model's"
+        None,
+        ge=1,
+        le=MAX_DEPTH,
+        description="layers of the student, initialised from some of the model's",
     )
     depths: tuple[int, ...] | None = Field(
-        None, description="which depths those are, from 0; default: the first of as many equal parts"
+        None, description="those layers of the model, from 0; default: the first of as many equal parts"
     )
     sharing: Literal["all", "attention", "ffn", "none"] | None = Field(
-        None, description="what its depths share; a block for several depths begins with their mean"
+        None, description="what its layers share; a block of several layers is initialised with their mean"
     )
     hidden_size: int | None = Field(None, ge=1, description="width of the hidden states")
     num_attention_heads: int | None = Field(None, ge=1, description="heads, which divide hidden_size")
@@ -156,44 +161,44 @@ class Student(Settings):
     @model_validator(mode="after")
     def _smaller(self) -> Student:
         if self.depths == ():
-            raise ValueError("depths names none; name one at least, or leave it out")
+            raise ValueError("depths is empty; name at least one layer, or leave it out")
         if self.depth is not None and self.depths is not None and len(self.depths) != self.depth:
             raise ValueError(f"depth is {self.depth} and depths names {len(self.depths)}; leave one out")
         if all(value is None for value in self.__dict__.values()):
-            raise ValueError("nothing differs; set depth, sharing or a width, or leave model.student out")
+            raise ValueError("model.student changes nothing; set depth, sharing or a width, or leave it out")
         return self
 
     @property
     def widths(self) -> dict[str, int]:
-        """The sizes that differ, as `EncoderConfig` names them."""
+        """The changed widths, named as in `EncoderConfig`."""
         return {name: value for name in WIDTHS if (value := getattr(self, name)) is not None}
 
 
 class Distillation(Settings):
-    """Whom a model learns from, and what, beside the labels."""
+    """Teacher and weights of a distillation."""
 
     teacher: Path = Field(
-        description="model of any layout that is read, run folder, released model or owner/name on the hub"
+        description="model folder of any layout, run folder, released model or owner/name on the hub"
     )
     temperature: float = Field(2.0, gt=0, description="of the soft targets")
     soft: float = Field(
         1.0,
         ge=0,
-        description="weight of the teacher's chances of every piece for a masked token; 0 for a teacher "
-        "without a masked-LM head, such as XLNet",
+        description="weight of the teacher's probabilities at masked positions; 0 for a teacher without a "
+        "masked-LM head, such as XLNet",
     )
-    hidden: float = Field(1.0, ge=0, description="weight of its hidden states, depths mapped evenly")
+    hidden: float = Field(1.0, ge=0, description="weight of its hidden states, layers mapped evenly")
     attention: float = Field(
         0.1,
         ge=0,
-        description="weight of its attention maps, or where heads differ in number, of relations; "
-        "these are nats of a whole row and ten times as large as the others",
+        description="weight of its attention maps, or with another number of heads, of relations; "
+        "this loss, in nats per row, is ten times as large as the others",
     )
 
     @model_validator(mode="after")
     def _something_is_learned(self) -> Distillation:
         if not (self.soft or self.hidden or self.attention):
-            raise ValueError("soft, hidden and attention are all 0, so nothing is learned of the teacher")
+            raise ValueError("soft, hidden and attention are all 0, so nothing is learned from the teacher")
         return self
 
     @property
@@ -202,43 +207,43 @@ class Distillation(Settings):
 
 
 class ModelChoice(Settings):
-    """Which encoder: a preset, perhaps changed, or a model folder to go on from."""
+    """The encoder: a preset, perhaps changed, or a model to start from."""
 
     preset: str | None = Field(None, description="name of a preset; `albertine info` lists them")
     start_from: Path | None = Field(
         None,
-        description="model or run folder, released model or owner/name on the hub, to go on from",
+        description="model or run folder, released model or owner/name on the hub, to start from",
     )
     student: Student | None = Field(
-        None, description="with start_from: what is to be smaller than there, such as depth: 2"
+        None, description="with start_from: sizes of a smaller model, such as depth: 2"
     )
     sharing: Sharing | int = Field(
-        "preset", description="what all depths share; or a number of groups, each with a block of its own"
+        "preset", description="what all layers share; or a number of groups, each with a block of its own"
     )
     own: tuple[Literal["norms", "residuals", "injection"], ...] = Field(
-        (), description="what every depth has to itself although its blocks are shared"
+        (), description="parameters of every layer of its own, beside shared blocks"
     )
-    low_rank: int = Field(0, ge=0, description="rank of what every depth adds to its shared blocks")
+    low_rank: int = Field(0, ge=0, description="rank of every layer's additions to shared blocks")
     embeddings: Literal["reference", "wide"] = Field(
         "reference",
-        description="start of the embedding tables: Google's, or a wider one with sinusoids for positions, "
+        description="initial embeddings: Google's, or with a larger deviation and sinusoids for positions, "
         "which ends the plateau of a small model sooner",
     )
     output_bias: Literal["zeros", "unigram"] = Field(
         "zeros",
-        description="start of the masked-LM bias: Google's zeros, or the log frequencies of the corpus, "
-        "which saves the steps in which a model learns nothing else",
+        description="initial masked-LM bias: Google's zeros, or log frequencies of the corpus, which saves "
+        "the steps that learn them",
     )
     change: EncoderChanges = Field(
-        EncoderChanges(), description="fields of the encoder to change, for example hidden_size: 256"
+        EncoderChanges(), description="changed fields of the encoder, for example hidden_size: 256"
     )
 
     @field_validator("sharing", mode="before")
     @classmethod
-    def _way(cls, given: object) -> object:
-        # Said here, because pydantic tells of a choice of types as of two fields.
+    def _check_sharing(cls, given: object) -> object:
+        # Checked here, because pydantic reports errors of a union as of two fields.
         if isinstance(given, str) and given.isdecimal():
-            given = int(given)  # a command line has only words
+            given = int(given)  # from a command line
         if given in get_args(Sharing) or (type(given) is int and given >= 1):
             return given
         raise ValueError(f"should be {', '.join(get_args(Sharing))}, or a number of groups")
@@ -263,14 +268,13 @@ class ModelChoice(Settings):
             )
         if self.start_from is None and self.student is not None:
             raise ValueError(
-                "model.student is what is smaller than model.start_from, which is not given; a preset has "
-                "model.change"
+                "model.student reduces model.start_from, which is not given; a preset has model.change"
             )
         return self
 
 
 class Masking(Settings):
-    """Masked-LM choices, section 4.1 of the ALBERT paper."""
+    """Masking of the masked LM, section 4.1 of the ALBERT paper."""
 
     probability: float = Field(0.15, gt=0, lt=1, description="share of the tokens to predict")
     ngram: int = Field(
@@ -280,7 +284,7 @@ class Masking(Settings):
         True, description="ngram: short runs are likelier; false: the same weights in reverse"
     )
     whole_word: bool = Field(
-        True, description="hide words, not single tokens; what a word is `prepare --words` says"
+        True, description="mask whole words, not single tokens; words are those of `prepare --words`"
     )
     permutation: bool = Field(False, description="also shuffle further n-grams and predict them")
     max_predictions: int | None = Field(
@@ -299,13 +303,13 @@ class Masking(Settings):
 
 
 class Permutation(Settings):
-    """How a permutation LM reads and predicts, as XLNet does (1906.08237, sections 2.2 to 2.5)."""
+    """Permutation language modelling, as in XLNet (1906.08237, sections 2.2 to 2.5)."""
 
     reuse: int = Field(
         0,
         ge=0,
-        description="tokens of a segment that were read in the step before, with two pieces of text, [SEP] "
-        "and [CLS] behind them; XLNet: half of max_length. 0: segments are plain text",
+        description="tokens of a segment reused from the previous step, followed by two passages, [SEP] "
+        "and [CLS]; XLNet: half of max_length. 0: segments are plain text",
     )
     block: int | None = Field(
         None, ge=1, description="tokens of one permutation; default: as many as divide a segment's halves"
@@ -316,7 +320,7 @@ class Permutation(Settings):
     ngram: int = Field(5, ge=1, le=20, description="longest span of words; p(n) is proportional to 1/n")
     alpha: int = Field(6, ge=1, description="a span of n words has a context of n * alpha / beta tokens")
     beta: int = Field(1, ge=1, description="see alpha")
-    both_directions: bool = Field(False, description="half of a batch reads the text from its end")
+    both_directions: bool = Field(False, description="half of a batch has the text in reverse order")
 
 
 class ObjectiveChoice(Settings):
@@ -324,25 +328,25 @@ class ObjectiveChoice(Settings):
 
     kind: Literal["masked", "causal", "permutation"] = Field(
         "masked",
-        description="masked: hidden tokens from all around them; causal: each token from those before it; "
-        "permutation: tokens in a drawn order, as XLNet",
+        description="masked: masked tokens from their context; causal: each token from those before it; "
+        "permutation: tokens in a random order, as XLNet",
     )
     memory: int = Field(
         0,
         ge=0,
-        description="tokens of each sequence that its next segment may look at; of a masked objective 0 is "
-        "what ALBERT does, and otherwise sequences go on from step to step",
+        description="tokens of each sequence that its next segment attends to; a masked objective with 0 has "
+        "single samples, as ALBERT, otherwise text is streamed from step to step",
     )
     permutation: Permutation = Permutation()
     pairs: Literal["sop", "nsp", "none"] = Field(
         "sop",
-        description="what of two segments is told: sop, which comes first; nsp, whether they belong "
-        "together; none: samples are one passage",
+        description="objective on two segments: sop, which comes first; nsp, whether they are consecutive; "
+        "none: samples are one passage",
     )
     max_length: int = Field(
         128,
         ge=SHORTEST,
-        description="tokens of a sample, special pieces included; default: 128, or the positions of the "
+        description="tokens of a sample, special tokens included; default: 128, or the positions of the "
         "encoder, or of a teacher, if fewer",
     )
     short_probability: float = Field(
@@ -354,32 +358,31 @@ class ObjectiveChoice(Settings):
     )
     reference_defects: bool = Field(
         False,
-        description="the reference's defects: pairs across documents, n-grams across [SEP], spans of pieces "
+        description="the reference's defects: pairs across documents, n-grams across [SEP], spans of tokens "
         "in a permutation",
     )
     repeats: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="share of samples that are a passage and an excerpt of it, to learn looking up; "
+        description="share of samples that are a passage and an excerpt of it, to learn copying; "
         "they have no sentence order",
     )
     masking: Masking = Masking()
     ponder: float | None = Field(
         None,
         ge=0,
-        description="weight of the steps of a token beside the other losses, for model.change.halting; "
-        "default 0.01",
+        description="with model.change.halting: weight of the ponder cost (steps per token); default 0.01",
     )
     jacobian: float | None = Field(
         None,
         gt=0,
-        description="with model.change.solver: weight of the size of a step's Jacobian beside the other "
-        "losses, which makes its fixed point easier to find; the paper's are about 2",
+        description="with model.change.solver: weight of the norm of a step's Jacobian, a penalty that makes "
+        "its fixed point easier to find; the paper's are about 2",
     )
     jacobian_frequency: float = Field(0.35, gt=0, le=1, description="share of the passes that compute it")
     distillation: Distillation | None = Field(
-        None, description="learn from a teacher too: distillation.teacher and the weights of its lessons"
+        None, description="learn from a teacher, too: distillation.teacher and the weights of its losses"
     )
 
     @model_validator(mode="after")
@@ -391,11 +394,11 @@ class ObjectiveChoice(Settings):
         return self
 
     @model_validator(mode="after")
-    def _a_teacher_answers_samples(self) -> ObjectiveChoice:
+    def _distillation_needs_samples(self) -> ObjectiveChoice:
         if self.distillation is not None and self.streamed:
             raise ValueError(
-                "a teacher is asked for masked tokens of single samples; set objective.kind: masked and "
-                "memory: 0, or leave objective.distillation out"
+                "distillation needs masked tokens of single samples; set objective.kind: masked, memory: 0, "
+                "or leave objective.distillation out"
             )
         return self
 
@@ -404,7 +407,7 @@ class ObjectiveChoice(Settings):
         if self.streamed and self.pairs != "none":
             what = "objective.memory is" if self.kind == "masked" else f"objective.kind {self.kind} is"
             raise ValueError(
-                f"{what} of text that goes on from step to step, and pairs {self.pairs} are single samples; "
+                f"{what} for streamed text, and pairs {self.pairs} are single samples; "
                 "set objective.pairs: none"
             )
         if self.kind != "permutation" and self.permutation != Permutation():
@@ -414,7 +417,7 @@ class ObjectiveChoice(Settings):
         if self.kind != "masked" and self.masking != Masking():
             usual = ((name, field.default) for name, field in Masking.model_fields.items())
             back = [f"{name}={value}" for name, value in usual if getattr(self.masking, name) != value]
-            instead = ", or say objective.permutation" if self.kind == "permutation" else ""
+            instead = ", or set objective.permutation" if self.kind == "permutation" else ""
             raise ValueError(
                 f"objective.masking belongs to objective.kind masked, and it is {self.kind}; leave it "
                 f"out{instead}; over a recipe write objective.masking.{', objective.masking.'.join(back)}"
@@ -423,20 +426,20 @@ class ObjectiveChoice(Settings):
 
     @property
     def streamed(self) -> bool:
-        """Whether sequences go on from step to step; otherwise every sample stands for itself."""
+        """Whether text is streamed from step to step; otherwise samples are independent."""
         return self.kind != "masked" or self.memory > 0
 
     @property
     def segmented(self) -> bool:
-        """Whether only an encoder of `check_segments` reads it: with a memory, or in a drawn order. What is
-        before a token, or all around it, any encoder looks at."""
+        """Whether it needs a segment memory or permuted attention, which only encoders of `check_segments`
+        have."""
         return self.kind == "permutation" or self.memory > 0
 
     def streams(self, lanes: int) -> StreamSettings:
-        """The same for so many sequences a batch.
+        """The settings of `lanes` streams.
 
         Raises:
-            SettingsError: it does not fit together.
+            SettingsError: values do not fit together.
         """
         order, length = self.permutation, self.max_length
         return StreamSettings(
@@ -453,14 +456,14 @@ class ObjectiveChoice(Settings):
 
     @property
     def masks(self) -> MaskSettings:
-        """How tokens are hidden."""
+        """The settings of the masking."""
         return MaskSettings(**self.masking.model_dump(), reference_defects=self.reference_defects)
 
 
 class Stage(Settings):
-    """A part of a run, and what differs in it from the run's own settings; None: as they are."""
+    """A part of a run with other settings; None: those of the run."""
 
-    begin: float = Field(ge=0, lt=1, description="share of the run at which it begins; of the first 0")
+    begin: float = Field(ge=0, lt=1, description="share of the run at which it begins; 0 for the first")
     max_length: int | None = Field(None, ge=SHORTEST, description="tokens of a sample, at most the run's")
     batch_size: int | None = Field(
         None, ge=1, description="default: as many tokens as training.batch_size of objective.max_length"
@@ -474,22 +477,22 @@ class Stage(Settings):
     masked: float | None = Field(None, ge=0, le=1, description="objective.masking.masked here")
     random: float | None = Field(None, ge=0, le=1, description="objective.masking.random here")
     ngram: int | None = Field(None, ge=1, le=10, description="objective.masking.ngram here")
-    depth: int | None = Field(None, ge=1, le=MAX_DEPTH, description="compute only the first depths")
+    depth: int | None = Field(None, ge=1, le=MAX_DEPTH, description="compute only the first layers")
     causal: bool = Field(
         False,
-        description="predict the next token, seeing none after; mask_probability is then the share of the "
-        "tokens predicted, by default a third",
+        description="predict next tokens, with causal attention; mask_probability is then the share of "
+        "predicted tokens, by default a third",
     )
 
     @model_serializer(mode="wrap")
     def _differences(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Only what differs, so that a settings file stays readable."""
+        """Only changed fields, so that a settings file stays readable."""
         return {
             name: value for name, value in handler(self).items() if value is not None and value is not False
         }
 
     def shortens(self, objective: ObjectiveChoice) -> bool:
-        """Whether its samples are too short for pairs, and those of the run are longer."""
+        """Whether its samples are too short for pairs, and shorter than those of the run."""
         return self.max_length is not None and self.max_length < min(SHORTEST_PAIRS, objective.max_length)
 
     def applied(self, objective: ObjectiveChoice) -> ObjectiveChoice:
@@ -509,7 +512,7 @@ class Stage(Settings):
 
 
 class TrainingChoice(ComputeSettings):
-    """How it is optimised and for how long."""
+    """Optimisation and length of the run."""
 
     batch_size: int = Field(256, ge=1, description="sequences per update, over all processes")
     micro_batch_tokens: int = Field(
@@ -536,18 +539,18 @@ class TrainingChoice(ComputeSettings):
     )
     schedule: Literal["linear", "wsd", "constant"] = Field(
         "linear",
-        description="of the learning rate after the warm-up: linear falls to 0, wsd stays and falls over the "
-        "share decay, constant stays",
+        description="learning rate after warm-up: linear decays to 0, wsd is constant and decays over the "
+        "share decay, constant",
     )
     warmup: float = Field(0.025, ge=0, lt=1, description="share of the run; the paper's 3125 of 125000")
     decay: float = Field(0.2, gt=0, le=1, description="share of the run over which wsd decays")
     weight_decay: float = Field(0.01, ge=0, description="of matrices; biases and norms have none")
-    clip: float | None = Field(1.0, gt=0, description="most length of the gradient; none: any")
+    clip: float | None = Field(1.0, gt=0, description="largest gradient norm; none: no clipping")
     average: float | None = Field(
         None,
         gt=0,
         lt=1,
-        description="judge and save a moving average of the weights; its decay a step, often 0.99 to 0.999",
+        description="evaluate and save a moving average of the weights; decay per step, often 0.99 to 0.999",
     )
     workers: int = Field(1, ge=0, description="processes that draw masks ahead of time")
 
@@ -555,8 +558,8 @@ class TrainingChoice(ComputeSettings):
     def _one_length(self) -> TrainingChoice:
         if (self.steps is None) == (self.minutes is None):
             raise ValueError(
-                "give training.steps or training.minutes, and not both; what a recipe says of one is taken "
-                "out by training.steps=null or training.minutes=null"
+                "give training.steps or training.minutes, and not both; that of a recipe is removed by "
+                "training.steps=null or training.minutes=null"
             )
         return self
 
@@ -568,26 +571,21 @@ class TrainingChoice(ComputeSettings):
 
     @property
     def rate(self) -> float:
-        """The peak learning rate: given, or the published one, scaled with the square root of the batch
-        where it belongs to a batch."""
+        """The peak learning rate: `learning_rate`, or the published one for optimizer and batch size."""
         given = self.learning_rate
         return published_rate(self.optimizer, self.batch_size) if given is None else given
 
 
 class Watching(Settings):
-    """How often to look and to save; `every` counts steps."""
+    """Intervals, in steps, of logging, evaluations and checkpoints."""
 
-    log_every: int = Field(10, ge=1, description="steps from line to line of metrics.jsonl")
-    evaluate_every: int = Field(
-        500, ge=1, description="steps from one judgement by held-out text to the next"
-    )
-    evaluate_sequences: int = Field(512, ge=1, description="held-out sequences judged each time")
-    checkpoint_every: int = Field(500, ge=1, description="steps from checkpoint to checkpoint")
+    log_every: int = Field(10, ge=1, description="steps between lines of metrics.jsonl")
+    evaluate_every: int = Field(500, ge=1, description="steps between evaluations on held-out text")
+    evaluate_sequences: int = Field(512, ge=1, description="held-out sequences of an evaluation")
+    checkpoint_every: int = Field(500, ge=1, description="steps between checkpoints")
     keep: int = Field(3, ge=2, description="checkpoints kept")
     tensorboard: bool = Field(True, description="write tensorboard/ too, where it is installed")
-    stop_on_alarm: bool = Field(
-        False, description="end the run at an alarm; the same command goes on past it"
-    )
+    stop_on_alarm: bool = Field(False, description="end the run at an alarm; the same command resumes it")
 
 
 class PretrainingSettings(RunSettings):
@@ -595,13 +593,13 @@ class PretrainingSettings(RunSettings):
 
     example = "name=mine corpus=corpora/mine model.preset=albertine-mini training.minutes=5"
 
-    corpus: Path = Field(description="folder that `albertine prepare` made")
+    corpus: Path = Field(description="folder made by `albertine prepare`")
     model: ModelChoice
     objective: ObjectiveChoice = ObjectiveChoice()
     training: TrainingChoice
     watching: Watching = Watching()
     stages: tuple[Stage, ...] = Field(
-        (), description="parts of the run with other lengths, masks, batches or depths, in their order"
+        (), description="parts of the run with other lengths, masks, batches or layers, in their order"
     )
 
     @model_validator(mode="after")
@@ -609,9 +607,8 @@ class PretrainingSettings(RunSettings):
         if self.objective.streamed:
             if self.stages:
                 raise ValueError(
-                    f"stages are of samples that stand for themselves, and with objective.kind "
-                    f"{self.objective.kind} and memory {self.objective.memory} they go on from step to step; "
-                    "leave stages out"
+                    f"stages are for single samples, and objective.kind {self.objective.kind} with memory "
+                    f"{self.objective.memory} streams text; leave stages out"
                 )
             self.objective.streams(self.training.batch_size)
         return self
@@ -628,13 +625,13 @@ class PretrainingSettings(RunSettings):
                     "write them in the order of the run"
                 )
         for number, stage in enumerate(self.stages, 1):
-            if trouble := _trouble(stage, self.objective):
-                raise ValueError(f"stages: number {number} {trouble}")
+            if problem := _stage_problem(stage, self.objective):
+                raise ValueError(f"stages: number {number} {problem}")
         return self
 
 
-def _trouble(stage: Stage, objective: ObjectiveChoice) -> str | None:
-    """What is wrong with a stage of a run with this objective."""
+def _stage_problem(stage: Stage, objective: ObjectiveChoice) -> str | None:
+    """The error of a stage in a run with this objective, or None."""
     here = stage.applied(objective)
     if here.max_length > objective.max_length:
         return (
@@ -645,8 +642,8 @@ def _trouble(stage: Stage, objective: ObjectiveChoice) -> str | None:
         return f"has masked {masked:g} and random {random:g}, which are more than all tokens"
     if here.pairs not in ("none", objective.pairs):
         return (
-            f"has pairs {here.pairs}, and objective.pairs is {objective.pairs}, which says what head there "
-            "is; set that, and pairs: none in the stages without"
+            f"has pairs {here.pairs}, and objective.pairs is {objective.pairs}, which determines the "
+            "head; set that, and pairs: none in the stages without"
         )
     if here.repeats and here.pairs == "none":
         return (
@@ -655,7 +652,7 @@ def _trouble(stage: Stage, objective: ObjectiveChoice) -> str | None:
     if stage.causal and (stage.masked, stage.random, stage.ngram) != (None, None, None):
         return "is causal and masks nothing; leave out its masked, random and ngram"
     if objective.distillation is not None and (stage.causal or stage.depth is not None):
-        return "is causal or computes some depths only, which no teacher can be asked for; leave that out"
+        return "is causal or computes some layers only, which distillation does not support; leave that out"
     if stage.causal and here.pairs != "none":
-        return f"is causal and has pairs {here.pairs}, whose [CLS] would see nothing; add pairs: none to it"
+        return f"is causal and has pairs {here.pairs}, whose [CLS] would attend to itself; add pairs: none"
     return None

@@ -1,8 +1,7 @@
-"""Stages: what changes over a run, and the one order of batches that goes through all of them.
+"""The stages of a run, checks of settings against them, and the order of batches through all stages.
 
-A stage is part of the cursor. Where one begins, a new epoch begins at its first sample, with samples cut and
-masked as the stage says; so every draw is still named by (seed, purpose, epoch, sample), and none is made
-twice.
+The stage is part of the cursor. A stage starts with a new epoch, whose samples are cut and masked by its
+settings; so every draw has its own key (seed, purpose, epoch, sample).
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ CAUSAL_SHARE = 1 / 3
 
 @dataclass(frozen=True)
 class ResolvedStage:
-    """A stage with all that is to be known of it.
+    """A stage with the settings of the run filled in.
 
     Attributes:
-        begin: share of the run. objective: what is predicted. batch_size: sequences per update.
-        depth: how many depths are computed; None: all.
-        causal: share of the tokens that are predicted from what is before them; None: masked ones are.
+        begin: share of the run. batch_size: sequences per update.
+        depth: number of layers that are computed; None: all.
+        causal: share of the tokens that are predicted as next tokens; None: masked tokens are.
     """
 
     begin: float
@@ -62,45 +61,44 @@ def _resolved(stage: Stage, settings: PretrainingSettings) -> ResolvedStage:
 
 
 def stage_summaries(settings: PretrainingSettings) -> list[str]:
-    """What each stage is, a line each, for a person."""
+    """A line for each stage."""
     lines = []
     for stage in resolved_stages(settings):
         objective, masking = stage.objective, stage.objective.masking
-        what = [f"max_length {objective.max_length}", f"batch_size {stage.batch_size}"]
+        words = [f"max_length {objective.max_length}", f"batch_size {stage.batch_size}"]
         if stage.causal is not None:
-            what += [f"causal, {stage.causal:.0%} of the next tokens"]
+            words += [f"causal, {stage.causal:.0%} of the next tokens"]
         else:
             kept = 1 - masking.masked - masking.random
             shares = f"{masking.masked:.0%} [MASK], {masking.random:.0%} random, {abs(kept):.0%} kept"
-            what += [f"pairs {objective.pairs}"]
-            what += [f"{objective.repeats:.0%} repeats"] if objective.repeats else []
-            what += [f"mask {masking.probability:g} ({shares})"]
+            words += [f"pairs {objective.pairs}"]
+            words += [f"{objective.repeats:.0%} repeats"] if objective.repeats else []
+            words += [f"mask {masking.probability:g} ({shares})"]
         depth = "" if stage.depth is None else f", depth {stage.depth}"
-        lines.append(f"from {stage.begin:.0%}: {', '.join(what)}{depth}")
+        lines.append(f"from {stage.begin:.0%}: {', '.join(words)}{depth}")
     return lines
 
 
 def check_depths(settings: PretrainingSettings, depth: int) -> None:
-    """Refuse a stage that computes more depths than the encoder has.
-
+    """
     Raises:
-        SettingsError: it names the stage.
+        SettingsError: a stage computes more layers than the encoder has.
     """
     for number, stage in enumerate(settings.stages, 1):
         if (stage.depth or 0) > depth:
             raise SettingsError(
-                f"number {number} computes {stage.depth} depths, and the encoder has {depth}",
+                f"number {number} computes {stage.depth} layers, and the encoder has {depth}",
                 where="stages",
                 remedy="Leave its depth out to compute all",
             )
 
 
 def untrained(settings: PretrainingSettings, config: EncoderConfig | None) -> list[str]:
-    """What a run through its stages does not train of the model that it saves, and what to do about it, a
-    line each. A run without stages has none.
+    """Warnings, with remedies, of what the stages of a run leave untrained in the saved model; none without
+    stages.
 
     Args:
-        config: of an encoder that begins at random; None: of weights, which may have learned it before.
+        config: of an encoder with random weights; None for a run that starts from trained ones.
     """
     if not settings.stages:
         return []
@@ -115,21 +113,21 @@ def untrained(settings: PretrainingSettings, config: EncoderConfig | None) -> li
     last, name = stages[reached[-1]], f"the run ends in number {reached[-1] + 1}, which"
     if last.causal is not None:
         found.append(
-            f"{name} is causal: what is saved as a masked LM has learned to see only what is before a token; "
+            f"{name} is causal: the model, saved as a masked LM, attends to earlier tokens only; "
             "end with a stage that is not causal, or leave stages out and set objective.kind=causal"
         )
     if config is not None:
         seen = [stages[i] for i in reached]
         if last.depth is not None and (config.solves or last.depth < config.num_hidden_layers):
-            whole = "the fixed point" if config.solves else f"{config.num_hidden_layers} depths"
+            whole = "the fixed point" if config.solves else f"{config.num_hidden_layers} layers"
             found.append(
-                f"{name} computes depth {last.depth} only, and the model that is saved {whole}; end with a "
+                f"{name} computes {last.depth} layers only, and the saved model {whole}; end with a "
                 "stage without depth"
             )
         longest = max(stage.objective.max_length for stage in seen)
         if config.positions == "learned" and longest < objective.max_length:
             found.append(
-                f"no sample has more than {longest} tokens, so later places are not trained; end with "
+                f"no sample has more than {longest} tokens, so later positions are not trained; end with "
                 f"a stage without max_length, or set objective.max_length={longest}"
             )
         if objective.pairs != "none" and all(stage.objective.pairs == "none" for stage in seen):
@@ -141,17 +139,16 @@ def untrained(settings: PretrainingSettings, config: EncoderConfig | None) -> li
 
 
 def _reached(stages: Sequence[ResolvedStage], number: int, steps: int | None) -> bool:
-    """Whether a step is of this stage; by the clock every one has its time."""
+    """Whether any step is in this stage; always for a run by the clock."""
     near = round(stages[number].begin * (steps or 0))
     near_by = range(max(0, near - 1), min(near + 2, steps or 0))
     return steps is None or any(stage_at(stages, step / steps) == number for step in near_by)
 
 
 def check_processes(settings: PretrainingSettings, processes: int) -> None:
-    """Refuse a batch of which a process would get nothing.
-
+    """
     Raises:
-        SettingsError: it names the batch.
+        SettingsError: a batch has fewer sequences than there are processes.
     """
     for number, stage in enumerate(resolved_stages(settings), 1):
         if stage.batch_size < processes:
@@ -162,16 +159,16 @@ def check_processes(settings: PretrainingSettings, processes: int) -> None:
             )
 
 
-Place = dict[str, Any]
-"""A cursor as plain data: epoch, offset, and of a run with stages the stage."""
+JsonCursor = dict[str, Any]
+"""A cursor as JSON data: epoch, offset, and in a run with stages the stage."""
 
-Order = tuple[Place, int, list[Row]]
-"""Of a global batch the place after it, the number of its stage, and its rows."""
+Order = tuple[JsonCursor, int, list[Row]]
+"""Of a global batch: the cursor after it, its stage, and its rows."""
 
 
-def stage_at(stages: Sequence[ResolvedStage], done: float) -> int:
-    """The number of the stage that a run is in, of which a share is done."""
-    return max(i for i, one in enumerate(stages) if i == 0 or one.begin <= done)
+def stage_at(stages: Sequence[ResolvedStage], progress: float) -> int:
+    """The index of the stage at this progress of the run."""
+    return max(i for i, one in enumerate(stages) if i == 0 or one.begin <= progress)
 
 
 def orders(
@@ -179,26 +176,26 @@ def orders(
     rows_of: Callable[[int], Callable[[int], int]],
     progress: Callable[[int], float],
     seed: int,
-    place: Place | None,
+    start: JsonCursor | None,
     *,
     named: bool,
 ) -> Iterator[Order]:
-    """The global batches of a run, from any point on, through all its stages, without end.
+    """The global batches of a run through all its stages, without end.
 
     Args:
         stages: at least one.
-        rows_of: from the number of a stage to the function that says how many samples an epoch has in it.
-        progress: from the number of batches that were yielded to the share of the run that is done.
-        place: where to begin, as yielded before; None for the start.
-        named: whether a place names its stage.
+        rows_of: from the index of a stage to the function from an epoch to its number of samples.
+        progress: from the number of batches yielded so far to the share of the run that is done.
+        start: the cursor of the batch before the first one; None for the start of the run.
+        named: whether cursors have the key `stage`.
     """
-    begin = dict(place or {})
+    begin = dict(start or {})
     stage: int | None = begin.pop("stage", None)
     cursor = Cursor(**begin)
     batches: Iterator[tuple[Cursor, list[Row]]] | None = None
     count = 0
     while True:
-        now = max(stage or 0, stage_at(stages, progress(count)))  # never back, whatever a clock says
+        now = max(stage or 0, stage_at(stages, progress(count)))  # never back, whatever the progress
         if stage is not None and now != stage:
             cursor, batches = Cursor(cursor.epoch + 1), None
         if batches is None:
@@ -209,45 +206,44 @@ def orders(
 
 
 def check_unused_settings(settings: PretrainingSettings, config: EncoderConfig) -> None:
-    """Refuse what was changed for nothing. What a recipe says as it is anyway may stand.
-
+    """
     Args:
-        config: of the encoder that the run begins with.
+        config: of the encoder at the start of the run.
 
     Raises:
-        SettingsError: there is such a setting.
+        SettingsError: a setting that differs from its default has no effect.
     """
     objective, training, model = settings.objective, settings.training, settings.model
-    nobody = Distillation.model_construct(teacher=Path())
-    taught = objective.distillation or nobody
-    parts = {  # as they are here, and where nobody says
+    default = Distillation.model_construct(teacher=Path())
+    distillation = objective.distillation or default
+    parts = {  # as given, and by default
         "training": (training, TrainingChoice.model_construct()),
         "objective": (objective, ObjectiveChoice()),
         "objective.masking": (objective.masking, Masking()),
-        "objective.distillation": (taught, nobody),
+        "objective.distillation": (distillation, default),
         "model.change": (model.change, config if model.preset is None else preset(model.preset)),
     }
-    read_by = (
+    conditions = (  # part, name, whether it has an effect, with what it would
         ("training", "decay", training.schedule == "wsd", "training.schedule=wsd"),
         ("objective", "jacobian_frequency", objective.jacobian is not None, "objective.jacobian"),
-        ("objective", "reference_defects", *_defects(settings)),
-        ("objective.masking", "favor_shorter", _runs(settings), "objective.masking.ngram=2 or more"),
-        ("objective.distillation", "temperature", taught.soft > 0, "objective.distillation.soft"),
+        ("objective", "reference_defects", *_has_defects(settings)),
+        ("objective.masking", "favor_shorter", _masks_ngrams(settings), "objective.masking.ngram=2 or more"),
+        ("objective.distillation", "temperature", distillation.soft > 0, "objective.distillation.soft"),
         ("objective", "short_probability", not objective.streamed, "text that is cut into samples"),
         ("model.change", "rotary_base", config.positions == "rotary", "model.change.positions=rotary"),
         ("model.change", "halting_epsilon", config.halts, "model.change.halting"),
         ("model.change", "halting_limit", config.halts, "model.change.halting"),
         ("model.change", "tolerance", config.solves, "model.change.solver"),
     )
-    for part, name, is_read, reader in read_by:
-        given, usual = (getattr(where, name) for where in parts[part])
-        if not is_read and given not in (None, usual):
-            raise unused_setting_error(f"{part}.{name}", reader, usual)
+    for part, name, is_used, needs in conditions:
+        given, usual = (getattr(values, name) for values in parts[part])
+        if not is_used and given not in (None, usual):
+            raise unused_setting_error(f"{part}.{name}", needs, usual)
 
 
-def _defects(settings: PretrainingSettings) -> tuple[bool, str]:
-    """Whether there is anything that the reference does wrong, and what would have it. Without pairs no
-    [SEP] stands inside a sample; in what goes on from step to step one stands between documents."""
+def _has_defects(settings: PretrainingSettings) -> tuple[bool, str]:
+    """Whether the objective has defects of the reference, and the setting that has. They concern a [SEP]
+    within a sample, which pairs have, and streams between documents."""
     objective = settings.objective
     if objective.kind == "causal":
         return False, "another objective.kind"
@@ -255,8 +251,8 @@ def _defects(settings: PretrainingSettings) -> tuple[bool, str]:
     return objective.streamed or paired, "objective.pairs=sop or nsp"
 
 
-def _runs(settings: PretrainingSettings) -> bool:
-    """Whether several words in a row are hidden, in a stage at least."""
+def _masks_ngrams(settings: PretrainingSettings) -> bool:
+    """Whether any stage masks runs of several words."""
     here = settings.objective.masking.ngram
     longest = (here if stage.ngram is None else stage.ngram for stage in settings.stages)
     return settings.objective.kind == "masked" and max(longest, default=here) > 1

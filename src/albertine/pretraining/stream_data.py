@@ -1,4 +1,4 @@
-"""The batches of a run whose sequences go on from step to step, and the fixed ones that judge it."""
+"""Training batches of a streamed objective, and its fixed held-out batches."""
 
 from __future__ import annotations
 
@@ -19,30 +19,32 @@ from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings
 from albertine.training.step import MicroBatch
 
 HELD_OUT_LANES = 8
-"""Few, so that memory has long texts to show what it is worth on."""
+"""Few, so that every stream is long and the memory has an effect."""
 
-Place = dict[str, Any]
-Order = tuple[Place, int, int]
-"""Of a step the place after it, its epoch, and the number of its segments in that."""
+JsonCursor = dict[str, Any]
+"""A cursor as JSON data: epoch and segment."""
+
+Order = tuple[JsonCursor, int, int]
+"""Of a step: the cursor after it, its epoch, and the index of its segments in the epoch."""
 
 
 class StreamBatches:
-    """The training batches of one process, from any point on; as `PretrainingBatches`, for streams.
+    """The training batches of one process; as `PretrainingBatches`, for streams.
 
-    Iterating yields (cursor after the batch as plain data, micro-batches of this process), without end. Which
-    lane is in which micro-batch of which process never changes within a run, so that its memory stays there.
+    Iterating yields (cursor after the batch as JSON data, micro-batches of this process), without end. A
+    stream stays in the same micro-batch of the same process for the whole run, where its memory is.
 
     Args:
-        cursor: where to begin, as handed out before; None for the start.
-        rank, world: this process among all; the global batches do not depend on them.
-        ponders: whether they are for a model that halts.
+        cursor: of the batch before the first one; None for the start.
+        rank, world: of this process; the global batches do not depend on them.
+        ponders: whether the model has adaptive halting.
     """
 
     def __init__(
         self,
         corpus: Corpus,
         settings: PretrainingSettings,
-        cursor: Place | None,
+        cursor: JsonCursor | None,
         rank: int = 0,
         world: int = 1,
         *,
@@ -53,26 +55,26 @@ class StreamBatches:
         streams = settings.objective.streams(training.batch_size)
         self.builder = StreamBuilder(corpus, streams, settings.seed, corpus.tokenizer())
         self.cursor, self.workers = cursor, training.workers
-        parts = dealt(streams.lanes, rank, world, streams.length, training.micro_batch_tokens)
+        parts = micro_batch_lanes(streams.lanes, rank, world, streams.length, training.micro_batch_tokens)
         self.lanes = [forward_first(lanes, both=streams.both) for lanes in parts]
 
-    def __iter__(self) -> Iterator[tuple[Place, list[MicroBatch]]]:
-        if self.workers:  # before they are forked, so that they share what is planned
+    def __iter__(self) -> Iterator[tuple[JsonCursor, list[MicroBatch]]]:
+        if self.workers:  # before the fork, so that the processes share the plan
             self.builder.lanes((self.cursor or {}).get("epoch", 0))
-        yield from Loader(self._build, _places(self.builder.segments, self.cursor), self.workers)
+        yield from Loader(self._build, _orders(self.builder.segments, self.cursor), self.workers)
 
-    def _build(self, order: Order) -> tuple[Place, list[MicroBatch]]:
+    def _build(self, order: Order) -> tuple[JsonCursor, list[MicroBatch]]:
         place, epoch, segment = order
         batches = [self.builder.build(epoch, segment, lanes) for lanes in self.lanes]
         return place, [replace(b, ponders=self.ponders, penalised=self.penalised) for b in batches]
 
 
-def _places(segments: int, cursor: Place | None) -> Iterator[Order]:
-    """The steps of a run without end, from a cursor on; of an epoch all segments one after the other."""
+def _orders(segments: int, cursor: JsonCursor | None) -> Iterator[Order]:
+    """The steps of a run without end, after a cursor; the segments of an epoch in order."""
     epoch, segment = (cursor["epoch"], cursor["segment"]) if cursor else (0, 0)
     if segment > segments:
         raise CorpusError(
-            f"the run stands at segment {segment} of epoch {epoch}, which has {segments}",
+            f"the run is at segment {segment} of epoch {epoch}, which has {segments}",
             remedy="The corpus or the objective changed since the run began; start a new run",
         )
     while True:
@@ -82,8 +84,10 @@ def _places(segments: int, cursor: Place | None) -> Iterator[Order]:
         yield {"epoch": epoch, "segment": segment}, epoch, segment - 1
 
 
-def dealt(lanes: int, rank: int, world: int, length: int, micro_batch_tokens: int) -> list[list[int]]:
-    """The lanes of each micro-batch of a process: neighbours together, because all are of one length."""
+def micro_batch_lanes(
+    lanes: int, rank: int, world: int, length: int, micro_batch_tokens: int
+) -> list[list[int]]:
+    """The streams of each micro-batch of a process: consecutive ones, as all segments have one length."""
     mine = np.array_split(np.arange(lanes), world)[rank]
     most = max(1, micro_batch_tokens // length)
     count = -(-len(mine) // most)
@@ -99,17 +103,17 @@ def held_out_streams(
     rank: int = 0,
     world: int = 1,
 ) -> list[StreamBatch]:
-    """Segments of held-out documents, those of a lane in their order; the same whenever they are asked for,
-    in runs of every seed and of any number of processes.
+    """Segments of held-out documents, consecutive in every stream; the same in every call, for every seed and
+    number of processes.
 
     Args:
-        sequences: how many, all lanes together; about that, and fewer if the held-out part is smaller.
-        length: tokens of one of these; segments of another length, more or fewer of them, then have as much
-            text. Default: the segments' own.
-        rank, world: every process gets its share of the lanes, which may be none.
+        sequences: their approximate number over all streams; fewer if the held-out part is smaller.
+        length: tokens of a sequence in that number; segments of another length then have as much text in
+            all. Default: their own length.
+        rank, world: every process gets its share of the streams, which may be empty.
 
     Raises:
-        CorpusError: the corpus was prepared without held-out documents, or with too few.
+        CorpusError: the corpus has no held-out documents, or too few.
     """
     builder = _widest(held_out_corpus(folder), objective, folder)
     here = builder.settings
@@ -119,17 +123,17 @@ def held_out_streams(
 
 
 def _segments(builder: StreamBuilder, sequences: int, length: int) -> int:
-    """Segments of each lane with the text of `sequences` of `length` tokens: whole ones of these."""
+    """Segments of each stream with the text of `sequences` of `length` tokens."""
     here = builder.settings
     wanted = max(1, min(sequences // here.lanes, builder.segments * here.length // length))
     return min(builder.segments, max(1, wanted * length // here.length))
 
 
 def _widest(corpus: Corpus, objective: ObjectiveChoice, folder: Path) -> StreamBuilder:
-    """Streams of `HELD_OUT_LANES` lanes, halved until the text has room for them.
+    """`HELD_OUT_LANES` streams, or half as many, and so on, as far as the text is long enough.
 
     Raises:
-        CorpusError: it has room for none.
+        CorpusError: it is too short for one.
     """
     least = 2 if objective.permutation.both_directions else 1
     names, count = corpus.tokenizer(), HELD_OUT_LANES

@@ -1,5 +1,5 @@
-"""A smaller model than the one it begins with: fewer depths, other sharing, narrower; its first weights are
-those of the other wherever they have the same shape."""
+"""Students: smaller models, initialised from a larger one by fewer layers, other sharing or smaller widths;
+weights of the same shape are copied."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from albertine.pretraining.settings import Student
 
 
 def kept_depths(count: int, depth: int) -> tuple[int, ...]:
-    """The first depth of each of `count` equal parts of `depth`; from the start again where there are more.
+    """The layers that initialise those of a student: the first of each of `count` equal parts of `depth`
+    layers, and cyclic where `count` is larger.
 
-    The early depths hold most of what a small encoder knows of a text (docs/decisions/018), so a part is
-    begun with its first one.
+    Not the last of each part: the early layers matter most for a small encoder (docs/decisions/018).
     """
     if count > depth:
         return tuple(d % depth for d in range(count))
@@ -29,24 +29,24 @@ def kept_depths(count: int, depth: int) -> tuple[int, ...]:
 
 
 def student_config(config: EncoderConfig, choice: Student) -> EncoderConfig:
-    """The encoder that `choice` makes of one with this configuration; no weights are needed.
+    """The configuration of the student of an encoder.
 
     Raises:
-        SettingsError: depths that it has not, sizes that do not fit together, or sharing that it cannot have:
-            an encoder that halts or runs to a fixed point has one block for all depths.
+        SettingsError: layers that do not exist, sizes that do not fit together, or unsupported sharing: an
+            encoder that halts or runs to a fixed point has one block for all layers.
     """
     plan = _plan(config, choice, _source(config, choice))
     try:
         shallow = config.with_plan(plan)
-    except SettingsError as error:  # whose remedies are those of a preset
+    except SettingsError as error:  # its remedies are for presets
         remedy = "Set it to all, or leave it out"
         raise SettingsError(error.what, where="model.student.sharing", remedy=remedy) from error
     return _narrowed(shallow, choice)
 
 
 def student_of(model: Model, choice: Student, seed: int) -> Model:
-    """The model that `choice` describes, with the weights of `model` where names and shapes are the same and
-    new ones, a function of the seed, elsewhere.
+    """The student of a model, with its weights where names and shapes are the same, and new ones, a function
+    of the seed, elsewhere.
 
     Raises:
         SettingsError: as `student_config`.
@@ -59,19 +59,19 @@ def student_of(model: Model, choice: Student, seed: int) -> Model:
     own = narrow.state_dict()
     with torch.no_grad():
         for name, tensor in shallow.state_dict().items():
-            # Where the student's states are as wide as its embeddings, it has no map between them.
+            # A student whose embeddings are as wide as its hidden states has no mapping between them.
             if name in own and own[name].shape == tensor.shape:
                 own[name].copy_(tensor)
     return narrow.train(model.training)
 
 
 def _source(config: EncoderConfig, choice: Student) -> Sequence[int]:
-    """For each depth of the student that of the model which it begins with."""
+    """For each layer of the student, the layer of the model that initialises it."""
     whole = config.num_hidden_layers
     source = choice.depths or kept_depths(choice.depth or whole, whole)
     if beyond := [d for d in source if not 0 <= d < whole]:
         raise SettingsError(
-            f"names depth {beyond[0]}, and the model has 0 to {whole - 1}", where="model.student.depths"
+            f"names layer {beyond[0]}, and the model has 0 to {whole - 1}", where="model.student.depths"
         )
     return source
 
@@ -86,7 +86,7 @@ def _plan(config: EncoderConfig, choice: Student, source: Sequence[int]) -> Shar
 
 
 def _narrowed(config: EncoderConfig, choice: Student) -> EncoderConfig:
-    """Where embeddings were as wide as the states, so are those of another width."""
+    """With other widths; embeddings as wide as the hidden states stay so."""
     widths = choice.widths
     if config.embedding_size == config.hidden_size and "hidden_size" in widths:
         widths = {"embedding_size": widths["hidden_size"], **widths}

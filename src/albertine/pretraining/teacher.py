@@ -1,4 +1,4 @@
-"""The teacher of a run: which one it is, that it fits the corpus, and what is put on record."""
+"""The teacher of a distillation: loading, checks against the corpus, and its record in the run folder."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ RECORD = "teacher.json"
 
 @dataclass(frozen=True)
 class Teacher:
-    """A teacher as it was found.
-
+    """
     Attributes:
-        name: as it was given. model: in evaluation mode.
+        name: as given by the user. model: in evaluation mode.
     """
 
     name: str
@@ -33,14 +32,14 @@ class Teacher:
 
     @cached_property
     def sha256(self) -> str:
-        """Of its configuration and its weights, whatever file they lay in."""
+        """Hash of configuration and weights, independent of their files."""
         return model_digest(self.model)
 
     def write(self, folder: Path) -> None:
-        """Put on record who it was.
+        """Write `teacher.json` into the folder of a run.
 
         Raises:
-            RunError: the disk refuses.
+            RunError: the disk is full or not writable.
         """
         config = self.model.config
         tree = {
@@ -56,28 +55,28 @@ class Teacher:
 
 def model_digest(model: Model) -> str:
     """SHA-256 over the configuration, the heads and all weights of a model."""
-    told = {**model.config.non_default_dict(), "heads": sorted(model.heads)}
-    return weights_digest(model, json.dumps(told, sort_keys=True).encode())
+    config = {**model.config.non_default_dict(), "heads": sorted(model.heads)}
+    return weights_digest(model, json.dumps(config, sort_keys=True).encode())
 
 
 def open_teacher(choice: Distillation, tokenizer: Tokenizer, max_length: int) -> Teacher:
-    """The teacher, if it reads the same pieces as the run's corpus.
+    """Load the teacher of a run.
 
     Raises:
-        ModelError: there is none, it has another vocabulary, no masked-LM head to tell soft targets with
-            where these are learned, or too few positions.
+        ModelError: there is no such model, it has another vocabulary than the corpus, or no masked-LM head
+            for soft targets. SettingsError: it has too few positions.
     """
     folder, name = model_folder(choice.teacher), str(choice.teacher)
     model = load_model(folder)
     if model.config.vocab_size != tokenizer.vocab_size or has_other_vocabulary(folder, tokenizer):
         raise ModelError(
-            "has another vocabulary than the corpus, and a student learns what it says of each piece",
+            "has another vocabulary than the corpus, and a student learns its probabilities of every token",
             where=name,
             remedy=f"Prepare the text with the teacher's: albertine prepare TEXT --tokenizer {name}",
         )
     if choice.soft and model.mlm is None:
         raise ModelError(
-            "has no masked-LM head, so it cannot say which word is hidden",
+            "has no masked-LM head, and so no soft targets for masked tokens",
             where=name,
             remedy="Take a masked LM, or learn from the states of this one alone: "
             "objective.distillation.soft=0; a tuned model teaches its task: training.teacher of `finetune`",

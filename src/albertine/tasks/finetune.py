@@ -234,7 +234,7 @@ def _run(
             on_start=partial(describe, folder, settings, world),
             on_best=keep_best,
             adversary=_adversary(settings, model),
-            told=Passes(model.base.encoder, judged=False).told if model.base.config.solves else dict,
+            extra_metrics=Passes(model.base.encoder, judged=False).told if model.base.config.solves else dict,
             average=average,
             # The last batch of an epoch may have fewer examples than there are processes.
             parts=("task",) if teacher is None else ("soft", "task"),

@@ -1,10 +1,9 @@
-"""Watching a run: updates that are not finite, and learning that does not happen.
+"""Training alarms: updates that are not finite, and a model that does not learn.
 
-Pretraining ALBERT from scratch fails in a few known ways: the masked-LM loss stays where a model that
-ignores its input is (6.6 to 7.3 nats with 30,000 pieces), a run collapses midway (accuracy .45 to .06),
-sentence order stays a coin toss. Most reports come down to 0.00176, the published learning rate for batch
-4096, with a smaller batch (huggingface/transformers#5984 and #4727, kamalkraj/ALBERT-TF2.0#21,
-google-research/albert#29).
+Pretraining ALBERT from scratch fails in a few known ways: the masked-LM loss stays at the unigram entropy
+(6.6 to 7.3 nats with 30,000 tokens), a run collapses midway (accuracy .45 to .06), sentence order stays at
+chance. Most reports come down to 0.00176, the published learning rate for batch 4096, with a smaller batch
+(huggingface/transformers#5984 and #4727, kamalkraj/ALBERT-TF2.0#21, google-research/albert#29).
 """
 
 from __future__ import annotations
@@ -21,60 +20,60 @@ from albertine.errors import RunError
 from albertine.training.schedules import MUON_RATE, PUBLISHED, published_rate
 
 ONSET = 0.3
-"""Context gain in nats from which on a model counts as reading: a blind one has 0, and stuck runs, where it
-was measured, stay below .1 for as long as they are stuck."""
+"""Context gain in nats at which a model counts as using the context (the context-gain onset). Without context
+the gain is 0; in stuck runs it was measured to stay below .1."""
 
-LOW = 3  # a rate so many times below what fits is raised
+LOW_RATE = 3  # a higher learning rate is advised below this fraction of the reference rate
 
-ALIKE = 0.9  # mean cosine of final states
-LONGEST_WARMUP = 0.2  # that is advised, as a share of a run
+SIMILAR = 0.9  # mean cosine of final states
+MAX_WARMUP = 0.2  # that is advised, as a share of a run
 
-_SMOOTH = 5  # readings in a median: two odd ones in a row are noise
-_WINDOW = 12  # readings a verdict looks back on, the patience spread over them
+_SMOOTH = 5  # lines in a median, which ignores two outliers in a row
+_WINDOW = 12  # points over the patience on which an alarm is based
 
 
 def onset_minute(rows: Iterable[Mapping[str, Any]]) -> float | None:
-    """Minutes of training up to the first evaluation with a context gain over `ONSET`; None if there is none.
+    """Minutes of training to the first evaluation with a context gain over `ONSET`; None if there is none.
 
     Args:
         rows: of `metrics.jsonl`.
     """
     for row in rows:
-        gain = row.get("context_gain")  # null where it was not a number
+        gain = row.get("context_gain")  # null where it was not finite
         if isinstance(gain, int | float) and gain > ONSET and "elapsed" in row:
             return float(row["elapsed"]) / 60
     return None
 
 
 def not_finite(step: int, cursor: Mapping[str, Any] | None, checkpoint: Path | None) -> RunError:
-    """What to say of a step whose loss or gradient is not finite; its update was never made.
+    """The error of a step whose loss or gradient is not finite; its update was not made.
 
     Args:
-        cursor: after the batch before it. checkpoint: where a branch can begin, if there are branches.
+        cursor: after the batch before it. checkpoint: from which the run can be branched, if there is one.
     """
     return RunError(
         f"the loss or its gradient is not finite at step {step}; the weights stay as they were",
         where=f"batch after {dict(cursor)}" if cursor else "first batch",
-        remedy=f"{_slower(checkpoint)}; training.precision=float32 tells whether the number format is to "
-        "blame",
+        remedy=f"{_lower_rate(checkpoint)}; training.precision=float32 shows whether the number format is "
+        "the cause",
     )
 
 
 def weights_not_finite(step: int, name: str, checkpoint: Path | None) -> RunError:
-    """What to say where weights are NaN or infinite behind an update, so that no checkpoint is made of them.
+    """The error of weights that are NaN or infinite after an update; no checkpoint of them is written.
 
     Args:
-        name: of such a tensor. checkpoint: the last one, in which all are finite, if a branch can begin
-            there.
+        name: of such a tensor. checkpoint: the last one, whose weights are finite, if the run can be
+            branched.
     """
     return RunError(
         f"the weights are not finite after step {step}, and were not saved: its update was too large",
         where=name,
-        remedy=_slower(checkpoint),
+        remedy=_lower_rate(checkpoint),
     )
 
 
-def _slower(checkpoint: Path | None) -> str:
+def _lower_rate(checkpoint: Path | None) -> str:
     lower = "a lower training.learning_rate or a longer training.warmup"
     if checkpoint is None:
         return f"Begin again under another name with {lower}"
@@ -85,15 +84,15 @@ def _slower(checkpoint: Path | None) -> str:
 
 
 UNMOVED = 20
-"""Steps at the beginning of a run whose gradient may be exactly zero: a batch may hold nothing to learn, as
-one of pairs with equal scores, but not all of so many."""
+"""First steps of a run after which a gradient that was always exactly zero is an error. A single batch may
+have a zero gradient, such as one of pairs with equal scores."""
 
 
 def no_gradient(steps: int, loss: float, remedy: str) -> RunError:
-    """What to say of a run whose gradient was exactly zero in all of its steps so far.
+    """The error of a run whose gradient was exactly zero in all of its steps.
 
     Args:
-        loss: the last one, a mean in nats. remedy: what to look at.
+        loss: of the last step, a mean in nats. remedy: of the error.
     """
     which = "the only step" if steps == 1 else f"all of the first {steps} steps"
     return RunError(
@@ -108,11 +107,11 @@ AlarmKind = Literal["plateau", "slow_start", "divergence", "collapse", "sentence
 
 @dataclass(frozen=True)
 class Alarm:
-    """A way of not learning.
+    """A sign that a model does not learn.
 
     Attributes:
-        kind: its name. step: when it was noticed.
-        what: what is seen, with numbers. advice: what to change, most likely first.
+        step: at which it was raised.
+        what: the observation, with numbers. advice: settings to change, the most likely cause first.
     """
 
     kind: AlarmKind
@@ -124,11 +123,11 @@ class Alarm:
         return f"{self.kind.upper().replace('_', ' ')}: {self.what}. " + " ".join(self.advice)
 
 
-class _Judged(NamedTuple):
-    """What an evaluation says of reading: the context gain in nats, and the mean cosine of final states.
+class _Evaluation(NamedTuple):
+    """Context gain in nats, and mean cosine of final states, of an evaluation.
 
-    The gain decides and the cosine is only told: of the kept runs of benchmarks/ladder.py one that read, at a
-    loss of 6.1 on [MASK], had a cosine of .88, and one that hardly did, at 6.7, one of .55.
+    The alarm depends on the gain alone. In runs of benchmarks/ladder.py the cosine was .88 for a model that
+    used the context, at a loss of 6.1 on [MASK], and .55 for one that hardly did, at 6.7.
     """
 
     step: int
@@ -138,145 +137,150 @@ class _Judged(NamedTuple):
 
 @dataclass
 class TrainingAlarms:
-    """Looks at every metrics line and names what goes wrong, each thing once until it has passed.
+    """Checks every metrics line; an alarm is raised once, and again only after its condition has ended.
 
-    Whether a model reads is told by evaluations, where they tell its loss on [MASK]: its context gain is what
-    it saves there over guessing by frequency. A training loss is no more than a substitute, because a tenth
-    of the chosen tokens can be copied and the loss falls by that alone.
+    Whether a model uses the context is decided by the evaluations, where they have its loss on [MASK]: the
+    context gain is how far that is below the unigram entropy. The training loss is a substitute, as it falls
+    already by copying, which is possible for a tenth of the predicted tokens.
 
     Attributes:
-        unigram_entropy: cross-entropy in nats of guessing masked pieces by their frequency alone; where a
-            stuck model stays.
-        unigram_accuracy: accuracy of always guessing the commonest piece.
-        one_order: accuracy on sentence pairs of one and the same answer, which more than half of the pairs of
-            next sentences have.
+        unigram_entropy: cross-entropy in nats of predicting tokens by their frequency.
+        unigram_accuracy: accuracy of always predicting the most frequent token.
+        majority_accuracy: accuracy of always predicting the same label of sentence pairs, which is above a
+            half for next sentences.
         learning_rate: the peak. batch_size: sequences per update. optimizer: `lamb`, `adamw` or `muon`.
-        fitting: the rate that such a model was measured to learn with, at any batch; None: the published one
-            for the batch.
-        may_rise: whether a low rate may be to blame; where a run begins with weights it is meant.
+        measured_rate: at which such a model was measured to learn, with any batch size; None: the published
+            rate for the batch size is the reference.
+        suggest_higher_rate: whether a low rate may be the cause; False for a run that starts from weights.
         warmup: share of the run. total_steps: None for a run by the clock.
-        masked_entropy: that of guessing the evaluations' own [MASK] by frequency; None: not known apart.
-        untold: stages in which an evaluation does not tell whether the model learns, because it trains on
-            something else: next tokens, fewer depths, or fewer places than a table of them has.
-        hints, beginning: advice on a plateau and on a slow start from who knows more of the settings, given
-            first.
-        objective: what is predicted; only of a masked one alarms speak of [MASK].
-        patience: steps after the warm-up, or after the beginning of a branch, before a plateau counts;
-            default 15 % of the run, at least 1000 but no more than half of it. A healthy run also rests at
-            the unigram loss for a while.
+        masked_entropy: unigram entropy at the [MASK] positions of the evaluations; None: unknown.
+        uninformative_stages: in which an evaluation does not show whether the model learns, because they
+            train next tokens, fewer layers, or fewer learned positions.
+        plateau_advice, slow_start_advice: advice that comes first at these alarms.
+        objective: messages name [MASK] only if it is masked.
+        patience: steps after the warm-up, or after the start of a branch, before a plateau is an alarm;
+            default 15 % of the run, at least 1000 but no more than half of it. Healthy runs stay at the
+            unigram entropy for a while, too.
     """
 
     unigram_entropy: float
     learning_rate: float
     batch_size: int
     unigram_accuracy: float = 0.05
-    one_order: float = 0.5
+    majority_accuracy: float = 0.5
     optimizer: str = "lamb"
-    fitting: float | None = None
-    may_rise: bool = True
+    measured_rate: float | None = None
+    suggest_higher_rate: bool = True
     warmup: float = 0.0
     total_steps: int | None = None
     masked_entropy: float | None = None
-    untold: frozenset[int] = frozenset()
-    hints: tuple[str, ...] = ()
-    beginning: tuple[str, ...] = ()
+    uninformative_stages: frozenset[int] = frozenset()
+    plateau_advice: tuple[str, ...] = ()
+    slow_start_advice: tuple[str, ...] = ()
     objective: Literal["masked", "causal", "permutation"] = "masked"
     patience: int | None = None
-    _readings: dict[str, deque[float]] = field(default_factory=dict)
+    _recent: dict[str, deque[float]] = field(default_factory=dict)
     _best: dict[str, float] = field(default_factory=dict)
     _history: list[tuple[int, float, float]] = field(default_factory=list)
     _raised: dict[AlarmKind, int] = field(default_factory=dict)
     _stage: Any = None
-    _first: int = 0  # where the run began: of a branch the step of its checkpoint
-    _seen: int = 0  # step of the training line before this one
-    _told_from: int = 0  # where evaluations began to tell, behind a stage in which they did not
-    _orders_from: int | None = None  # where sentence pairs began
-    _began: bool = False  # was as good as a guess by frequency, in whatever stage
-    _judged: list[_Judged] = field(default_factory=list)
+    _first: int = 0  # step of the start: of a branch, of its checkpoint
+    _previous: int = 0  # step of the previous training line
+    _informative_from: int = 0  # step at which the last uninformative stage ended
+    _pairs_from: int | None = None  # step of the first sentence pairs
+    _reached_unigram: bool = False  # in any stage
+    _evaluations: list[_Evaluation] = field(default_factory=list)
 
     def begin(self, step: int) -> None:
-        """Before anything is seen: a branch has not trained the steps of its checkpoint."""
+        """Set the first step, before any line: a branch has not trained the steps of its checkpoint."""
         self._first = step
 
     def context_gain(self, scores: Mapping[str, Any]) -> float | None:
-        """Nats that the context saves on a [MASK], of the scores of an evaluation with `mask_loss`, or where
-        a stage computes fewer depths, of these, `stage_mask_loss`.
+        """Unigram entropy minus the loss on [MASK], in nats: `mask_loss` of an evaluation, or in a stage of
+        fewer layers `stage_mask_loss`. None without either.
         """
         loss = scores.get("stage_mask_loss", scores.get("mask_loss"))
         if not isinstance(loss, int | float) or not math.isfinite(loss):
             return None
-        return self._blind - loss
+        return self._unigram_mask_loss - loss
 
     @property
-    def _blind(self) -> float:
-        """Loss of a blind model on the [MASK] of evaluations: of few, not that of all chosen tokens."""
+    def _unigram_mask_loss(self) -> float:
+        """Loss of the unigram baseline at the [MASK] positions of the evaluations, in nats."""
         return self.unigram_entropy if self.masked_entropy is None else self.masked_entropy
 
-    def see(self, row: Mapping[str, Any], progress: float) -> list[Alarm]:
-        """Take in a metrics line; returns the alarms that begin with it.
+    def update(self, row: Mapping[str, Any], progress: float) -> list[Alarm]:
+        """Add a metrics line; returns the alarms that it raises.
 
         Args:
-            row: with `step`, and of the parts those keys that there are, and of a run with stages `stage`;
-                others are ignored. The scores under `evaluation` are remembered, and the next line of
-                training is judged by them.
+            row: with `step`, and loss and accuracy of the parts, and `stage` in a run with stages; other keys
+                are ignored. The scores under `evaluation` take effect at the next training line.
             progress: share of the run that is done.
         """
-        if row.get("stage", self._stage) != self._stage:  # lines of evaluations name none
-            # Readings of other lengths, masks or depths say nothing of these: no best was lost here.
-            if self._stage in self.untold and row["stage"] not in self.untold:
-                self._told_from = self._seen
+        if row.get("stage", self._stage) != self._stage:  # evaluations have no stage
+            # Losses with other lengths, masks or layers are not comparable.
+            if self._stage in self.uninformative_stages and row["stage"] not in self.uninformative_stages:
+                self._informative_from = self._previous
             self._stage = row["stage"]
-            for memory in (self._readings, self._best, self._history):
-                memory.clear()
+            for values in (self._recent, self._best, self._history):
+                values.clear()
         gain = self.context_gain(row.get("evaluation") or {})
-        known = not self.untold or self._stage is not None  # before a branch's first line it is not
-        if gain is not None and known and self._stage not in self.untold:
+        known = (
+            not self.uninformative_stages or self._stage is not None
+        )  # unknown before the first line of a branch
+        if gain is not None and known and self._stage not in self.uninformative_stages:
             cosine = row["evaluation"].get("cosine")
-            self._judged.append(_Judged(int(row["step"]), gain, math.nan if cosine is None else cosine))
+            self._evaluations.append(
+                _Evaluation(int(row["step"]), gain, math.nan if cosine is None else cosine)
+            )
         loss = self._median(row, "mlm_loss")
         accuracy = self._median(row, "mlm_accuracy")
         order = self._median(row, "sentence_accuracy")
         if loss is None or accuracy is None:
             return []
         step = int(row["step"])
-        if order is not None and self._orders_from is None:
-            self._orders_from = self._seen
-        self._seen = step
+        if order is not None and self._pairs_from is None:
+            self._pairs_from = self._previous
+        self._previous = step
         past = step - max(self._first, self.warmup * self._total(step, progress))  # the warm-up
         patience = self._patience(step, progress)
         self._remember(step, loss, order if order is not None else float("nan"), patience)
         found: dict[AlarmKind, bool] = {
-            "plateau": min(past, step - self._told_from) >= patience and self._stuck(step, loss, patience),
+            "plateau": min(past, step - self._informative_from) >= patience
+            and self._stuck(step, loss, patience),
             "divergence": self._diverges(loss),
-            "slow_start": self._never_began(loss) and past >= patience,
-            "collapse": self._fell("mlm_accuracy", accuracy, self.unigram_accuracy, 3.0, 0.5),
+            "slow_start": self._above_unigram(loss) and past >= patience,
+            "collapse": self._collapsed("mlm_accuracy", accuracy, self.unigram_accuracy, 3.0, 0.5),
         }
         if order is not None:
-            found["sentence_collapse"] = self._fell("sentence_accuracy", order, self.one_order, 1.3, 0.25)
-            # A model that has not begun to read words cannot order sentences, so the plateau alone is named.
+            found["sentence_collapse"] = self._collapsed(
+                "sentence_accuracy", order, self.majority_accuracy, 1.3, 0.25
+            )
+            # Sentence order is learned after words, so at a plateau only that is raised.
             stuck = found["plateau"] or self._lately("plateau", step, patience)
-            fell = found["sentence_collapse"]
-            paired = min(past, step - (self._orders_from or 0))
-            found["sentence_chance"] = not stuck and not fell and self._coin_toss(step, patience, paired)
+            collapsed = found["sentence_collapse"]
+            paired = min(past, step - (self._pairs_from or 0))
+            found["sentence_chance"] = not stuck and not collapsed and self._at_chance(step, patience, paired)
         found["plateau"] = found["plateau"] and not (found["collapse"] or found["slow_start"])
         begun = [kind for kind, there in found.items() if there and not self._lately(kind, step, patience)]
         self._raised |= {kind: step for kind, there in found.items() if there}
         return [self._alarm(kind, step, row, loss) for kind in begun]
 
     def _lately(self, kind: AlarmKind, step: int, patience: float) -> bool:
-        """Whether a thing was seen so lately that it counts as still there: noise repeats no alarm."""
+        """Whether a condition held so recently that noise may have interrupted it, so that it is not raised
+        again."""
         return kind in self._raised and step - self._raised[kind] <= patience / 2
 
     def _median(self, row: Mapping[str, Any], key: str) -> float | None:
         value = row.get(key)
         if not isinstance(value, int | float):
             return None
-        readings = self._readings.setdefault(key, deque(maxlen=_SMOOTH))
-        readings.append(float(value))
-        return statistics.median(readings)
+        values = self._recent.setdefault(key, deque(maxlen=_SMOOTH))
+        values.append(float(value))
+        return statistics.median(values)
 
     def _full(self, key: str) -> bool:
-        return len(self._readings[key]) == _SMOOTH
+        return len(self._recent[key]) == _SMOOTH
 
     def _total(self, step: int, progress: float) -> float:
         return float(self.total_steps or step / max(progress, 1e-9))
@@ -286,7 +290,7 @@ class TrainingAlarms:
         return self.patience or min(max(1000.0, 0.15 * total), 0.5 * total)
 
     def _remember(self, step: int, loss: float, order: float, patience: float) -> None:
-        # Readings closer together than a twelfth of the patience say nothing new.
+        # At most `_WINDOW` points over the patience.
         if not self._history or step - self._history[-1][0] >= patience / _WINDOW:
             self._history.append((step, loss, order))
         oldest = step - 2.5 * patience
@@ -294,14 +298,14 @@ class TrainingAlarms:
             self._history.pop(0)
 
     def _since(self, begin: float) -> list[tuple[int, float, float]]:
-        return [reading for reading in self._history if reading[0] >= begin]
+        return [point for point in self._history if point[0] >= begin]
 
     def _stuck(self, step: int, loss: float, patience: float) -> bool:
-        """Little better than a guess by frequency, and not getting better in the whole patience."""
-        gains = [one.gain for one in self._judged if one.step >= step - patience]
+        """Whether the loss is near the unigram baseline, and did not fall during the patience."""
+        gains = [one.gain for one in self._evaluations if one.step >= step - patience]
         if len(gains) > 1:
             return gains[-1] <= ONSET and gains[-1] - min(gains) < 0.05
-        # One evaluation tells where it stands; whether it moves, the training loss must tell.
+        # With one evaluation, whether the loss falls is decided by the training loss.
         low = gains[0] <= ONSET if gains else loss >= self.unigram_entropy - 0.6
         recent = self._since(step - patience)
         if not low or len(recent) < _WINDOW / 2:
@@ -311,28 +315,28 @@ class TrainingAlarms:
         return before - after < 0.05
 
     def _diverges(self, loss: float) -> bool:
-        """Worse than a guess by frequency after having been better."""
+        """Whether the loss is above the unigram baseline after having been below it."""
         key = "mlm_loss"
         if self._full(key):
             self._best[key] = min(self._best.get(key, loss), loss)
         return loss > self.unigram_entropy + 1.0 and loss > self._best.get(key, loss) + 1.0
 
-    def _never_began(self, loss: float) -> bool:
-        """Never as good as a guess by frequency, which is the first thing a model learns."""
+    def _above_unigram(self, loss: float) -> bool:
+        """Whether the loss was never as low as the unigram baseline, which a model reaches first."""
         level = self.unigram_entropy + 1.0
-        self._began = self._began or (self._full("mlm_loss") and loss <= level)
-        return not self._began and loss > level
+        self._reached_unigram = self._reached_unigram or (self._full("mlm_loss") and loss <= level)
+        return not self._reached_unigram and loss > level
 
-    def _coin_toss(self, step: int, patience: float, past: float) -> bool:
+    def _at_chance(self, step: int, patience: float, past: float) -> bool:
         wait = 2 * patience
         recent = [order for _, _, order in self._since(step - wait) if not math.isnan(order)]
         last = recent[-len(recent) // 3 :]
         if past < wait or len(recent) < _WINDOW:
             return False
-        return max(map(statistics.fmean, (recent, last))) < self.one_order + 0.03
+        return max(map(statistics.fmean, (recent, last))) < self.majority_accuracy + 0.03
 
-    def _fell(self, key: str, value: float, floor: float, above: float, share: float) -> bool:
-        """Whether an accuracy that once stood well above its floor lost most of that height."""
+    def _collapsed(self, key: str, value: float, floor: float, above: float, share: float) -> bool:
+        """Whether an accuracy that was well above its floor has lost most of that gain."""
         if self._full(key):
             self._best[key] = max(self._best.get(key, 0.0), value)
         best = self._best.get(key, 0.0)
@@ -342,33 +346,34 @@ class TrainingAlarms:
         level, name = f"{self.unigram_entropy:.2f}", self._name
         what = {
             "plateau": self._plateau(loss),
-            "slow_start": f"the {name} loss is still {loss:.2f} nats; guessing by frequency has {level}",
-            "divergence": f"the {name} loss is {loss:.2f} nats; guessing by frequency has {level}",
+            "slow_start": f"the {name} loss is still {loss:.2f} nats; the unigram baseline has {level}",
+            "divergence": f"the {name} loss is {loss:.2f} nats; the unigram baseline has {level}",
             "collapse": f"{name} accuracy fell {self._fall('mlm_accuracy', row)}",
-            "sentence_chance": f"sentence accuracy stays at the {100 * self.one_order:.1f}% that one and the "
-            "same answer has while masked words are being learned",
+            "sentence_chance": f"sentence accuracy stays at {100 * self.majority_accuracy:.1f}%, that of a "
+            "constant answer, while masked words are being learned",
             "sentence_collapse": f"sentence accuracy fell {self._fall('sentence_accuracy', row)}",
         }[kind]
         return Alarm(kind, step, what, self._advice(kind))
 
     def _plateau(self, loss: float) -> str:
-        if not self._judged:
+        if not self._evaluations:
             level = f"{self.unigram_entropy:.2f}"
-            return f"the {self._name} loss stays at {loss:.2f} nats; a blind model has {level}"
-        last = self._judged[-1]
+            return f"the {self._name} loss stays at {loss:.2f} nats; the unigram baseline has {level}"
+        last = self._evaluations[-1]
         where = "on [MASK] " if self.objective == "masked" else ""
-        said = (
+        what = (
             f"the context gain is {last.gain:.2f} nats: {where}the held-out loss is "
-            f"{self._blind - last.gain:.2f}, and a blind model has {self._blind:.2f}"
+            f"{self._unigram_mask_loss - last.gain:.2f}, and the unigram baseline has "
+            f"{self._unigram_mask_loss:.2f}"
         )
         if math.isnan(last.cosine):
-            return said
-        alike = "nearly the same for every word, " if last.cosine > ALIKE else ""
-        return f"{said}; final states are {alike}of mean cosine {last.cosine:.2f}"
+            return what
+        similar = "nearly the same for every word, " if last.cosine > SIMILAR else ""
+        return f"{what}; final states are {similar}of mean cosine {last.cosine:.2f}"
 
     @property
     def _name(self) -> str:
-        """What loss and accuracy are called, as in the lines of the log."""
+        """The name of the loss in the log."""
         return "masked-LM" if self.objective == "masked" else "LM"
 
     def _fall(self, key: str, row: Mapping[str, Any]) -> str:
@@ -381,19 +386,19 @@ class TrainingAlarms:
                 "If masked-LM accuracy has long been good, look at the data: sentences split wrongly, or "
                 "documents of one sentence, leave nothing to order.",
             )
-        longer = min(LONGEST_WARMUP, max(0.05, 2 * self.warmup))
+        longer = min(MAX_WARMUP, max(0.05, 2 * self.warmup))
         warm = (f"Warm up for longer: training.warmup={longer:g}.",) if longer > self.warmup else ()
         if kind == "plateau":
             wait = (
                 "If the rate is right, this takes more steps or a larger batch; the published run saw "
                 "512,000,000 sequences."
             )
-            return *self.hints, self._rate_advice(), *warm, wait
+            return *self.plateau_advice, self._rate_advice(), *warm, wait
         if kind == "slow_start":
-            if self._low:
-                return *self.beginning, self._rate_advice()
+            if self._is_low:
+                return *self.slow_start_advice, self._rate_advice()
             return (
-                *self.beginning,
+                *self.slow_start_advice,
                 f"If the loss is falling, it needs more steps or a larger rate: training.learning_rate="
                 f"{2 * self.learning_rate:.2g}. If it is not:",
                 self._rate_advice(),
@@ -407,33 +412,37 @@ class TrainingAlarms:
         )
 
     @property
-    def _low(self) -> bool:
-        return self.may_rise and self.learning_rate * LOW < self._fitting
+    def _is_low(self) -> bool:
+        return self.suggest_higher_rate and self.learning_rate * LOW_RATE < self._reference_rate
 
     @property
-    def _at_any_batch(self) -> float | None:
-        return MUON_RATE if self.optimizer == "muon" else self.fitting
+    def _batch_free_rate(self) -> float | None:
+        return MUON_RATE if self.optimizer == "muon" else self.measured_rate
 
     @property
-    def _fitting(self) -> float:
-        """The rate that fits this model and batch."""
-        return self._at_any_batch or published_rate(self.optimizer, self.batch_size)
+    def _reference_rate(self) -> float:
+        """The usual rate for this model and batch size."""
+        return self._batch_free_rate or published_rate(self.optimizer, self.batch_size)
 
     def _rate_advice(self, *, rises: bool = True) -> str:
-        """What to do about the learning rate; of a run that fell, a higher one is no help."""
-        rate, fitting = self.learning_rate, self._fitting
-        if rises and self._low:
+        """Advice on the learning rate.
+
+        Args:
+            rises: whether a higher one may help; not after a collapse.
+        """
+        rate, fitting = self.learning_rate, self._reference_rate
+        if rises and self._is_low:
             return (
                 f"The learning rate {rate:.3g} is {fitting / rate:.0f} times below what fits; raise it: "
                 f"training.learning_rate={fitting:.2g}."
             )
-        if self._at_any_batch is not None:
-            far = rate > LOW * fitting
+        if self._batch_free_rate is not None:
+            far = rate > LOW_RATE * fitting
             lower, name = (fitting, "the rate that fits") if far else (rate / 2, "half the learning rate")
             return f"Try {name}: training.learning_rate={lower:.2g}."
         published, batch = PUBLISHED[self.optimizer]
         if rate > 8 * fitting:
-            # The rule was found with wide models and large batches; a narrow one bears more than it allows.
+            # The rule is of wide models and large batches; narrow models allow higher rates.
             return (
                 f"By the square-root rule the published {published:g} for batch {batch} becomes "
                 f"{fitting:.2g} for batch {self.batch_size}, and {rate:.3g} is {rate / fitting:.0f} times "

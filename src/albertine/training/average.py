@@ -1,4 +1,4 @@
-"""A moving average of the weights over the steps of a run, which is judged and saved instead of them."""
+"""An exponential moving average of the weights, which is evaluated and saved instead of them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 
 class Average:
-    """The exponential moving average of all trained weights, begun at zero and corrected for that, as in
-    Adam and in bert4keras: after step t the weights of step s count as decay^(t - s) / (1 + decay + … +
-    decay^(t - 1)), so the random start has no part in it.
+    """The bias-corrected moving average of all trained weights, as in Adam and bert4keras: after step t the
+    weights of step s have the share decay^(t - s) / (1 + decay + … + decay^(t - 1)), and those before step 1
+    have none.
 
     Attributes:
-        tensors: the corrected average by the names of the parameters; of no meaning before the first step.
+        tensors: the average by parameter name; undefined before the first step.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -25,25 +25,25 @@ class Average:
 
     @torch.no_grad()
     def begin(self) -> None:
-        """Be the weights as they are now, until the first step is taken."""
+        """Copy the current weights, for use before the first update."""
         torch._foreach_copy_(list(self.tensors.values()), list(self._weights.values()))
 
     @torch.no_grad()
     def take(self, step: int) -> None:
-        """The weights after step number `step`, counted from 1 where the average began."""
+        """Update with the weights after step number `step`, counted from 1 at the start of the average."""
         share = (1 - self.decay) / (1 - self.decay**step)
         torch._foreach_lerp_(list(self.tensors.values()), list(self._weights.values()), share)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """The model with the average as its weights; afterwards it has its own again, to the bit."""
+        """Within, the model has the averaged weights; afterwards its own, bit for bit."""
         own = {name: p.detach().clone() for name, p in self._weights.items()}
-        self._give(self.tensors)
+        self._load(self.tensors)
         try:
             yield
         finally:
-            self._give(own)
+            self._load(own)
 
     @torch.no_grad()
-    def _give(self, tensors: dict[str, Tensor]) -> None:
+    def _load(self, tensors: dict[str, Tensor]) -> None:
         torch._foreach_copy_(list(self._weights.values()), list(tensors.values()))

@@ -1,9 +1,9 @@
-"""Checkpoints that are whole or not there: written beside, hashed, flushed, renamed; checked before they
-are believed.
+"""Checkpoints that are complete or absent: written under another name, hashed, flushed, renamed; verified
+when they are read.
 
 A checkpoint is a folder `step-N` with `model.safetensors`, `optimizer.safetensors`, `state.json` and
-`manifest.json`, which holds the size and SHA-256 of the other three. `latest` names the newest for people
-and other tools; loading trusts only what the manifests prove.
+`manifest.json`, which holds size and SHA-256 of the other three. `latest` names the newest for people and
+other tools; loading relies on the manifests alone.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ MODEL, OPTIMIZER, STATE, MANIFEST, LATEST = (
     "manifest.json",
     "latest",
 )
-AVERAGE, CARRIED = "average", "carried"
-LATER = ("weights", "dev", "task", "watching")
-"""Keys of fingerprints that older checkpoints lack. What they do not tell is not compared."""
-PLACES = frozenset({"start.start_from"})
-"""Keys in which older checkpoints name a model by its place. Now its weights are told, wherever they lie."""
+AVERAGE, RECURRENT = "average", "carried"
+"""Parts of tensor names in `optimizer.safetensors`: averaged weights, and recurrent state of the loss."""
+MAX_SHAPES = 6
+"""Number of tensors up to which each one that only one of two models has is listed."""
+ABSENT: Final = object()
 
 log = logging.getLogger("albertine.training")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was read and found whole: tensors by name, and the state of the run as plain data."""
+    """A verified checkpoint: tensors by name, and the state of the run as JSON data."""
 
     path: Path
     step: int
@@ -69,7 +69,7 @@ class Checkpoint:
 
 
 class OtherVersion(CheckpointError):
-    """A checkpoint that another version of Albertine reads."""
+    """A checkpoint in the format of another version of Albertine."""
 
 
 class CheckpointStore:
@@ -77,7 +77,7 @@ class CheckpointStore:
 
     Args:
         folder: holds `step-N` and `latest`; made at the first save.
-        keep: how many to keep, at least 2, because the newest may turn out to be damaged.
+        keep: number of checkpoints kept, at least 2, because the newest may be damaged.
     """
 
     def __init__(self, folder: Path, keep: int = 3) -> None:
@@ -89,17 +89,17 @@ class CheckpointStore:
         self._damaged: set[int] = set()
 
     def steps(self) -> list[int]:
-        """Steps of the checkpoints present, increasing; not checked. One whose writing was killed between its
-        two renames is among them."""
+        """Steps of the checkpoints in increasing order, unverified. One whose writing was killed between its
+        two renames is included."""
         if not self.folder.is_dir():
             return []
         found = [path for path in self.folder.glob("step-*") if path.is_dir()]
-        found += [path for path in self._beside() if path.suffix != ".part" and _looks_whole(path)]
+        found += [path for path in self._beside() if path.suffix != ".part" and _looks_complete(path)]
         names = {_name(path).removeprefix("step-") for path in found}
         return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
 
     def path(self, step: int) -> Path:
-        """Where the checkpoint of a step stands."""
+        """The folder of the checkpoint of a step."""
         return resolve_folder(self.folder / f"step-{step}")
 
     def save(
@@ -109,25 +109,25 @@ class CheckpointStore:
         optimizer: Mapping[str, Tensor],
         state: Mapping[str, Any],
     ) -> Path:
-        """Write a checkpoint; when this returns it is on the disk, and whatever happens before, the older
-        ones are.
+        """Write a checkpoint durably; a crash before this returns leaves the older ones intact.
 
-        Where a whole one with the same weights is there already, only its state is replaced.
+        Where a complete one with the same weights exists, only its state is replaced.
 
         Raises:
             RunError: the disk is full or not writable.
         """
         with os_errors_as_run_errors(self.folder):
             make_folder(self.folder)
-            self._sweep()
+            self._recover()
             target = self.path(step)
             files = {
                 MODEL: bytes_of(dict(model)),
                 OPTIMIZER: bytes_of(dict(optimizer)),
                 STATE: _json(state),
             }
-            if not _restate(target, step, files):
-                # Its name begins with a dot until it is whole, so that no reader takes it for a checkpoint.
+            if not _replace_state(target, step, files):
+                # Its name begins with a dot until it is complete, so that no reader takes it for a
+                # checkpoint.
                 with replaced_folder(target) as beside:
                     for name, data in files.items():
                         write_durably(beside / name, data)
@@ -138,12 +138,12 @@ class CheckpointStore:
         return target
 
     def load(self, *, strict: bool = False) -> Checkpoint | None:
-        """The newest checkpoint that is whole, or None where there is none at all.
+        """The newest complete checkpoint, or None where the folder has none.
 
-        A damaged one is passed over with a warning; it is not deleted before a newer one is whole.
+        A damaged one is skipped with a warning; it is not deleted before a newer one is complete.
 
         Raises:
-            CheckpointError: all are damaged; or, if `strict`, the newest is; or another version wrote it.
+            CheckpointError: all are damaged; with `strict`, the newest is; or another version wrote it.
         """
         steps, problems = self.steps(), []
         for step in reversed(steps):
@@ -170,7 +170,7 @@ class CheckpointStore:
         return None
 
     def abandon_after(self, step: int) -> None:
-        """Put later checkpoints out of the way of a run that deliberately goes on from an earlier one."""
+        """Rename the checkpoints after a step from which the user resumes the run."""
         with os_errors_as_run_errors(self.folder):
             for later in self.steps():
                 if later > step:
@@ -180,30 +180,25 @@ class CheckpointStore:
                         aside = self.folder / f"abandoned-step-{later}-{number}"
                     os.rename(self.path(later), aside)
                     log.warning(
-                        "step %d is later than the checkpoint asked for; kept as %s", later, aside.name
+                        "step %d is later than the requested checkpoint; kept as %s", later, aside.name
                     )
 
     def _beside(self) -> list[Path]:
-        """What a kill left of writing or deleting a checkpoint."""
+        """What an interrupted writer left: see `replaced_folder`."""
         return sorted(self.folder.glob(".*step-*.*"))
 
-    def _sweep(self) -> None:
-        for rest in self._beside():
-            # An earlier version gave these names to half-written ones too; if this is killed, half of what it
-            # deletes has a name with one more dot.
-            half = rest.suffix != ".part" and not _looks_whole(rest)
-            if half or rest.name.startswith(".."):
-                remove_folder(rest)
+    def _recover(self) -> None:
+        """Finish or remove what a killed process left."""
         for name in {_name(rest) for rest in self._beside()}:
             recover(self.folder / name)
         for rest in self.folder.glob("step-*/.*.new"):
             rest.unlink(missing_ok=True)
 
     def _prune(self) -> None:
-        """Delete all but the newest `keep` that look whole; those found damaged go first and do not count."""
+        """Delete all but the newest `keep` that look complete; damaged ones are deleted and do not count."""
         kept = 0
         for step in reversed(self.steps()):
-            if step not in self._damaged and kept < self.keep and _looks_whole(self.path(step)):
+            if step not in self._damaged and kept < self.keep and _looks_complete(self.path(step)):
                 kept += 1
                 continue
             remove_folder(self.path(step))
@@ -211,10 +206,10 @@ class CheckpointStore:
 
 
 def read(path: Path) -> Checkpoint:
-    """Read one checkpoint, every byte checked against its manifest.
+    """Read one checkpoint and verify every byte against its manifest.
 
     Raises:
-        CheckpointError: anything is missing, of another size or changed.
+        CheckpointError: a file is missing, of another size or changed.
     """
     path = resolve_folder(path)
     step, files = _read_manifest(path)
@@ -222,9 +217,7 @@ def read(path: Path) -> Checkpoint:
     try:
         state = json.loads(contents[STATE])
         return Checkpoint(path, step, tensors_from(contents[MODEL]), tensors_from(contents[OPTIMIZER]), state)
-    except (
-        Exception
-    ) as error:  # a hash that fits proves these are the bytes we wrote, so only another version can do this
+    except Exception as error:  # the hashes are right, so another version wrote it
         raise CheckpointError(f"was written by an incompatible version ({error})", where=path) from error
 
 
@@ -244,26 +237,27 @@ def read_state(path: Path) -> dict[str, Any]:
 
 
 def read_named(path: Path) -> Checkpoint:
-    """Read the checkpoint that a person named.
+    """Read the checkpoint at a path that the user gave.
 
     Raises:
-        CheckpointError: it is a run, a model or anything else, or not whole.
+        CheckpointError: it is a run, a model or something else, or not complete.
     """
     if path.is_dir() and not (path / MANIFEST).is_file() and not _name(path).startswith("step-"):
         stores = map(CheckpointStore, (path / "checkpoints", path, path.parent / "checkpoints"))
         newest = next((store.path(steps[-1]) for store in stores if (steps := store.steps())), None)
-        such = f", such as {newest}" if newest else ""
+        example = f", such as {newest}" if newest else ""
         raise CheckpointError(
             "is no checkpoint",
             where=path,
-            remedy=f"Name a folder step-N in the checkpoints/ of a run{such}; to begin with the weights of a "
-            "model alone, give model.start_from (of finetune, encoder.folder)",
+            remedy=f"Name a folder step-N in the checkpoints/ of a run{example}; to begin with the weights "
+            "of a model alone, give model.start_from (of finetune, encoder.folder)",
         )
     return read(path)
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and persistent buffers by name, each tensor once, however many names share it."""
+    """Parameters and persistent buffers by name; a tensor with several names is there once, under the
+    first."""
     seen: dict[Tensor, str] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
         seen.setdefault(tensor, name)
@@ -281,22 +275,20 @@ def first_not_finite(tensors: Mapping[str, Tensor]) -> str | None:
 def optimizer_tensors(
     model: nn.Module, optimizer: Optimizer, average: Average | None = None
 ) -> dict[str, Tensor]:
-    """The optimiser's tensors, and the average of the weights, under the names of their parameters,
-    `parameter/key`."""
+    """The optimizer's tensors and the averaged weights, named `parameter/key`."""
     names: dict[Tensor, str] = {p: name for name, p in model.named_parameters()}
     found = {
         f"{names[p]}/{key}": value for p, entry in optimizer.state.items() for key, value in entry.items()
     }
-    odd = [name for name, value in found.items() if not isinstance(value, Tensor)]
-    if odd:
-        raise TypeError(f"optimiser state that is not a tensor: {odd}")
+    if others := [name for name, value in found.items() if not isinstance(value, Tensor)]:
+        raise TypeError(f"optimizer state that is not a tensor: {others}")
     averages = {} if average is None else {f"{name}/{AVERAGE}": x for name, x in average.tensors.items()}
     return {name: value.detach() for name, value in found.items()} | averages
 
 
-def named_carried(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What a loss carries from step to step, by the names under which it stands beside the optimiser's."""
-    return {f"{CARRIED}/{name}": value for name, value in tensors.items()}
+def named_recurrent_state(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Recurrent state of a loss under its names among the optimizer's tensors."""
+    return {f"{RECURRENT}/{name}": value for name, value in tensors.items()}
 
 
 @torch.no_grad()
@@ -305,44 +297,45 @@ def restore(
     model: nn.Module,
     optimizer: Optimizer,
     average: Average | None = None,
-    carried: RecurrentState | None = None,
+    recurrent: RecurrentState | None = None,
     *,
     branch: Sequence[Change] | None = None,
 ) -> None:
-    """Put a checkpoint into a model, its optimiser, its average and what its loss carries from step to step.
-    On a mismatch none is touched.
+    """Load a checkpoint into a model, its optimizer, its averaged weights and the recurrent state of its
+    loss. On a mismatch none is changed.
 
     Args:
-        branch: the settings in which another run differs, which begins here; it may leave an average behind,
-            or begin one at these weights. None: the run goes on.
+        branch: settings of a branch that differ from the run's; it may drop an average, or begin one at these
+            weights. None: the run is resumed.
 
     Raises:
-        CheckpointError: names or shapes differ; the message lists how.
+        CheckpointError: names or shapes differ; the message lists them.
     """
     current, parameters = model_tensors(model), dict(model.named_parameters())
-    problems = misfits(_shapes(checkpoint.model), _shapes(current))
-    # No parameter has this name: those of modules have a dot.
-    going_on = {k: v for k, v in checkpoint.optimizer.items() if k.startswith(f"{CARRIED}/")}
-    moments = {k: v for k, v in checkpoint.optimizer.items() if k not in going_on}
+    problems = shape_differences(_shapes(checkpoint.model), _shapes(current))
+    # No parameter has this prefix: their names have a dot.
+    prefix = f"{RECURRENT}/"
+    states = {k.removeprefix(prefix): v for k, v in checkpoint.optimizer.items() if k.startswith(prefix)}
+    moments = {k: v for k, v in checkpoint.optimizer.items() if not k.startswith(prefix)}
     for name, value in moments.items():
         owner = name.rsplit("/", 1)[0]
         parameter = parameters.get(owner)
-        if parameter is None and owner not in checkpoint.model:  # else that is told above
-            problems.append(f"optimiser state {name}: no such parameter now")
+        if parameter is None and owner not in checkpoint.model:  # else listed above
+            problems.append(f"optimizer state {name}: no such parameter now")
         elif parameter is not None and value.ndim and value.shape != parameter.shape:
             problems.append(
-                f"optimiser state {name}: checkpoint {list(value.shape)}, now {list(parameter.shape)}"
+                f"optimizer state {name}: checkpoint {list(value.shape)}, now {list(parameter.shape)}"
             )
     averages = {name for name in moments if name.endswith(f"/{AVERAGE}")}
-    wanted = set() if average is None else {f"{name}/{AVERAGE}" for name in average.tensors}
-    if averages != wanted and branch is None:
-        problems.append("an average of the weights: " + ("none in it" if wanted else "in it, and none now"))
+    expected = set() if average is None else {f"{name}/{AVERAGE}" for name in average.tensors}
+    if averages != expected and branch is None:
+        problems.append("an average of the weights: " + ("none in it" if expected else "in it, and none now"))
     if problems:
-        raise _unfit(checkpoint, problems, branch)
+        raise _mismatch(checkpoint, problems, branch)
     for name, tensor in current.items():
         tensor.copy_(checkpoint.model[name])
-    if carried is not None:
-        carried.restore({k.removeprefix(f"{CARRIED}/"): v.clone() for k, v in going_on.items()})
+    if recurrent is not None:
+        recurrent.restore({name: value.clone() for name, value in states.items()})
     if average is not None:
         average.begin()
     optimizer.state.clear()
@@ -353,16 +346,18 @@ def restore(
             if average is not None:
                 average.tensors[owner].copy_(value)
             continue
-        # Copied, because the tensors that were read share one buffer, which would stay alive as a whole.
+        # A copy, because the tensors of a file share one buffer, which would stay in memory.
         optimizer.state[parameter][key] = value.to(parameter.device, copy=True)
 
 
 def has_average(checkpoint: Checkpoint) -> bool:
-    """Whether it holds an average of the weights."""
+    """Whether a checkpoint has averaged weights."""
     return any(name.endswith(f"/{AVERAGE}") for name in checkpoint.optimizer)
 
 
-def _unfit(checkpoint: Checkpoint, problems: list[str], branch: Sequence[Change] | None) -> CheckpointError:
+def _mismatch(
+    checkpoint: Checkpoint, problems: list[str], branch: Sequence[Change] | None
+) -> CheckpointError:
     what, remedy = f"does not fit this model: {listed(problems)}", "Resume with the settings of that run"
     if branch is not None:
         differ = f"; settings that differ: {listed(list(map(str, branch)))}" if branch else ""
@@ -374,15 +369,15 @@ def _unfit(checkpoint: Checkpoint, problems: list[str], branch: Sequence[Change]
 def check_fingerprint(
     checkpoint: Checkpoint, fingerprint: Mapping[str, Any], fixed: Sequence[str] | None = None
 ) -> None:
-    """Refuse to go on with other settings than those that decide the result.
+    """Refuse to resume with other settings among those that determine the result.
 
     Args:
-        fixed: the keys that a branch of the run cannot change (`Branching.fixed`); None: there are no
-            branches.
+        fixed: the keys that a branch of the run cannot change (`Branching.fixed`); None: the run cannot be
+            branched.
 
     Raises:
-        CheckpointError: lists every key that differs, with both values; where a branch could have them, the
-            remedy says so.
+        CheckpointError: keys differ; lists them with both values, and proposes a branch where one may differ
+            in them.
     """
     problems = fingerprint_changes(checkpoint.state.get("fingerprint", {}), fingerprint)
     remedy = None
@@ -395,15 +390,14 @@ def check_fingerprint(
 
 
 def is_fixed(key: str, fixed: Sequence[str]) -> bool:
-    """Whether a key of a fingerprint is one of those that are fixed, or below one."""
+    """Whether a fingerprint key is one of the fixed keys, or below one."""
     return any(f"{key}.".startswith(f"{name}.") for name in fixed)
 
 
 def refuse_changes(problems: Sequence[Change], where: Path, remedy: str | None = None) -> None:
-    """Refuse what is made otherwise than what is there.
-
+    """
     Raises:
-        CheckpointError: there are any problems; it lists them.
+        CheckpointError: there are differences; lists them.
     """
     if problems:
         raise CheckpointError(
@@ -414,31 +408,25 @@ def refuse_changes(problems: Sequence[Change], where: Path, remedy: str | None =
 
 
 def fingerprint_changes(before: Mapping[str, Any], fingerprint: Mapping[str, Any]) -> list[Change]:
-    """Where the settings that decide the result differ from those that a checkpoint or a record tells."""
-    untold = [key for key in LATER if key not in before]
-    now = {key: value for key, value in json.loads(_json(fingerprint)).items() if key not in untold}
-    return [change for change in changes(before, now) if not _told_by_place(change)]
-
-
-def _told_by_place(change: Change) -> bool:
-    return change.key in PLACES and isinstance(change.before, str) and change.now is ABSENT
+    """The differences between the fingerprint in a checkpoint or a record, and that of a run."""
+    return list(changes(before, json.loads(_json(fingerprint))))
 
 
 def checkpoint_bytes(model: nn.Module, moments: int = 2) -> int:
-    """About the size of a checkpoint: the weights, and as much again for every moment the optimiser keeps."""
+    """Approximate size of a checkpoint: the weights, and as much again for every moment of the optimizer."""
     return sum(t.numel() * t.element_size() for t in model_tensors(model).values()) * (1 + moments)
 
 
 def _name(path: Path) -> str:
-    """`step-N` for a checkpoint and for what stands beside it."""
+    """`step-N` for a checkpoint and for the names of its unfinished versions."""
     return path.name.lstrip(".").partition(".")[0]
 
 
-def _restate(path: Path, step: int, files: Mapping[str, bytes]) -> bool:
-    """Replace the state of a whole checkpoint that has these weights; False if there is none.
+def _replace_state(path: Path, step: int, files: Mapping[str, bytes]) -> bool:
+    """Replace the state of a complete checkpoint that has these weights; False if there is none.
 
-    Never by exchanging folders, which would leave a moment without a checkpoint. The manifest that comes
-    first proves the state that is there and the one that is to come.
+    Not by exchanging folders, which would leave a moment without a checkpoint. The new manifest is written
+    first, with the hashes of the old and of the new state.
     """
     try:
         _, known = _read_manifest(path)
@@ -464,20 +452,20 @@ def _facts(data: bytes) -> dict[str, Any]:
 
 
 def _sealed(tree: Mapping[str, Any]) -> bytes:
-    # The manifest proves the other files, and its own hash proves the manifest.
+    # The manifest has the hashes of the other files and its own.
     return _json({**tree, "manifest_sha256": hashlib.sha256(_json(tree)).hexdigest()})
 
 
 def _read_manifest(path: Path) -> tuple[int, dict[str, list[tuple[int, str]]]]:
-    """The step, and for each file the sizes and SHA-256 it may have: one, and of a state that was being
-    replaced two."""
+    """The step, and for each file its possible pairs of size and SHA-256: one, or two for a state that was
+    being replaced."""
     if not path.is_dir():
         raise CheckpointError("there is no such checkpoint", where=path)
     try:
         raw = read_regular(path / MANIFEST, MAX_JSON)
         tree = json.loads(raw)
         tree.pop("manifest_sha256")
-        whole = _sealed(tree) == raw
+        intact = _sealed(tree) == raw
         step, form = tree["step"], tree["format"]
         files = {name: [(facts["size"], facts["sha256"])] for name, facts in tree["files"].items()}
         if (facts := tree.get("state_before")) is not None:
@@ -486,7 +474,7 @@ def _read_manifest(path: Path) -> tuple[int, dict[str, list[tuple[int, str]]]]:
         raise CheckpointError(f"{MANIFEST} is missing", where=path) from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{MANIFEST} is damaged ({error})", where=path) from error
-    if not whole:
+    if not intact:
         raise CheckpointError(f"{MANIFEST} is damaged", where=path)
     if form != FORMAT or set(files) != {MODEL, OPTIMIZER, STATE}:
         raise OtherVersion(
@@ -519,9 +507,9 @@ def _read_checked(path: Path, known: Sequence[tuple[int, str]]) -> bytes:
     return data
 
 
-def _looks_whole(path: Path) -> bool:
-    """The quick test for pruning: manifest and sizes. Hashes are for loading. What cannot be looked at now,
-    or only by another version, may be whole, and is not for us to delete."""
+def _looks_complete(path: Path) -> bool:
+    """The quick test for pruning: manifest and sizes, no hashes. One that cannot be read now, or only by
+    another version, counts as complete, so that it is not deleted."""
     try:
         _, files = _read_manifest(path)
         return all(
@@ -544,12 +532,8 @@ def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     return {name: f"{list(t.shape)} {str(t.dtype).removeprefix('torch.')}" for name, t in tensors.items()}
 
 
-ABSENT: Final = object()
-FEW = 6
-
-
 class Change(NamedTuple):
-    """A key of a nested mapping, dotted, and its two values; `ABSENT` where there is none."""
+    """A dotted key of nested mappings and its two values; `ABSENT` where a mapping lacks it."""
 
     key: str
     before: Any
@@ -563,7 +547,7 @@ class Change(NamedTuple):
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[Change]:
-    """All keys of two nested mappings of JSON data whose values differ, in the order of their names."""
+    """The keys of two nested mappings of JSON data whose values differ, in sorted order."""
     for key in sorted({*before, *now}):
         old, new = before.get(key, ABSENT), now.get(key, ABSENT)
         if isinstance(old, dict) and isinstance(new, dict):
@@ -573,27 +557,27 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "")
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Lines `key: checkpoint A, now B` for all that `changes` finds."""
+    """`changes` as lines `key: checkpoint A, now B`."""
     return list(map(str, changes(before, now)))
 
 
-def misfits(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """How the shapes of two models differ; of more than a few tensors that only one of them has, how many
-    these are."""
+def shape_differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """How the shapes of two models differ; more than `MAX_SHAPES` tensors that one model lacks are counted,
+    not listed."""
     lost, new = sorted(before.keys() - now.keys()), sorted(now.keys() - before.keys())
-    if max(len(lost), len(new)) <= FEW:
+    if max(len(lost), len(new)) <= MAX_SHAPES:
         return differences(before, now)
     both = before.keys() & now.keys()
     found = differences({name: before[name] for name in both}, {name: now[name] for name in both})
     if lost:
-        found.append(f"{len(lost)} of its tensors are not there now, such as {lost[0]}")
+        found.append(f"{len(lost)} of its tensors do not exist now, such as {lost[0]}")
     if new:
         found.append(f"{len(new)} are not in it, such as {new[0]}")
     return found
 
 
 def listed(lines: Sequence[str], most: int = 12) -> str:
-    """Lines as one, of many the first and how many more there are."""
+    """Lines joined into one; of more than `most` the first ones, and the number of the others."""
     rest = len(lines) - most
     return "; ".join(lines[:most]) + (f"; and {rest} more" if rest > 0 else "")
 

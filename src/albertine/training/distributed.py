@@ -1,8 +1,7 @@
-"""The processes of a run: who I am, and sums over all of us.
+"""The processes of a run: rank and size, and sums over all ranks.
 
-Albertine runs under `torchrun` and needs three things of it: to add tensors over all ranks, to decide
-together, and to know who writes files. With one process every function here returns its argument, so
-nothing else asks how many there are.
+Started by `torchrun` or `training.launch`. A run needs three operations: add tensors over all ranks, agree on
+a decision, and write files in the main process alone. With one process every function returns its argument.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from albertine.core.devices import on_cpu
 from albertine.core.randomness import isolated_torch_rng
 
 PATIENCE = timedelta(minutes=30)
-"""How long a process waits for the others before it gives up."""
+"""Timeout of a wait for the other processes."""
 POLL = 0.02
-"""Seconds between two looks whether the others are there."""
+"""Seconds between two checks of the store."""
 
 LOCAL_RANKS = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
-"""Variables in which torchrun, Slurm and Open MPI tell a process its number on its machine."""
+"""Environment variables of torchrun, Slurm and Open MPI with the rank of a process on its machine."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,8 @@ class World:
     """One process among `size`.
 
     Attributes:
-        rank, size: this process and how many there are.
-        device: where this process computes.
+        rank, size: of this process, and number of processes.
+        device: of this process.
     """
 
     rank: int = 0
@@ -54,19 +53,19 @@ class World:
 
     @property
     def main(self) -> bool:
-        """Whether this process writes the files and speaks to the user."""
+        """Whether this process writes files and messages."""
         return self.rank == 0
 
     def add(self, tensor: Tensor) -> Tensor:
-        """The sum over all ranks, in place; every rank gets the same bits."""
+        """The sum over all ranks, in place; bit for bit the same on every rank."""
         if self.size > 1:
             with _partners():
                 torch.distributed.all_reduce(tensor)
         return tensor
 
     def add_numbers(self, numbers: Sequence[float]) -> list[float]:
-        """Sums over all ranks of a few host numbers, exact for integers below 2**53; never waits for an
-        accelerator.
+        """Sums over all ranks of host numbers, exact for integers below 2**53, without a device
+        synchronisation.
         """
         if self.size == 1:
             return list(numbers)
@@ -74,16 +73,16 @@ class World:
         return total
 
     def any(self, flag: bool) -> bool:
-        """Whether any rank says yes."""
+        """Whether the flag is set on any rank."""
         return self.add_numbers([float(flag)])[0] > 0
 
     def busy(self) -> None:
-        """The main process, which does something alone, says so to those that wait for it in `together`: they
-        would give up (`PATIENCE`)."""
+        """Called by the main process while it works alone: restarts the timeout (`PATIENCE`) of the ranks
+        that wait in `together`."""
         self.any(True)
 
     def together(self) -> None:
-        """Wait here until all processes are here."""
+        """A barrier."""
         while self.any(False):
             pass
 
@@ -92,7 +91,7 @@ class World:
         return self.add_numbers([number if self.main else 0.0])[0]
 
     def share_weights(self, model: nn.Module) -> None:
-        """Give every rank the main process' parameters and buffers."""
+        """Broadcast the main process' parameters and buffers."""
         if self.size == 1:
             return
         with torch.no_grad(), _partners():
@@ -100,12 +99,11 @@ class World:
                 torch.distributed.broadcast(tensor, src=0)
 
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Sum gradients over all ranks by one flat all-reduce; a parameter without a gradient here counts
-        as zero.
+        """Sum gradients over all ranks by one flat all-reduce; a missing gradient counts as zero.
 
-        A shared parameter has one gradient however many depths use it, so a sum after the backward pass
-        moves exactly what is needed. DistributedDataParallel would send per micro-batch and divide by ranks
-        that hold unequal numbers of predictions.
+        A shared parameter has one gradient, however many layers use it, so one sum after the backward pass
+        is minimal. DistributedDataParallel would communicate per micro-batch, and average over ranks with
+        unequal numbers of predictions.
         """
         if self.size == 1:
             return
@@ -120,70 +118,67 @@ class World:
 
 
 def start(device: torch.device | str | None = None) -> World:
-    """Join the processes that `torchrun` started, or stand alone where it did not.
+    """Join the process group of `torchrun`; without one, a world of this process.
 
     Args:
-        device: default: this process' GPU where there is one, else the CPU.
+        device: default: the GPU of the local rank if there is one, else the CPU.
 
     Raises:
         RunError: torchrun's environment is incomplete, or this machine has no such GPU.
         PartnerEnded: another process has ended.
     """
-    told = next((os.environ[name] for name in LOCAL_RANKS if name in os.environ), None)
-    local = int(told or "0")
+    local_rank = next((os.environ[name] for name in LOCAL_RANKS if name in os.environ), None)
+    local = int(local_rank or "0")
     place = torch.device(device) if device is not None else _default_device(local)
     if place.type == "cuda":
-        place = _own_card(place, local)
+        place = _indexed_gpu(place, local)
         torch.cuda.set_device(place)
     if "WORLD_SIZE" not in os.environ or int(os.environ["WORLD_SIZE"]) == 1:
         return World(device=place)
-    wanted = ["RANK", "MASTER_ADDR", "MASTER_PORT"]
-    if device is None and place.type == "cuda" and torch.cuda.device_count() > 1 and told is None:
-        wanted.append("LOCAL_RANK")  # else every process would take the first card
-    if missing := [name for name in wanted if name not in os.environ]:
+    required = ["RANK", "MASTER_ADDR", "MASTER_PORT"]
+    if device is None and place.type == "cuda" and torch.cuda.device_count() > 1 and local_rank is None:
+        required.append("LOCAL_RANK")  # else every process would use the first GPU
+    if missing := [name for name in required if name not in os.environ]:
         alone = ", or with one process a machine set LOCAL_RANK=0" if missing == ["LOCAL_RANK"] else ""
         raise RunError(
             f"WORLD_SIZE is set and {', '.join(missing)} is not", remedy=f"Start the run with torchrun{alone}"
         )
-    # Its functions take the group of the moment of the import as their default: imported later, as torch's
-    # optimizers do on the way, they keep gloo's threads beyond `stop`, and a thread that lets go of a tensor
-    # while the interpreter shuts down aborts the process.
+    # Its functions have the process group at the time of the import as a default argument. A later import, by
+    # torch's optimizers, would keep gloo's threads alive after `stop`, and a thread that frees a tensor
+    # during interpreter shutdown aborts the process.
     importlib.import_module("torch.distributed.nn")
-    # Both backends: gradients go by NCCL, and the few host numbers of a step by gloo, so that they cost no
-    # device wait.
+    # Gradients by NCCL, and the host numbers of a step by gloo, without a device synchronisation.
     backend = "cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo"
-    # NCCL is told its card; it would guess it at the first collective, and hang where it guesses wrong.
+    # NCCL gets its GPU here; it would guess it at the first collective, and hang after a wrong guess.
     card = place if place.type == "cuda" else None
     meet()
     while _abandoned:
         _abandoned.pop()
         torch.distributed.destroy_process_group()
     with _partners():
-        torch.distributed.init_process_group(backend, timeout=PATIENCE, device_id=card, **_meeting())
+        torch.distributed.init_process_group(backend, timeout=PATIENCE, device_id=card, **_rendezvous())
     return World(torch.distributed.get_rank(), torch.distributed.get_world_size(), place)
 
 
-def _meeting() -> dict[str, Any]:
-    """Where the processes of this run meet, as `init_process_group` takes it; nothing where the environment
-    says enough."""
+def _rendezvous() -> dict[str, Any]:
+    """Arguments of `init_process_group` for the rendezvous; none where the environment is enough."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return {}
     from torch.distributed.rendezvous import rendezvous
 
     store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
-    return {"store": _of_this_start(store, rank, size), "rank": rank, "world_size": size}
+    return {"store": _store_of_this_start(store, rank, size), "rank": rank, "world_size": size}
 
 
-def _of_this_start(store: Store, rank: int, size: int) -> Store:
-    """The part of a store that only the processes started together with this one use.
+def _store_of_this_start(store: Store, rank: int, size: int) -> Store:
+    """A namespace of the store for the processes that were started together with this one.
 
-    Processes that torchrun starts again (`--max-restarts`) get the store of those before them, in which the
-    addresses of these still lie: they would call processes that are gone, and wait for each other. Nothing
-    in the environment of torchrun is different from before on every machine, so that the first process
-    chooses a name. Every other process reads it under a random key, which no process had before.
+    torchrun restarts processes (`--max-restarts`) with the same store, which still has the addresses of the
+    ended ones; the new processes would connect to these and wait. No environment variable changes at a
+    restart on every machine, so rank 0 chooses a name, which the other processes read under random keys.
 
     Raises:
-        RunError: a process is not there after `PATIENCE`.
+        RunError: a process is absent after `PATIENCE`.
     """
     from torch.distributed.distributed_c10d import PrefixStore
 
@@ -205,7 +200,7 @@ def _of_this_start(store: Store, rank: int, size: int) -> Store:
             for other in sorted(absent):
                 if store.check([f"{prefix}/{mine}/{other}"]):
                     absent.remove(other)
-                elif store.check([f"{prefix}/here/{other}"]):  # perhaps left by one that is gone
+                elif store.check([f"{prefix}/here/{other}"]):  # perhaps of an ended process
                     name = store.get(f"{prefix}/here/{other}").decode()
                     store.set(f"{prefix}/start/{name}", mine)
             time.sleep(POLL)
@@ -213,7 +208,7 @@ def _of_this_start(store: Store, rank: int, size: int) -> Store:
     store.set(f"{prefix}/here/{rank}", mine)
     while not store.check([f"{prefix}/start/{mine}"]):
         check_time("the first process of the run did not answer")
-        time.sleep(POLL)  # where a signal is heard
+        time.sleep(POLL)  # interrupted by signals
     first = store.get(f"{prefix}/start/{mine}").decode()
     store.set(f"{prefix}/{first}/{rank}", "")
     return PrefixStore(first, store)
@@ -221,27 +216,26 @@ def _of_this_start(store: Store, rank: int, size: int) -> Store:
 
 @contextlib.contextmanager
 def _partners() -> Iterator[None]:
-    """Turn errors of gloo and of the store that come from another process into PartnerEnded."""
+    """Convert errors of gloo and the store that another process caused into PartnerEnded."""
     try:
         yield
     except RuntimeError as error:
         if GONE.search(str(error)) is None:
             raise
-        remedy = "See its own output for the cause. The same command goes on from the last checkpoint"
+        remedy = "See its own output for the cause. The same command resumes from the last checkpoint"
         raise PartnerEnded(
             "another process of the run has ended or does not answer", remedy=remedy
         ) from error
 
 
 _abandoned: list[World] = []
-"""Whom `stop` did not wait for; a program that goes on leaves them before it joins others."""
+"""Process groups that `stop` left open; closed before the next one is joined."""
 
 
 def check_cards(count: int) -> None:
-    """Refuse to start more processes on this machine than it has GPUs, where it has any.
-
+    """
     Raises:
-        SettingsError: it says how many there are.
+        SettingsError: more processes than this machine's GPUs, where it has any.
     """
     if torch.cuda.is_available() and count > (cards := torch.cuda.device_count()):
         raise SettingsError(
@@ -252,16 +246,16 @@ def check_cards(count: int) -> None:
 
 
 def is_main() -> bool:
-    """Whether this process is the one that writes, also before `start` and after `stop`."""
+    """Whether this is the main process, also before `start` and after `stop`."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def stop(world: World, *, broken: bool = False) -> None:
-    """Leave the processes joined by `start`.
+    """Leave the process group of `start`.
 
     Args:
-        broken: an error ends this process, perhaps alone. NCCL would wait for the others, which may wait for
-            this one, and the message would never be said; the end of the process leaves without waiting.
+        broken: after an error, perhaps of this process alone. NCCL would wait for the others, which may wait
+            for this one, and the error would never be printed; the group is left to the end of the process.
     """
     if world.size == 1:
         return
@@ -272,7 +266,7 @@ def stop(world: World, *, broken: bool = False) -> None:
 
 
 def trainable(model: nn.Module) -> list[nn.Parameter]:
-    """The parameters that are trained, each once, in the model's order."""
+    """The trained parameters without duplicates, in the model's order."""
     return [p for p in _unique(model.parameters()) if p.requires_grad]
 
 
@@ -284,12 +278,12 @@ def _default_device(local_rank: int) -> torch.device:
     return torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
 
 
-def _own_card(place: torch.device, local_rank: int) -> torch.device:
-    """A GPU with its number; "cuda" alone means that of the local rank."""
+def _indexed_gpu(place: torch.device, local_rank: int) -> torch.device:
+    """A GPU with its index; "cuda" alone is that of the local rank."""
     number = local_rank if place.index is None else place.index
     if number >= (count := torch.cuda.device_count()):
         raise RunError(
-            f"process {local_rank} of this machine is to compute on GPU {number}, and torch sees {count} "
+            f"process {local_rank} of this machine uses GPU {number}, and torch sees {count} "
             "here (the first is 0)",
             where="LOCAL_RANK" if number == local_rank else "device",
             remedy=f"Start at most {count} processes a machine (torchrun --nproc-per-node {count}), or check "
@@ -302,20 +296,19 @@ def _own_card(place: torch.device, local_rank: int) -> torch.device:
 
 @contextmanager
 def isolated_process_state(world: World, threads: int | None = None) -> Iterator[None]:
-    """Train as in a process of one's own: gradients flow also under `torch.no_grad`, numbers are float32 and
-    lie where the run computes whatever the default format and device, products are as the settings say also
-    under `torch.autocast`. Afterwards torch's generators, that format and the number of threads are as a
-    program had them, and the other processes of the run are left.
+    """Within, a run is independent of torch's global state in the calling program: gradient mode, default
+    dtype and device, autocast. Afterwards random generators, dtype and number of threads are restored, and
+    the process group is left.
 
     Args:
-        world: as `start` gave it. threads: how many compute on a processor; None: as many as before.
+        world: of `start`. threads: of the CPU; None: unchanged.
     """
     before, broken = torch.get_num_threads(), True
     try:
         if threads:
             torch.set_num_threads(threads)
         plain = torch.autocast(world.device.type, enabled=False)
-        # The third is with gradients.
+        # inference_mode(False) enables gradients.
         with on_cpu(), isolated_torch_rng(world.device), torch.inference_mode(False), plain:
             yield
         broken = False

@@ -1,4 +1,4 @@
-"""What a training run is made of: its parts, its settings, its state and how it ended."""
+"""The data of a training run: its job, its settings, its state and its outcome."""
 
 from __future__ import annotations
 
@@ -19,30 +19,29 @@ from albertine.training.run_folder import RunFolder
 from albertine.training.schedules import Schedule
 from albertine.training.step import (
     FastGradientMethod,
-    Instead,
     LossFunction,
+    MetricSums,
     MicroBatch,
+    MicroBatchRunner,
     RecurrentState,
-    Told,
-    never,
 )
 
 Cursor = dict[str, Any]
-"""Where in the data a batch ends, as plain JSON data. Only its maker understands it; `epoch` in it is
-shown.
-"""
+"""Position in the data after a batch, as JSON data. Opaque to the loop, but for `epoch` and `stage`, which it
+writes to the metrics."""
 
 Drawn = tuple[Cursor, list[MicroBatch]]
+"""A global batch as the data yields it: the cursor after it, and the micro-batches of this rank."""
 
 
 @dataclass
 class Clock:
-    """Where the run stands, for what follows it: its batches, and how it is judged. The same on every rank.
+    """The progress of a run, for batches and evaluations that depend on it. The same on every rank.
 
     Attributes:
-        step: the step before which the stream was opened.
-        progress: share of the run that was done when the last batch was taken from the stream.
-        cursor: after the last batch in use, when the model is judged.
+        step: number of steps made when the batch iterator was opened.
+        progress: share of the run that was done when the last batch was drawn.
+        cursor: after the last batch that was trained on, during an evaluation.
     """
 
     step: int = 0
@@ -52,21 +51,21 @@ class Clock:
 
 @dataclass(frozen=True)
 class LoopSettings:
-    """How long to train, how fast to learn, how often to look.
+    """Length of the run, learning rate, and intervals of logging, evaluations and checkpoints.
 
     Attributes:
         schedule: from progress to the share of `learning_rate`, the peak.
-        steps, minutes: the end of the run, exactly one of them; minutes add up over restarts.
-        seed: names the dropout draws.
+        steps, minutes: length of the run, exactly one of them; minutes add up over restarts.
+        seed: key of the dropout draws.
         clip: largest gradient norm.
         log_every, evaluate_every, checkpoint_every: in steps.
-        keep: checkpoints kept, at least 2.
-        best: name of the score that picks the best model, and whether it is to be `min` or `max`.
-        early_stopping: end the run after so many evaluations in a row without a new best.
-        stop_on_alarm: end the run at an alarm instead of warning; it goes on if it is begun again.
+        keep: number of checkpoints kept, at least 2.
+        best: metric that selects the best model, and its direction.
+        early_stopping: evaluations in a row without a new best after which the run ends.
+        stop_on_alarm: end the run at an alarm instead of warning; the same command resumes it.
         tensorboard: also write event files, where tensorboard is installed.
-        shown: other names of parts of the loss for people to read; None: not shown.
-        permutation: words are predicted in a permuted order, and files have them as `plm_loss`.
+        shown: display names of parts of the loss; None: hidden.
+        permutation: permutation language modelling, whose metrics are written as `plm_*`.
     """
 
     schedule: Schedule
@@ -93,9 +92,9 @@ class LoopSettings:
             )
 
     @property
-    def never_ends_early(self) -> str:
-        """Why early stopping can end nothing, as the run is over when so many evaluations are made; "" where
-        it can, and of a run by the clock, in which nobody knows how many there will be."""
+    def early_stopping_warning(self) -> str:
+        """A warning where the run has too few evaluations for early stopping; "" otherwise, and for a run by
+        the clock, whose number of evaluations is unknown."""
         if self.early_stopping is None or self.steps is None:
             return ""
         evaluations, least = math.ceil(self.steps / self.evaluate_every), self.early_stopping + 2
@@ -113,12 +112,12 @@ class LoopSettings:
 
 @dataclass(frozen=True)
 class Branching:
-    """What a branch may not change, and how its data goes on.
+    """What a branch of a run may not change, and where its data starts.
 
     Attributes:
-        fixed: keys of the fingerprint that have to be as they were; each stands for all below it.
+        fixed: fingerprint keys that must be equal; each stands for all keys below it.
         cursor: from the cursor of the checkpoint, its fingerprint, and the share of the new run that is done
-            there, to a cursor that fits the data as they are now.
+            at that step, to the cursor of the branch.
     """
 
     fixed: tuple[str, ...]
@@ -127,27 +126,24 @@ class Branching:
 
 @dataclass
 class Job:
-    """All that a run is made of.
+    """Everything the training loop needs.
 
     Attributes:
-        batches: from a cursor (None at the start) to the batches after it: (cursor after the batch,
-            micro-batches of this rank). A stream that ends, ends the run.
-        evaluate: from a function to call between its batches, so that a signal is heard, to scores, which
-            are the same on every rank. None: the run is not evaluated.
-        folder: entered, so that it is locked.
-        fingerprint: the settings that decide the result, as JSON data; a checkpoint with another one is
+        batches: from a cursor (None at the start) to the batches after it. The run ends with the iterator.
+        evaluate: from a function to call between its batches, so that signals are handled, to scores, which
+            are the same on every rank. None: no evaluations.
+        folder: the run's folder, already entered and so locked.
+        fingerprint: the settings that determine the result, as JSON data; a checkpoint with another one is
             refused.
-        on_start: called by the main process once nothing can be refused any more and before anything of the
-            run's record is written; writes down settings and environment.
-        on_best: called by the main process with step and scores whenever the best score is beaten.
-        parts, adversary, instead: see `train_step`.
-        branching: what a branch of another run may change; None where there are no branches.
-        average: of the weights; it is evaluated, and kept as the best, instead of them.
-        clock: set by the loop, read by `batches` and `evaluate` where they follow the run.
-        carried: what `loss_fn` takes from step to step; None: every step begins anew.
-        told: what the passes of a step told beside the loss.
-        no_gradient: what to look at if the gradient of the first steps is exactly zero, which ends the run;
-            None: that is no error, as for a student that begins as a copy of its teacher.
+        on_start: called by the main process after all checks and before anything is written; writes settings
+            and environment.
+        on_best: called by the main process with step and scores at every new best score.
+        parts, adversary, runner, extra_metrics: see `train_step`.
+        branching: rules of a branch; None: no branches.
+        average: moving average of the weights, which is evaluated and saved as the best instead of them.
+        clock: set by the loop, read by `batches` and `evaluate`.
+        no_gradient: remedy of the error that ends a run whose first gradients are exactly zero; None: no
+            error, as for a student that begins as a copy of its teacher.
     """
 
     model: nn.Module
@@ -168,21 +164,26 @@ class Job:
     parts: Sequence[str] | None = None
     branching: Branching | None = None
     clock: Clock = field(default_factory=Clock)
-    carried: RecurrentState | None = None
-    told: Told = dict
-    instead: Instead = never
+    runner: MicroBatchRunner | None = None
+    extra_metrics: Callable[[], MetricSums] = dict
     no_gradient: str | None = "Look at the data and the loss"
+
+    @property
+    def recurrent_state(self) -> RecurrentState | None:
+        """The loss function, if it has state from step to step."""
+        return self.loss_fn if isinstance(self.loss_fn, RecurrentState) else None
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended.
+    """The end of a run.
 
     Attributes:
         done: False if a signal ended it early; it was saved and can be resumed.
         exit_code: 0, or 128 + the signal, such as 143 SIGTERM, 130 Ctrl-C, 129 a closed terminal.
+        elapsed: seconds, over all restarts.
         scores: of the last evaluation.
-        updates: how many steps this process made; 0 where the run was done before.
+        updates: steps made by this process; 0 where the run was done before.
     """
 
     done: bool
@@ -196,16 +197,18 @@ class Outcome:
 
 @dataclass
 class State:
-    """What a checkpoint holds besides tensors.
+    """The state of a run in a checkpoint, beside its tensors.
 
     Attributes:
-        cursor: after the last batch in use. tokens, elapsed: read and spent, over all restarts.
-        saved, evaluated: steps at which that was last done.
+        cursor: after the last batch that was trained on.
+        tokens, elapsed: tokens trained on and seconds spent, over all restarts.
+        lr: learning rate of the last step.
+        saved, evaluated: steps of the last checkpoint and of the last evaluation.
+        best: best score, negated if larger is better.
         since_best: evaluations since the last new best.
-        window, lines: sums since the last metrics line, and how many lines there were.
-        unaveraged: steps before the average of the weights began, as where a branch begins one.
-        unmoved: how many steps were made, the gradient of all of which was exactly zero; None: of one it was
-            not.
+        window, lines: sums since the last metrics line, and number of lines.
+        unaveraged: steps before the moving average began, for a branch that begins one.
+        unmoved: steps so far, if the gradient of all of them was exactly zero; else None.
     """
 
     step: int = 0
@@ -225,9 +228,5 @@ class State:
 
     @classmethod
     def of(cls, saved: Mapping[str, Any]) -> State:
-        """The state in a checkpoint; what another version wrote besides is left out."""
-        known = {key: value for key, value in saved.items() if key in cls.__dataclass_fields__}
-        if known.get("step", 0) > 0:
-            # A checkpoint of an earlier version has no count of the first steps, which are over.
-            known.setdefault("unmoved", None)
-        return cls(**known)
+        """The state in a checkpoint, whose other keys are ignored."""
+        return cls(**{key: value for key, value in saved.items() if key in cls.__dataclass_fields__})

@@ -36,7 +36,7 @@ class Lamb(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Update every parameter that has a gradient. A closure is not supported."""
+        """Update every parameter that has a gradient; no closure."""
         if closure is not None:
             raise ValueError("Lamb computes no loss itself")
         for group in self.param_groups:
@@ -49,15 +49,15 @@ class Lamb(Optimizer):
                     }
             gradients = [w.grad for w in weights if w.grad is not None]
             m, v = ([self.state[w][key] for w in weights] for key in ("exp_avg", "exp_avg_sq"))
-            # An accelerator wants few launches; a CPU wants one matrix at a time, which its cache can hold.
-            together = len(weights) if any(w.is_cuda for w in weights) else 1
-            for i in range(0, len(weights), together):
-                part = slice(i, i + together)
-                _lamb(weights[part], gradients[part], m[part], v[part], self._memory(weights[part]), group)
+            # Few launches on a GPU; on a CPU one matrix at a time, which fits into its cache.
+            chunk = len(weights) if any(w.is_cuda for w in weights) else 1
+            for i in range(0, len(weights), chunk):
+                part = slice(i, i + chunk)
+                _lamb(weights[part], gradients[part], m[part], v[part], self._buffers(weights[part]), group)
 
-    def _memory(self, weights: list[Tensor]) -> list[Tensor]:
-        """Memory of the same shapes; on a CPU the same every time, as fresh memory costs more than the
-        arithmetic."""
+    def _buffers(self, weights: list[Tensor]) -> list[Tensor]:
+        """Uninitialised tensors of the same shapes; on a CPU a reused one, as allocating takes longer than
+        the arithmetic."""
         if len(weights) > 1 or weights[0].device.type != "cpu" or not weights[0].is_contiguous():
             return [torch.empty_like(w) for w in weights]
         (weight,) = weights
@@ -73,10 +73,10 @@ class Lamb(Optimizer):
 def _lamb(
     w: list[Tensor], g: list[Tensor], m: list[Tensor], v: list[Tensor], u: list[Tensor], group: dict[str, Any]
 ) -> None:
-    """Update `w`, `m` and `v`; what was in `u` is overwritten."""
+    """Update `w`, `m` and `v`; `u` is overwritten."""
     beta1, beta2 = group["betas"]
-    # m, v and m / (sqrt(v) + eps) in one pass over memory: torch's fused Adam at a rate of -1, of weights
-    # that are 0, so late that nothing is left of its bias correction.
+    # m, v and m / (sqrt(v) + eps) in one pass over memory: torch's fused Adam with rate -1 on zero weights,
+    # at a step so late that its bias correction is 1.
     torch._foreach_zero_(u)
     late = [torch.full((), 1e9, device=x.device) for x in w]
     how = {"beta1": beta1, "beta2": beta2, "eps": group["eps"], "weight_decay": 0.0}

@@ -1,8 +1,8 @@
-"""The training loop: draw a batch, make a step, write numbers, sometimes evaluate, sometimes save.
+"""The training loop: draw a batch, make a step, write metrics, evaluate and save at intervals.
 
-Everything that decides the result is in the weights, the optimiser and `State`, and all three are in every
-checkpoint; so a run that was killed and resumed ends with the same bits as one that was not. This holds on
-the same machine with the same versions, threads and number of ranks, and for runs counted in steps, not in
+Everything that determines the result is in the weights, the optimizer and `State`, and all three are in every
+checkpoint. A run that was killed and resumed therefore ends with the same bits as an uninterrupted one, on
+the same machine with the same versions, threads and number of ranks, and if its length is in steps, not in
 minutes.
 """
 
@@ -26,7 +26,7 @@ from albertine.training.checkpoints import (
     checkpoint_bytes,
     first_not_finite,
     model_tensors,
-    named_carried,
+    named_recurrent_state,
     optimizer_tensors,
 )
 from albertine.training.job import Cursor, Drawn, Job, Outcome, State
@@ -36,8 +36,8 @@ from albertine.training.resuming import Start, restored_state
 from albertine.training.signals import Signals, StopRequested
 from albertine.training.step import MicroBatch, StepReport, train_step
 
-MARGIN = 64 << 20
-COLLECT_EVERY = 1000
+DISK_MARGIN = 64 << 20  # bytes, for logs and plots
+COLLECT_EVERY = 1000  # steps
 
 
 def train(
@@ -50,15 +50,15 @@ def train(
     """Train until the end of the run or a signal.
 
     Args:
-        resume: `auto` goes on from the newest whole checkpoint, if any; `never` wants a folder without one;
-            a path goes on from that checkpoint.
-        strict: refuse a damaged newest checkpoint instead of going back to the one before.
-        branch_from: checkpoint of another run to begin with, although settings differ, where the run has
-            none of its own; see `training.branching`.
+        resume: `auto` resumes from the newest complete checkpoint, if any; `never` requires a folder without
+            one; a path resumes from that checkpoint.
+        strict: refuse a damaged newest checkpoint instead of falling back to the one before.
+        branch_from: checkpoint of another run to start from, with other settings, where the run has none of
+            its own; see `training.resuming`.
 
     Raises:
-        CheckpointError: nothing whole to go on from, or it belongs to another run.
-        RunError: disk full, loss not finite, or an alarm that was to stop the run. What was saved stays.
+        CheckpointError: no checkpoint is complete, or it belongs to another run.
+        RunError: disk full, loss not finite, or an alarm under `stop_on_alarm`. Saved files stay.
     """
     with job.reporter or Reporter(quiet=not job.world.main) as reporter:
         store, start = _checked(job, resume, strict, branch_from)
@@ -75,31 +75,33 @@ def train(
 def _checked(
     job: Job, resume: str | Path, strict: bool, branch_from: str | Path | None
 ) -> tuple[CheckpointStore, Start]:
-    """The run's checkpoints, and the one that it begins from in the model."""
+    """The run's checkpoints, and its start, which is loaded into the model."""
     store = CheckpointStore(job.folder.checkpoints, job.settings.keep)
     job.world.share_weights(job.model)
     return store, restored_state(job, store, resume, strict=strict, branch_from=branch_from)
 
 
 def _check_room(job: Job, store: CheckpointStore) -> None:
-    """Raises RunError: the disk has less room than the run needs."""
+    """Raises RunError: the disk has less free space than the run needs."""
     if job.world.main:
-        check_disk_space(job.folder.path, _needed(job, store))
+        check_disk_space(job.folder.path, _disk_bytes(job, store))
 
 
 def _over(job: Job, start: Start) -> bool:
-    """Whether the checkpoint is this run's and that of its end, so that nothing is left to do or to write."""
+    """Whether the checkpoint is of the end of this run, so that nothing is left to compute or to write."""
     state = start.state
-    judged = job.evaluate is None or state.evaluated == state.step
-    whole = judged and state.saved == state.step  # one of another folder is not saved in this one
-    return start.branch is None and whole and job.settings.progress(state.step, state.elapsed) >= 1
+    evaluated = job.evaluate is None or state.evaluated == state.step
+    saved = state.saved == state.step  # false for a checkpoint of another folder
+    return (
+        start.branch is None and evaluated and saved and job.settings.progress(state.step, state.elapsed) >= 1
+    )
 
 
 class _Run:
     def __init__(self, job: Job, store: CheckpointStore, start: Start, reporter: Reporter) -> None:
         self.job, self.settings, self.world = job, job.settings, job.world
         self.store, self.state, self.branch = store, start.state, start.branch
-        self.first, self.begun = self.state.step, self.state.elapsed  # as every rank has read them
+        self.first, self.begun = self.state.step, self.state.elapsed  # as read by every rank
         if self.branch is not None:
             self.state.unmoved = 0
         if self.world.main:
@@ -110,13 +112,13 @@ class _Run:
                 job.on_start()
         self.recorder = Recorder(job, reporter, self.state)
         self.signals = Signals()
-        # A rank that stops alone, in mid-step or in mid-evaluation, would leave the others waiting in a
-        # sum. Of many ranks none does: they agree on it when they draw a batch.
+        # A rank that stopped alone, within a step or an evaluation, would leave the others waiting in a
+        # collective. With several ranks they agree on stopping when they draw a batch.
         self.poll: Callable[[], None] = self.signals.poll if self.world.size == 1 else lambda: None
 
     def go(self) -> Outcome:
         self.job.model.train()
-        self._tell_clock(self.begun)
+        self._set_progress(self.begun)
         with (
             self.signals,
             _collector_off(),
@@ -125,21 +127,21 @@ class _Run:
         ):
             try:
                 if self.branch is not None:
-                    self.recorder.say("\n".join(self.branch.told()))
-                    self._save()  # the checkpoint it comes from is not its own and may be gone tomorrow
-                if told := self.settings.never_ends_early:
-                    self.recorder.warn(told)
+                    self.recorder.note("\n".join(self.branch.summary()))
+                    self._save()  # the original may be deleted by its own run
+                if warning := self.settings.early_stopping_warning:
+                    self.recorder.warn(warning)
                 if self._due(self.settings.evaluate_every):
-                    self._evaluate()  # where a signal came between a step and its evaluation
+                    self._evaluate()  # after a signal between a step and its evaluation
                 self._steps(stack)
-                self._numbers()
+                self._log_metrics()
                 self._evaluate()
                 self._save_end()
                 if self.world.any(self.signals.received is not None):  # since the last poll
                     raise StopRequested
             except StopRequested:
                 self._save()
-                self.recorder.say(f"asked to stop; saved at step {self.state.step}")
+                self.recorder.note(f"stopped by a signal; saved at step {self.state.step}")
                 return self._outcome(self.signals.exit_code)
         return self._outcome(0)
 
@@ -147,19 +149,19 @@ class _Run:
         batches: Iterator[Drawn] | None = None
         while self.settings.steps is None or self.state.step < self.settings.steps:
             if 0 < (self.settings.early_stopping or 0) <= self.state.since_best:
-                self.recorder.say(f"no new best in {self.state.since_best} evaluations: the run ends early")
+                self.recorder.note(f"no new best in {self.state.since_best} evaluations: the run ends early")
                 return
             if batches is None:
                 self.job.clock.step = self.state.step
                 batches = iter(self.job.batches(self.state.cursor))
                 stack.callback(getattr(batches, "close", lambda: None))
             drawn, elapsed = self._draw(batches)
-            self._tell_clock(elapsed)
+            self._set_progress(elapsed)
             if drawn is None or self.settings.progress(self.state.step, elapsed) >= 1:
                 return
             self._step(*drawn, elapsed)
             if self._due(self.settings.log_every):
-                self._numbers()
+                self._log_metrics()
             if self._due(self.settings.evaluate_every):
                 self._evaluate()
             if self._due(self.settings.checkpoint_every):
@@ -167,20 +169,20 @@ class _Run:
             if self._due(COLLECT_EVERY):
                 gc.collect()
 
-    def _tell_clock(self, elapsed: float) -> None:
+    def _set_progress(self, elapsed: float) -> None:
         self.job.clock.progress = self.settings.progress(self.state.step, elapsed)
 
     def _draw(self, batches: Iterator[Drawn]) -> tuple[Drawn | None, float]:
-        """The next batch, None at the end of the data, and the time that all ranks agree on."""
+        """The next batch, None at the end of the data, and the elapsed time of the main process."""
         drawn: Drawn | None = None
-        # A rank that is asked to stop while it waits says so to the others below.
+        # A signal during the wait is shared with the other ranks below.
         with contextlib.suppress(StopRequested), self.signals.interruptible():
             drawn = next(batches, None)
         elapsed = self.recorder.elapsed if self.world.main else 0.0
-        asked, empty, elapsed = self.world.add_numbers(
+        stop, empty, elapsed = self.world.add_numbers(
             [self.signals.received is not None, drawn is None, elapsed]
         )
-        if asked:
+        if stop:
             raise StopRequested
         return (None if empty else drawn), elapsed
 
@@ -200,8 +202,8 @@ class _Run:
             parts=job.parts,
             between=self.poll,
             adversary=job.adversary,
-            told=job.told,
-            instead=job.instead,
+            runner=job.runner,
+            extra_metrics=job.extra_metrics,
         )
         if not report.finite:
             self._save()
@@ -209,17 +211,16 @@ class _Run:
         state.step, state.cursor, state.tokens = state.step + 1, cursor, state.tokens + report.tokens
         if job.average is not None:
             job.average.take(state.step - state.unaveraged)
-        if job.carried is not None:
-            job.carried.settle()
+        if (recurrent := job.recurrent_state) is not None:
+            recurrent.settle()
         self.recorder.step(state, report)
         self._check_gradient(report)
 
     def _check_gradient(self, report: StepReport) -> None:
-        """End a run in whose first steps the gradient is exactly zero, whatever the learning rate is. All
-        ranks have the same norm, which every step computes.
+        """End a run whose first gradients are all exactly zero. Every rank has the same norm.
 
         Raises:
-            RunError: it says so. Nothing of these steps is saved but what was before.
+            RunError: so many gradients were zero. None of these steps is saved.
         """
         state = self.state
         if state.unmoved is None:
@@ -232,17 +233,17 @@ class _Run:
             loss = sum(part.loss_sum / part.count for part in report.parts.values() if part.count)
             raise no_gradient(state.unmoved, loss, self.job.no_gradient)
 
-    def _numbers(self) -> None:
-        alarms = self.recorder.numbers(self.state)
+    def _log_metrics(self) -> None:
+        alarms = self.recorder.log_metrics(self.state)
         if self.settings.stop_on_alarm and self.world.any(bool(alarms)):
             self._save()
             if not alarms:
                 raise RunError("another rank raised an alarm")
-            on = "The same command goes on all the same."  # what was raised before is not raised again
-            raise RunError(alarms[0].what, where=alarms[0].kind, remedy=" ".join((*alarms[0].advice, on)))
+            resume = "The same command resumes it."  # the same alarm is not raised again
+            raise RunError(alarms[0].what, where=alarms[0].kind, remedy=" ".join((*alarms[0].advice, resume)))
 
     def _evaluate(self) -> None:
-        """Score the model after this step, once."""
+        """Evaluate the model after this step, unless that is done."""
         if self.job.evaluate is None or self.state.evaluated == self.state.step:
             return
         with contextlib.nullcontext() if self.job.average is None else self.job.average.in_place():
@@ -252,15 +253,15 @@ class _Run:
         job, state = self.job, self.state
         job.clock.cursor = state.cursor
         with self.recorder.paused():
-            # The main process' on every rank: what ends a run must not hang on the last bits of each.
+            # The main process' on every rank: scores decide when a run ends, and may differ in the last bits.
             own = evaluate(self.poll)
             scores = {name: self.world.from_main(float(value)) for name, value in own.items()}
         job.model.train()
         state.evaluated = state.step
         state.scores = {name: value for name, value in scores.items() if math.isfinite(value)}
         self.recorder.scores(state.step, scores)
-        name, wanted = self.settings.best or ("", "min")
-        score = state.scores.get(name, math.nan) * (-1 if wanted == "max" else 1)
+        name, direction = self.settings.best or ("", "min")
+        score = state.scores.get(name, math.nan) * (-1 if direction == "max" else 1)
         if score < (math.inf if state.best is None else state.best):
             state.best, state.since_best = score, 0
             if job.on_best is not None and self.world.main:
@@ -270,12 +271,12 @@ class _Run:
             state.since_best += 1
 
     def _save(self) -> None:
-        """Write a checkpoint, unless nothing happened since the last; if the main process cannot, as the disk
-        is full or the weights are not finite, all end."""
+        """Write a checkpoint, unless nothing changed since the last. Where the main process cannot, because
+        the disk is full or the weights are not finite, every rank raises."""
         state, error = self.state, None
         if state.saved == state.step and state.lines == self.recorder.lines:
             return
-        saved, carried = self._saved_state(), self._carried()
+        saved, recurrent = self._saved_state(), self._recurrent_tensors()
         if self.world.main:
             try:
                 with self.recorder.paused():
@@ -283,16 +284,16 @@ class _Run:
                     model, optimizer = self._tensors()
                     if (name := first_not_finite(model)) is not None:
                         raise weights_not_finite(state.step, name, self._origin())
-                    self.store.save(state.step, model, optimizer | carried, saved)
+                    self.store.save(state.step, model, optimizer | recurrent, saved)
             except RunError as failure:
                 error = failure
         if self.world.any(error is not None):
-            raise error or RunError("the main process could not save; its message says why")
+            raise error or RunError("the main process could not save; its message has the cause")
         state.saved = state.step
 
     def _save_end(self) -> None:
-        """Save, also where the last checkpoint has this step but was made before the time was over: by its
-        clock the run would go on."""
+        """Save, also where the last checkpoint has this step but an elapsed time short of the run's minutes,
+        so that resuming it would train further."""
         settings, state = self.settings, self.state
         if settings.minutes is not None:
             before, now = (settings.progress(state.step, e) for e in (state.elapsed, self.recorder.elapsed))
@@ -301,7 +302,7 @@ class _Run:
         self._save()
 
     def _origin(self) -> Path | None:
-        """The newest checkpoint, if a branch can begin there; all in it are finite."""
+        """The newest checkpoint, if the run can be branched; its weights are finite."""
         steps = () if self.job.branching is None else self.store.steps()
         return self.store.path(steps[-1]) if steps else None
 
@@ -309,9 +310,10 @@ class _Run:
         job = self.job
         return model_tensors(job.model), optimizer_tensors(job.model, job.optimizer, job.average)
 
-    def _carried(self) -> dict[str, Tensor]:
-        """What is carried from step to step, which all processes gather together."""
-        return {} if self.job.carried is None else named_carried(self.job.carried.tensors())
+    def _recurrent_tensors(self) -> dict[str, Tensor]:
+        """The recurrent state of all ranks; a collective call."""
+        recurrent = self.job.recurrent_state
+        return {} if recurrent is None else named_recurrent_state(recurrent.tensors())
 
     def _saved_state(self) -> dict[str, Any]:
         state = self.state
@@ -330,19 +332,20 @@ class _Run:
         return self.state.step > 0 and self.state.step % every == 0
 
 
-def _needed(job: Job, store: CheckpointStore) -> int:
-    """Bytes that a run writes at most: the checkpoints it keeps and one more while writing, both models and
-    one more while one is replaced, and a margin for everything else."""
+def _disk_bytes(job: Job, store: CheckpointStore) -> int:
+    """Upper bound of the bytes that a run writes: its checkpoints and one being written, both models and one
+    being replaced, and a margin for everything else."""
     checkpoints = max(2, job.settings.keep + 1 - len(store.steps()))
     models = 1 + sum(not folder.is_dir() for folder in (job.folder.best, job.folder.final))
-    moments, carried = 2 if job.average is None else 3, 0 if job.carried is None else job.carried.nbytes
-    size = checkpoint_bytes(job.model, moments) + carried
-    return checkpoints * size + models * checkpoint_bytes(job.model, 0) + MARGIN
+    moments = 2 if job.average is None else 3
+    recurrent = 0 if job.recurrent_state is None else job.recurrent_state.nbytes
+    size = checkpoint_bytes(job.model, moments) + recurrent
+    return checkpoints * size + models * checkpoint_bytes(job.model, 0) + DISK_MARGIN
 
 
 @contextlib.contextmanager
 def _collector_off() -> Iterator[None]:
-    """Without the garbage collector, whose pauses fall on single steps; the loop calls it when it suits."""
+    """Disable the garbage collector, whose pauses fall on single steps; the loop calls it between steps."""
     was_on = gc.isenabled()
     gc.disable()
     try:

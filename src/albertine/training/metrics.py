@@ -1,4 +1,4 @@
-"""What a run measures: sums over the steps of a window, one JSON line per window, TensorBoard beside it."""
+"""Metrics of a run: sums over a window of steps, written as JSON lines and to TensorBoard."""
 
 from __future__ import annotations
 
@@ -18,29 +18,28 @@ TIMINGS = ("elapsed", "tokens_per_second")
 
 
 COUNTED = {"ponder": "mean_steps", "soft": "agreement"}
-"""What the second number of a part is, over its count, where it is not how many were right."""
+"""Metric names of `correct / count` for the parts of a loss where it is not an accuracy."""
 PENALTIES = frozenset({"jacobian", "hidden", "attention"})
-"""Parts of a loss that predict nothing, so that none of it is right or wrong."""
+"""Parts of a loss without predictions, and so without accuracy."""
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-"""The variable by which TensorFlow decides what it reports."""
+"""Environment variable with TensorFlow's log level."""
 
 
 class RunningSums:
-    """Sums over the steps since the last metrics line; part of a checkpoint, so that a line spans a
+    """Sums over the steps since the last metrics line; part of a checkpoint, so that a line may span a
     restart.
     """
 
     def __init__(self, saved: Mapping[str, Any] | None = None) -> None:
-        saved = saved or {"steps": 0, "tokens": 0, "grad_norm": 0.0, "parts": {}}
+        saved = saved or {"steps": 0, "tokens": 0, "grad_norm": 0.0, "parts": {}, "extra": {}}
         self.steps: int = saved["steps"]
         self.tokens: int = saved["tokens"]
         self.grad_norm: float = saved["grad_norm"]
         self.parts: dict[str, list[float]] = {name: list(sums) for name, sums in saved["parts"].items()}
-        told = saved.get("told", {})  # checkpoints of older versions have none
-        self.told: dict[str, list[float]] = {name: list(sums) for name, sums in told.items()}
+        self.extra: dict[str, list[float]] = {name: list(sums) for name, sums in saved["extra"].items()}
 
     def add(self, report: StepReport) -> None:
-        """Count a step whose update was made."""
+        """Add a step whose update was made."""
         self.steps += 1
         self.tokens += report.tokens
         self.grad_norm += report.grad_norm
@@ -48,13 +47,13 @@ class RunningSums:
             sums = self.parts.setdefault(name, [0.0, 0, 0])
             for i, value in enumerate((part.loss_sum, part.count, part.correct)):
                 sums[i] += value
-        for name, pair in report.told.items():
-            before = self.told.get(name, [0.0, 0.0])
-            self.told[name] = [a + b for a, b in zip(before, pair, strict=True)]
+        for name, pair in report.extra.items():
+            before = self.extra.get(name, [0.0, 0.0])
+            self.extra[name] = [a + b for a, b in zip(before, pair, strict=True)]
 
     def means(self) -> dict[str, float]:
-        """Loss (nats a prediction) and accuracy of every part, their total, the mean gradient norm, and the
-        means of what else was told; of what is paid for steps their mean number."""
+        """Loss (nats per prediction) and accuracy of every part, total loss, mean gradient norm and the extra
+        metrics; of ponder costs the mean number of steps."""
         row: dict[str, float] = {}
         for name, (loss, count, correct) in sorted(self.parts.items()):
             if count:
@@ -64,9 +63,10 @@ class RunningSums:
         row["loss"] = sum(value for key, value in row.items() if key.endswith("_loss"))
         if self.steps:
             row["grad_norm"] = self.grad_norm / self.steps
-        return row | {name: total / count for name, (total, count) in self.told.items() if count}
+        return row | {name: total / count for name, (total, count) in self.extra.items() if count}
 
     def saved(self) -> dict[str, Any]:
+        """As JSON data."""
         return vars(self)
 
 
@@ -80,7 +80,7 @@ class MetricsFile:
             sync_folder(path.parent)
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Append a line; what is not a finite number becomes null, because JSON has no NaN.
+        """Append a line; NaN and infinity become null, because JSON has neither.
 
         Raises:
             RunError: the disk is full.
@@ -90,7 +90,7 @@ class MetricsFile:
             self._file.flush()
 
     def sync(self) -> None:
-        """Flush to the disk: before a checkpoint, so that the lines up to its step are as safe as it is."""
+        """Flush to disk: before a checkpoint, so that the lines up to its step are as durable as it is."""
         with os_errors_as_run_errors(self.path):
             os.fsync(self._file.fileno())
 
@@ -105,12 +105,12 @@ class MetricsFile:
 
 
 PERMUTATION = "plm_"
-"""How names of numbers of permutation language modelling begin in a metrics file; in memory, and in files of
-earlier versions, they begin as those of masked words do."""
+"""Prefix of the metrics of permutation language modelling in a metrics file; in memory it is that of masked
+language modelling."""
 
 
 def as_written(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A line of a run of permutation language modelling, with the names that it has in the file."""
+    """A line of permutation language modelling, with its names in the file."""
     return _renamed(row, "mlm_", PERMUTATION)
 
 
@@ -124,9 +124,9 @@ def _renamed(row: Mapping[str, Any], before: str, after: str) -> dict[str, Any]:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics file; a last line torn by a crash is left out. Empty without the file.
+    """The lines of a metrics file, without a last line that a crash cut off; empty without the file.
 
-    The loss of predicted words is `mlm_loss` whatever the objective (`PERMUTATION`), as is their accuracy.
+    Loss and accuracy of predicted tokens are `mlm_loss` and `mlm_accuracy` for every objective.
     """
     return [_renamed(row, PERMUTATION, "mlm_") for row in _lines(path)]
 
@@ -146,8 +146,11 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def curve(path: Path, key: str, *, evaluated: bool = False) -> list[tuple[float, float]]:
-    """(step, value) of a number of a metrics file, such as `mlm_loss`, by its name in the file or as
-    `read_metrics` has it; of the evaluations, or of the training batches."""
+    """(step, value) of a metric, such as `mlm_loss` or `plm_loss`.
+
+    Args:
+        evaluated: of the evaluations; else of the training batches.
+    """
     key = next(iter(_renamed({key: None}, PERMUTATION, "mlm_")))
     rows = read_metrics(path)
     if evaluated:
@@ -156,10 +159,7 @@ def curve(path: Path, key: str, *, evaluated: bool = False) -> list[tuple[float,
 
 
 def cut_metrics(path: Path, lines: int) -> None:
-    """Keep the first lines of a metrics file: those that were there when a checkpoint was made.
-
-    What comes after them a resumed run will write again.
-    """
+    """Keep the first lines of a metrics file, those before a checkpoint; a resumed run repeats the others."""
     if path.is_file():
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in _lines(path)[:lines])
         with os_errors_as_run_errors(path):
@@ -167,17 +167,17 @@ def cut_metrics(path: Path, lines: int) -> None:
 
 
 class TensorBoard:
-    """The same numbers for TensorBoard.
+    """A TensorBoard event writer.
 
     Args:
         folder: of the event files.
-        step: where the run goes on; events after it are hidden.
+        step: at which the run resumes; later events are hidden.
     """
 
     def __init__(self, folder: Path, step: int) -> None:
         self._folder = folder
         with _silent_tensorflow():
-            # Here and not above: the import takes seconds and reports of its own on standard error.
+            # Not at the top: the import takes seconds and writes to standard error.
             from torch.utils.tensorboard import SummaryWriter
 
             self._writer = SummaryWriter(str(folder), purge_step=step + 1)
@@ -195,8 +195,8 @@ class TensorBoard:
 
 @contextmanager
 def _silent_tensorflow() -> Iterator[None]:
-    """TensorFlow, which tensorboard looks for, reports nothing when it is imported; what the program itself
-    does with it or hands to others is not silenced."""
+    """No messages of TensorFlow, which tensorboard imports if it is installed, within the block only: the
+    variable must not reach the program or its child processes."""
     given = LOG_LEVEL in os.environ
     os.environ.setdefault(LOG_LEVEL, "3")
     try:
@@ -207,7 +207,7 @@ def _silent_tensorflow() -> Iterator[None]:
 
 
 def open_tensorboard(folder: Path, step: int) -> TensorBoard | None:
-    """A writer, or None where tensorboard is not installed, or too old for the NumPy that is."""
+    """A writer, or None where tensorboard is not installed, or too old for the installed NumPy."""
     try:
         return TensorBoard(folder, step)
     except (ImportError, AttributeError):

@@ -1,7 +1,7 @@
-"""Muon for the matrices of the blocks and AdamW for everything else, as one optimiser.
+"""Muon for the matrices of the blocks and AdamW for everything else, as one optimizer.
 
-Muon (Keller Jordan 2024, kellerjordan.github.io/posts/muon) takes the momentum of a matrix to the nearest
-matrix whose singular values are all about 1, so a step moves it as far in rare directions as in common ones.
+Muon (Keller Jordan 2024, kellerjordan.github.io/posts/muon) replaces the momentum of a matrix by the nearest
+matrix whose singular values are all about 1, so that the update has the same size in every direction.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ COEFFICIENTS, ITERATIONS, EPS = (3.4445, -4.7750, 2.0315), 5, 1e-7
 def orthogonal(x: Tensor) -> Tensor:
     """Nearly U·Vᵀ of x = U·S·Vᵀ by five quintic Newton-Schulz steps, in the format of x.
 
-    In float32 singular values end between 0.68 and 1.21, only those below 0.002 of the norm of x lower.
-    Operation by operation what `torch.optim.Muon` does, but in any format and for several matrices at once.
+    In float32 singular values end between 0.68 and 1.21; only those below 0.002 of the norm of x end lower.
+    The operations of `torch.optim.Muon`, in any format and for batched matrices.
 
     Args:
         x: (rows, columns) or (matrices, rows, columns).
@@ -35,7 +35,7 @@ def orthogonal(x: Tensor) -> Tensor:
     multiply = torch.addmm if x.ndim == 2 else torch.baddbmm
     tall = x.shape[-2] > x.shape[-1]
     y = x.mT if tall else x
-    # In bfloat16 too: its range is that of float32, and a hundredth more or less does not matter here.
+    # Also in bfloat16: its range is that of float32, and errors of a hundredth do not matter here.
     y = y / torch.linalg.vector_norm(y, dim=(-2, -1), keepdim=True).clamp_min(EPS)
     for _ in range(ITERATIONS):
         gram = y @ y.mT
@@ -51,12 +51,12 @@ class Muon(Optimizer):
     a matrix; `step`, `exp_avg` and `exp_avg_sq` of all else.
 
     Args:
-        params: groups as `training.optimizers.parameter_groups` makes them. `matrices` says how many stand
-            one above the other in each parameter; each is taken by itself.
+        params: groups of `training.optimizers.parameter_groups`. `matrices` is the number of matrices stacked
+            in each parameter, which are orthogonalised one by one.
         betas, eps: of AdamW.
-        precision: of Muon's products; `auto` takes bfloat16 where hardware has it, which halves their time.
-        world: the processes of the run, which all have the same gradients; each turns its share of the
-            matrices and is told the others'.
+        precision: of Muon's products; `auto` is bfloat16 where the hardware supports it, in half the time.
+        world: the processes of the run, with equal gradients; each orthogonalises its share of the matrices,
+            and they are exchanged.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Muon(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Update every parameter that has a gradient. A closure is not supported."""
+        """Update every parameter that has a gradient; no closure."""
         if closure is not None:
             raise ValueError("Muon computes no loss itself")
         for group in self.param_groups:
@@ -87,8 +87,8 @@ class Muon(Optimizer):
                 continue
             if not group["matrices"]:
                 self._adamw(weights, group)
-            # An accelerator wants few launches, several processes something to share. A CPU alone is no
-            # faster with several matrices at once.
+            # All matrices at once: few launches on a GPU, a share for every process. A single process on a
+            # CPU is no faster that way.
             elif weights[0].is_cuda or self._world.size > 1:
                 self._muon(weights, group)
             else:
@@ -104,35 +104,35 @@ class Muon(Optimizer):
         torch._foreach_lerp_(moments, gradients, 1 - group["momentum"])
         updates = torch._foreach_lerp(gradients, moments, group["momentum"])
         torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
-        alike: defaultdict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
+        by_shape: defaultdict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
         for weight, update in zip(weights, updates, strict=True):
             for pair in zip(weight.chunk(group["matrices"]), update.chunk(group["matrices"]), strict=True):
-                alike[pair[0].shape].append(pair)
+                by_shape[pair[0].shape].append(pair)
         before = 0
-        for (rows, columns), pairs in alike.items():
+        for (rows, columns), pairs in by_shape.items():
             alpha = -group["lr"] * max(1.0, rows / columns) ** 0.5
-            parts, moved = [part for part, _ in pairs], [update for _, update in pairs]
-            torch._foreach_add_(parts, self._orthogonals(moved, before), alpha=alpha)
+            parts, directions = [part for part, _ in pairs], [update for _, update in pairs]
+            torch._foreach_add_(parts, self._orthogonals(directions, before), alpha=alpha)
             before += len(pairs)
 
     def _orthogonals(self, updates: list[Tensor], before: int) -> list[Tensor]:
-        """`orthogonal` of matrices of one shape, of which every process computes some.
+        """`orthogonal` of matrices of one shape, computed by all processes in turn.
 
         Args:
-            before: how many of other shapes were dealt out, so that the next one is the next process' turn.
+            before: number of matrices of other shapes before these, which determines the first process.
         """
         rank, size = self._world.rank, self._world.size
         own = slice((rank - before) % size, None, size)
         mine, dtype = updates[own], compute_format(self._precision, updates[0]).dtype
         if mine and mine[0].is_cuda:
             whole = orthogonal(torch.stack(mine).to(dtype)).to(updates[0].dtype)
-            turned = list(whole.contiguous())  # laid out as the weights, all are added by one kernel
+            results = list(whole.contiguous())  # with the weights' layout, all are added by one kernel
         else:
-            turned = [orthogonal(update.to(dtype)) for update in mine]
+            results = [orthogonal(update.to(dtype)) for update in mine]
         if size == 1:
-            return turned
+            return results
         every = torch.zeros((len(updates), *updates[0].shape), device=updates[0].device)
-        for place, direction in zip(every[own], turned, strict=True):
+        for place, direction in zip(every[own], results, strict=True):
             place.copy_(direction)
         return list(self._world.add(every))
 

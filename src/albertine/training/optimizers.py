@@ -1,4 +1,4 @@
-"""The optimisers of a run by name, and which parameters decay."""
+"""Optimizers by name, and parameter groups with and without weight decay."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ RateOf = Callable[[str], float]
 ADAMW_SHARE = 0.15
 """Beside Muon, the learning rate of AdamW's parameters over that of the matrices: 0.003 over 0.02."""
 
-# By name and not by shape: embeddings, vectors of all depths in one tensor and low-rank factors have two
-# dimensions too, and none of them is a map from a space to a space.
+# By name, not by shape: embeddings, stacked vectors of all layers and low-rank factors have two dimensions,
+# too, and Muon is for linear maps of hidden states.
 _MATRIX = re.compile(
     r"(?:^|\.)encoder\.(?:attention|feed_forward)\.\d+\.(?:query|key|value|output|intermediate)\.weight$"
 )
@@ -30,9 +30,9 @@ _INJECTION = re.compile(r"(?:^|\.)encoder\.injection\.weight$")
 
 
 def block_matrices(model: nn.Module) -> dict[str, int]:
-    """The weights of the products in the blocks by name, and how many matrices each has one above the
-    other: two where a feed-forward is gated, that is where its first product is twice as wide as what its
-    second one takes, and three in an input injection, for queries, keys and values.
+    """The weights of linear layers in the blocks by name, with the number of matrices stacked in each: two
+    for a gated feed-forward, whose first output is twice as wide as its second input, and three for an input
+    injection, for queries, keys and values.
     """
     shapes = {name: p.shape for name, p in model.named_parameters() if p.ndim == 2 and _MATRIX.search(name)}
     found = dict.fromkeys(shapes, 1)
@@ -50,17 +50,17 @@ def parameter_groups(
     rate_of: RateOf | None = None,
     matrices: Mapping[str, int] | None = None,
 ) -> list[dict[str, Any]]:
-    """Matrices, which decay (and adapt, in LAMB), and biases and LayerNorm weights, which do neither; a group
-    of each for every learning rate.
+    """Parameter groups: matrices with weight decay (and LAMB's adaptation), biases and LayerNorm weights
+    without either; a group of each for every learning rate.
 
-    Google excludes by name (`LayerNorm`, `layer_norm`, `bias`; `optimization.py`); every other vector is
-    excluded too. A parameter that many depths share is one parameter, so LAMB adapts it as one matrix. A
-    matrix that begins at zero (the outer one of a low-rank addition) decays but does not adapt: in proportion
-    to its own length it would never grow.
+    Google excludes by name (`LayerNorm`, `layer_norm`, `bias`; `optimization.py`); here every vector is
+    excluded. A parameter that several layers share is adapted once. A matrix that is zero at first (the
+    second factor of a low-rank addition) has weight decay but no adaptation, in which updates are
+    proportional to its norm.
 
     Args:
         rate_of: share of the step's learning rate by parameter name; default 1 for all.
-        matrices: for Muon, as `block_matrices` gives them; they are in groups of their own.
+        matrices: for Muon, of `block_matrices`; they get groups of their own.
     """
     groups: dict[tuple[bool, bool, float, int], dict[str, Any]] = {}
     for name, parameter in model.named_parameters():
@@ -77,7 +77,7 @@ def parameter_groups(
 
 
 def is_excluded(name: str, parameter: Tensor) -> bool:
-    """Whether a parameter takes part in neither weight decay nor layer adaptation."""
+    """Whether a parameter has neither weight decay nor layer adaptation."""
     return parameter.ndim < 2 or "norm" in name.lower() or "bias" in name.rsplit(".", 1)[-1]
 
 
@@ -93,18 +93,18 @@ def build_optimizer(
     precision: Precision = "auto",
     world: World | None = None,
 ) -> Optimizer:
-    """The optimiser of a run; its learning rate is given to every step.
+    """The optimizer of a run; the learning rate is an argument of every step.
 
     Args:
         betas, eps: of LAMB and AdamW; default: the ALBERT paper's, 0.9, 0.999 and 1e-6, and beside Muon
             0.9, 0.98 and 1e-8.
         rate_of: share of that learning rate by parameter name; default 1 for all.
-        adamw_share: Muon: what the rate of all that is no matrix of a block is multiplied with; default
+        adamw_share: Muon: learning rate of all other parameters over that of the matrices; default
             `ADAMW_SHARE`.
-        precision, world: Muon: number format of its products, and the processes that share them.
+        precision, world: Muon: number format of its products, and the processes that compute them.
 
     Raises:
-        SettingsError: an unknown kind, or a precision that the device has not.
+        SettingsError: an unknown kind, or a precision that the device does not support.
     """
     if kind == "muon":
         matrices, share = block_matrices(model), ADAMW_SHARE if adamw_share is None else adamw_share
@@ -120,8 +120,7 @@ def build_optimizer(
     if kind == "lamb":
         return Lamb(groups, betas=betas, eps=eps)
     if kind == "adamw":
-        # Fused is five times the for-loop on a CPU; it wants all parameters on one device that has the
-        # kernel.
+        # The fused kernel is five times as fast as the loop on a CPU; it exists for CPU and CUDA.
         fused = {p.device.type for p in model.parameters()} <= {"cpu", "cuda"}
         return AdamW(groups, lr=0.0, betas=betas, eps=eps, fused=fused)
-    raise SettingsError(f"unknown optimiser `{kind}`", remedy="Use lamb or adamw, or muon")
+    raise SettingsError(f"unknown optimizer `{kind}`", remedy="Use lamb or adamw, or muon")

@@ -1,4 +1,4 @@
-"""How far a run is: a bar on a terminal, a plain line now and then elsewhere."""
+"""Progress of a run: a bar on a terminal, plain lines at intervals elsewhere."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ from rich.text import Text
 
 
 class _StandardError(Console):
-    """Of a run. Where a pipe has no reader any more rich would end the program, after it had closed its
-    standard output."""
+    """Raises at a closed pipe, where rich's console would close standard output and exit."""
 
     def __init__(self) -> None:
         super().__init__(stderr=True)
 
     def on_broken_pipe(self) -> NoReturn:
-        raise BrokenPipeError(errno.EPIPE, "nobody reads this any more")
+        raise BrokenPipeError(errno.EPIPE, "the reader of this pipe is gone")
 
 
-class _Numbers(TextColumn):
-    """The one text that gives way where a terminal is narrow: its column may wrap, which rich cuts first, and
-    its line is cut off instead."""
+class _Metrics(TextColumn):
+    """The one column that is shortened on a narrow terminal: it may wrap, so that rich shrinks it first, and
+    its text ends in an ellipsis instead."""
 
     def render(self, task: Task) -> Text:
         text = super().render(task)
@@ -38,8 +37,8 @@ class _Numbers(TextColumn):
 
 
 class Reporter:
-    """Shows a run to a person; give `quiet=True` on every rank but the main one. A run that nobody hears any
-    more goes on, and this is quiet from then on.
+    """Shows the progress of a run; `quiet=True` on every rank but the main one. After an error of the
+    terminal it is quiet, and the run continues.
 
     Args:
         console: default: standard error.
@@ -51,7 +50,7 @@ class Reporter:
         self.every, self.quiet = every, quiet
         self._bar: Progress | None = None
         self._task: Any = None
-        self._said = float("-inf")
+        self._last_line = float("-inf")
         self._text = ""
         self._warnings = _Warnings(self)
 
@@ -62,15 +61,15 @@ class Reporter:
                 TextColumn("[bold]{task.description}"),
                 BarColumn(bar_width=24),
                 TaskProgressColumn(),
-                _Numbers("{task.fields[numbers]}", table_column=Column()),
+                _Metrics("{task.fields[metrics]}", table_column=Column()),
                 TimeElapsedColumn(table_column=Column(no_wrap=True)),
                 TextColumn("left {task.fields[left]}"),
                 console=self.console,
                 transient=False,
                 refresh_per_second=4,
             )
-            self._task = self._bar.add_task("starting", total=1.0, numbers="", left="?")
-            with self._heard():
+            self._task = self._bar.add_task("starting", total=1.0, metrics="", left="?")
+            with self._errors_ignored():
                 self._bar.start()
         return self
 
@@ -79,7 +78,7 @@ class Reporter:
     ) -> None:
         logging.getLogger("albertine.training").removeHandler(self._warnings)
         if self._bar is not None:
-            with self._heard():
+            with self._errors_ignored():
                 self._bar.stop()
             self._bar = None
 
@@ -95,33 +94,33 @@ class Reporter:
                 self._task,
                 description=f"step {step}",
                 completed=progress,
-                numbers=self._text,
+                metrics=self._text,
                 left=clock(left),
             )
-        elif not self.quiet and self._text and time.monotonic() - self._said >= self.every:
+        elif not self.quiet and self._text and time.monotonic() - self._last_line >= self.every:
             self._line(f"step {step}  {100 * progress:.0f}%  {self._text}  left {clock(left)}")
 
-    def numbers(self, row: Mapping[str, Any]) -> None:
-        """After every metrics line: what `step` shows from then on."""
+    def metrics(self, row: Mapping[str, Any]) -> None:
+        """After every metrics line: sets the text that `step` shows."""
         self._text = summary(row)
 
     def note(self, text: str) -> None:
-        """A line of its own, above the bar."""
+        """Print a line, above the bar."""
         if not self.quiet:
-            with self._heard():
+            with self._errors_ignored():
                 self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     @contextmanager
-    def _heard(self) -> Iterator[None]:
-        """What a person is told. A terminal that was closed, a pipe without a reader (`2>&1 | head`) and a
-        full disk end no run, whose folder tells the same."""
+    def _errors_ignored(self) -> Iterator[None]:
+        """No run ends because its terminal was closed, its pipe has no reader (`2>&1 | head`) or the disk of
+        its output is full: its folder has the same lines."""
         try:
             yield
         except OSError:
             self.quiet = True
 
     def _line(self, text: str) -> None:
-        self._said = time.monotonic()
+        self._last_line = time.monotonic()
         self.note(text)
 
 
@@ -137,8 +136,7 @@ class _Warnings(logging.Handler):
 
 
 def summary(row: Mapping[str, Any]) -> str:
-    """The numbers of a metrics line that a person watches, in one short line; the scores of a task as they
-    are."""
+    """The main metrics of a line as text; scores of a task under their own names."""
     words = []
     for key, value in row.items():
         if not isinstance(value, int | float):
@@ -159,7 +157,7 @@ def summary(row: Mapping[str, Any]) -> str:
 
 
 def clock(seconds: float | None) -> str:
-    """`1:02:03`, `4:05`, or `?`."""
+    """Seconds as `1:02:03`, `4:05`, or `?`."""
     if seconds is None:
         return "?"
     minutes, rest = divmod(round(max(0.0, seconds)), 60)

@@ -1,4 +1,4 @@
-"""Everything a run tells: metrics file, TensorBoard, progress, log and alarms."""
+"""Records of a run: metrics file, TensorBoard, progress, log and alarms."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ log = logging.getLogger("albertine.training")
 
 
 class Recorder:
-    """Tells of a run from `state` on; forgets what an earlier process told after it.
+    """Records a run from `state` on, and removes the lines that an earlier process wrote after it.
 
-    Every rank has one and keeps the same sums; only the main one writes and speaks.
+    Every rank has one with the same sums; only the main process writes.
     """
 
     def __init__(self, job: Job, reporter: Reporter, state: State) -> None:
@@ -50,24 +50,26 @@ class Recorder:
         branch, before = branch_of(folder.path), list[dict[str, Any]]()
         if job.alarms is not None:
             job.alarms.begin(branch.get("step", 0))
-            # The alarms' memory is the metrics file itself, so it needs no place in a checkpoint.
+            # The alarms restore their state from the metrics file, so no checkpoint needs it.
             before = read_metrics(folder.metrics)
         for row in before:
             self._alarms(row)
-        self.reads = onset_minute(before) is not None or bool(branch)
+        self.past_onset = onset_minute(before) is not None or bool(branch)
         if state.step:
-            self.say(f"going on from step {state.step}")
+            self.note(f"resumes at step {state.step}")
 
     @property
     def elapsed(self) -> float:
         """Seconds of training over all restarts, by this rank's clock."""
         return self._before + time.monotonic() - self._began
 
-    def say(self, text: str) -> None:
+    def note(self, text: str) -> None:
+        """Write a line to the log and to the terminal."""
         log.info("%s", text)
         self.reporter.note(text)
 
     def warn(self, text: str) -> None:
+        """Write a warning to the log and to the terminal."""
         log.warning("%s", text)
 
     def step(self, state: State, report: StepReport) -> None:
@@ -78,21 +80,20 @@ class Recorder:
         left = elapsed * (1 / progress - 1) if progress > 0 else None
         self.reporter.step(state.step, min(1.0, progress), left)
 
-    def numbers(self, state: State) -> list[Alarm]:
-        """Write the means over the steps since the last time, if any was made; returns the alarms they
-        raise.
-        """
+    def log_metrics(self, state: State) -> list[Alarm]:
+        """Write the means over the steps since the last line, if there are any; returns the alarms that they
+        raise."""
         if not self.window.steps:
             return []
         now = time.monotonic()
         row: dict[str, Any] = {"step": state.step}
-        place = state.cursor or {}
-        row |= {key: place[key] for key in ("epoch", "stage") if key in place}
+        cursor = state.cursor or {}
+        row |= {key: cursor[key] for key in ("epoch", "stage") if key in cursor}
         row |= self.window.means() | {"lr": state.lr, "tokens": state.tokens, "elapsed": self.elapsed}
         row["tokens_per_second"] = (state.tokens - self._last_tokens) / max(now - self._last_time, 1e-9)
         self._last_time, self._last_tokens, self.window = now, state.tokens, RunningSums()
         self._write(row, "train", row)
-        self.reporter.numbers(self._shown(row))
+        self.reporter.metrics(self._displayed(row))
         alarms = self._alarms(row)
         for alarm in alarms:
             log.warning("%s", alarm)
@@ -104,18 +105,16 @@ class Recorder:
         gained = {} if gain is None else {"context_gain": gain}
         row: dict[str, Any] = {"step": step, "evaluation": scores, "elapsed": self.elapsed, **gained}
         self._write(row, "held_out", {"step": step, **scores, **gained})
-        self.say(f"step {step}  held out: {summary(self._shown(scores))}")
-        self._alarms(row)  # remembered there; the next line of training is judged by them
-        if not self.reads and (minute := onset_minute([row])) is not None:
-            self.reads = True
-            depth = ", computed as deep as its stage" if "stage_mask_loss" in scores else ""
-            self.say(
-                f"the model reads{depth}: more than {ONSET:g} nats of context gain by minute {minute:.1f}"
-            )
+        self.note(f"step {step}  held out: {summary(self._displayed(scores))}")
+        self._alarms(row)  # kept there; an alarm is raised at the next line of training
+        if not self.past_onset and (minute := onset_minute([row])) is not None:
+            self.past_onset = True
+            depth = ", with the layers of its stage" if "stage_mask_loss" in scores else ""
+            self.note(f"context-gain onset by minute {minute:.1f}: over {ONSET:g} nats{depth}")
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Time in which nothing is trained: it counts in `elapsed`, and in no speed."""
+        """Time without training, such as an evaluation: part of `elapsed`, not of tokens per second."""
         began = time.monotonic()
         try:
             yield
@@ -123,7 +122,7 @@ class Recorder:
             self._last_time += time.monotonic() - began
 
     def sync(self) -> None:
-        """Make the lines written so far as safe as the checkpoint that is about to be written."""
+        """Make the lines written so far as durable as the checkpoint that follows."""
         if self._metrics is not None:
             self._metrics.sync()
 
@@ -133,7 +132,7 @@ class Recorder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # Why the run broke off is said already; that its files could not be closed either is no news.
+        # After an error of the run, an error on closing its files is suppressed.
         quiet = contextlib.nullcontext() if error is None else contextlib.suppress(RunError)
         with quiet, contextlib.ExitStack() as stack:
             for writer in (self._tensorboard, self._metrics):
@@ -149,8 +148,8 @@ class Recorder:
         if self._tensorboard is not None:
             self._tensorboard.write(curves, kind)
 
-    def _shown(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """A line as a person is shown it: parts of the loss by their names in this run, or not at all."""
+    def _displayed(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """A line with the display names of the parts of the loss, without the hidden ones."""
         names = self.job.settings.shown
         parts = ((key.partition("_"), value) for key, value in row.items())
         found = ((names.get(part, part), rest, value) for (part, *rest), value in parts)
@@ -159,4 +158,4 @@ class Recorder:
     def _alarms(self, row: Mapping[str, Any]) -> list[Alarm]:
         if self.job.alarms is None:
             return []
-        return self.job.alarms.see(row, self.job.settings.progress(row["step"], row.get("elapsed", 0.0)))
+        return self.job.alarms.update(row, self.job.settings.progress(row["step"], row.get("elapsed", 0.0)))

@@ -1,4 +1,8 @@
-"""Where a run goes on: the checkpoint to begin from, proven to belong to it."""
+"""The start of a run: at step 0, resumed from a checkpoint of its own, or branched from one of another run.
+
+A branch has other settings: the run is extended, its learning rate lowered, or a stable phase cooled down.
+The original run stays as it is; `branch.json` in the folder of the branch records checkpoint and differences.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +37,12 @@ log = logging.getLogger("albertine.training")
 
 @dataclass(frozen=True)
 class Start:
-    """How a run begins: its state, and of a branch that has saved nothing yet where it comes from; and
-    whether it goes back, so that its later checkpoints are put aside when it begins."""
+    """The start of a run.
+
+    Attributes:
+        branch: its origin, of a branch without a checkpoint of its own.
+        goes_back: resumed from a named checkpoint; later ones are renamed.
+    """
 
     state: State
     branch: Branch | None = None
@@ -49,17 +57,16 @@ def restored_state(
     strict: bool = False,
     branch_from: str | Path | None = None,
 ) -> Start:
-    """Put the checkpoint that a run goes on from into the job's model and optimiser, and give back the state
-    of the run.
+    """Load the checkpoint that a run starts from into the job's model and optimizer.
 
     Args:
         resume, branch_from: as in `train`.
 
     Raises:
-        CheckpointError: it is damaged, or made by a run with other settings or another model.
-        RunError: `never`, and there are checkpoints; or the ranks see different ones; or they are not of this
-            branch; or a run that is done has none.
-        SettingsError: both a branch and a checkpoint to resume were named.
+        CheckpointError: it is damaged, or of a run with other settings or another model.
+        RunError: there are checkpoints under `never`, the ranks see different ones, they are not of this
+            branch, or a finished run has none.
+        SettingsError: both a branch and a checkpoint to resume are given.
     """
     if branch_from is not None and _is_new_branch(job, store, resume, user_path(branch_from)):
         _check_not_done(job, store)
@@ -74,21 +81,21 @@ def restored_state(
     branches = job.branching is not None and job.settings.progress(state.step, state.elapsed) < 1
     fixed = job.branching.fixed if job.branching is not None and branches else None
     check_fingerprint(found, job.fingerprint, fixed)
-    restore(found, job.model, job.optimizer, job.average, job.carried)
-    if found.path.resolve() != store.path(found.step).resolve():  # another folder's, or one put aside
-        state = _as_a_stranger(job, state)
+    restore(found, job.model, job.optimizer, job.average, job.recurrent_state)
+    if found.path.resolve() != store.path(found.step).resolve():  # of another folder, or abandoned
+        state = _of_another_folder(job, state)
     log.info("resumed from %s", found.path)
     return Start(state, goes_back=resume != "auto")
 
 
 def _check_not_done(job: Job, store: CheckpointStore) -> None:
-    """Refuse to begin at step 0 over a run that is done, or whose checkpoints lie where a link leads nowhere.
+    """Refuse to start at step 0 in the folder of a finished run, or where `checkpoints` is a broken link.
 
     Raises:
-        RunError: it says so.
+        RunError: it is one of them.
     """
-    astray = store.folder.is_symlink() and not store.folder.is_dir()
-    if job.world.from_main(float(job.folder.final.is_dir() or astray)):
+    broken_link = store.folder.is_symlink() and not store.folder.is_dir()
+    if job.world.from_main(float(job.folder.final.is_dir() or broken_link)):
         raise RunError(
             "holds a run and none of its checkpoints",
             where=job.folder.path,
@@ -102,7 +109,7 @@ def _is_new_branch(job: Job, store: CheckpointStore, resume: str | Path, origin:
             "--resume with a checkpoint and --branch-from exclude each other",
             remedy="A branch begins a new run with other settings; --resume goes on with one",
         )
-    # As the main process sees it: it is the first to write here, while others may still be looking.
+    # The main process' answer: it may write here while other ranks still look.
     if job.world.from_main(not store.steps()):
         return True
     check_same_branch(job.folder.path, store, origin)
@@ -113,16 +120,17 @@ def _branch(job: Job, origin: Path) -> Start:
     if job.branching is None:
         raise SettingsError("a run of this kind cannot be branched", where=origin)
     found, state, branch = branched(job, job.branching, origin)
-    restore(found, job.model, job.optimizer, job.average, job.carried, branch=branch.changes)
-    another = any(change.key == "training.average" for change in branch.changes)  # its decay
-    if job.average is not None and (another or not has_average(found)):
+    restore(found, job.model, job.optimizer, job.average, job.recurrent_state, branch=branch.changes)
+    new_decay = any(change.key == "training.average" for change in branch.changes)
+    if job.average is not None and (new_decay or not has_average(found)):
         job.average.begin()
         state = replace(state, unaveraged=state.step)
     return Start(state, branch)
 
 
-def _as_a_stranger(job: Job, state: State) -> State:
-    """The state of another folder's checkpoint in this one, which has lines, scores and a best of its own."""
+def _of_another_folder(job: Job, state: State) -> State:
+    """The state of another folder's checkpoint for this one, whose metrics lines and best score it
+    replaces."""
     lines = sum(row["step"] <= state.step for row in read_metrics(job.folder.metrics))
     lines = round(job.world.from_main(lines))
     return replace(state, lines=lines, saved=State().saved, best=None, since_best=0)
@@ -155,12 +163,11 @@ FILE = "branch.json"
 
 @dataclass(frozen=True)
 class Branch:
-    """Where a run began.
+    """The origin of a run.
 
     Attributes:
-        checkpoint: of the run it comes from. sha256: of that checkpoint's manifest, which has those of all
-            its files.
-        changes: the settings that decide the result and differ.
+        checkpoint: of the original run. sha256: of its manifest, which has the hashes of all its files.
+        changes: fingerprint keys that differ.
     """
 
     checkpoint: Path
@@ -169,10 +176,10 @@ class Branch:
     changes: tuple[Change, ...]
 
     def write(self, folder: Path) -> None:
-        """Put it on record in the folder of the run.
+        """Write `branch.json` into the folder of the run.
 
         Raises:
-            RunError: the disk refuses.
+            RunError: the disk is full or not writable.
         """
         tree = {
             "checkpoint": str(self.checkpoint),
@@ -183,20 +190,18 @@ class Branch:
         with os_errors_as_run_errors(folder):
             write_json(folder / FILE, tree)
 
-    def told(self) -> list[str]:
-        """What a person has to know of it, in lines."""
+    def summary(self) -> list[str]:
+        """Lines for the log."""
         found = [f"begins at step {self.step} of {self.checkpoint}"]
         return found + ([f"  {change}" for change in self.changes] or ["  with the same settings"])
 
 
 def branched(job: Job, rules: Branching, origin: Path) -> tuple[Checkpoint, State, Branch]:
-    """The checkpoint that a new run begins with, its first state, and what to put on record.
-
-    Nothing is written.
+    """The checkpoint that a branch starts from, its first state, and its record. Writes nothing.
 
     Raises:
         CheckpointError: it is damaged, or differs in what a branch may not change.
-        SettingsError: the run would be over before its first step.
+        SettingsError: the branch would end before its first step.
     """
     found = read_named(origin)
     before = found.state.get("fingerprint", {})
@@ -210,7 +215,7 @@ def branched(job: Job, rules: Branching, origin: Path) -> tuple[Checkpoint, Stat
             where=origin,
             remedy="Raise training.steps or training.minutes, which count from the start of the run before",
         )
-    # It has written, scored and saved nothing yet; its best and the sums of its first line are its own.
+    # Best score, scores and metrics lines are those of the original run.
     fresh = State()
     state = replace(
         state,
@@ -244,10 +249,10 @@ def check_same_branch(folder: Path, store: CheckpointStore, origin: Path) -> Non
 
 
 def check_no_branch(folder: Path) -> None:
-    """Refuse to begin at step 0 where a branch was begun and killed before its first checkpoint.
+    """Refuse to start at step 0 where a branch was killed before its first checkpoint.
 
     Raises:
-        RunError: the folder says so.
+        RunError: the folder has `branch.json`.
     """
     if known := branch_of(folder):
         raise RunError(
@@ -258,13 +263,13 @@ def check_no_branch(folder: Path) -> None:
 
 
 def branch_of(folder: Path) -> dict[str, Any]:
-    """The record of a branch in a run's folder; empty where it is none."""
+    """`branch.json` of a run's folder; empty without one."""
     return read_json(folder / FILE)
 
 
 def onset_of_run(folder: Path) -> float | None:
-    """The minute by which an evaluation of the run in a folder found that it reads; None without one, or of
-    a branch, which may have begun long after."""
+    """Minutes of training to the context-gain onset of the run in a folder; None without one, and for a
+    branch, which may start after it."""
     return None if branch_of(folder) else onset_minute(read_metrics(folder / "metrics.jsonl"))
 
 
@@ -282,7 +287,7 @@ def _beginning(known: Mapping[str, Any]) -> str:
 
 
 def _digest(checkpoint: Path) -> str:
-    """SHA-256 of its manifest; of one that is gone an empty text."""
+    """SHA-256 of its manifest; empty if there is none."""
     try:
         return hashlib.sha256((checkpoint / MANIFEST).read_bytes()).hexdigest()
     except OSError:

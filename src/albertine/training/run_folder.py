@@ -1,6 +1,4 @@
-"""The folder of a run, which explains itself: settings, environment, metrics, log, checkpoints, best and
-final model.
-"""
+"""The folder of a run: settings, environment, metrics, log, checkpoints, best and final model."""
 
 from __future__ import annotations
 
@@ -37,17 +35,17 @@ from albertine.training.distributed import World
 
 PACKAGES = ("albertine", "torch", "numpy", "safetensors", "tokenizers", "sentencepiece")
 DECISIVE = ("python", "versions", "threads", "device", "cpu", "world_size")
-"""Facts of the environment on which the last bits of a result depend."""
+"""Keys of the environment on which the last bits of a result depend."""
 
 log = logging.getLogger("albertine.training")
 
-# A POSIX lock belongs to the process: it would be granted to the same process twice.
+# A POSIX lock belongs to the process, which could take it twice.
 _held: set[Path] = set()
 
 
 class RunFolder:
-    """A run's folder, locked against a second process while entered. Until `begin` nothing is written in it
-    but the lock, and a new folder vanishes again.
+    """A run's folder, locked against other processes while entered. Before `begin` only the lock file is
+    written, and a new folder is removed on exit.
 
     Args:
         path: holds `settings.yaml`, `environment.json`, `metrics.jsonl`, `log.txt`, `tensorboard/`,
@@ -95,7 +93,7 @@ class RunFolder:
         return self
 
     def begin(self) -> None:
-        """Nothing can be refused any more: from here on the run is told, also in `log.txt`."""
+        """Open `log.txt` and write the log so far; called after all checks."""
         before = self._handler
         if not isinstance(before, MemoryHandler):
             return
@@ -121,9 +119,8 @@ class RunFolder:
             self._release_lock(begun)
 
     def describe(self, settings: str, environment: Mapping[str, Any]) -> None:
-        """Write down the settings (YAML) and the environment; says so where a resumed run finds another
-        one.
-        """
+        """Write the settings (YAML) and the environment; warns where a resumed run has another
+        environment."""
         if not self.main:
             return
         if before := read_json(self.environment):
@@ -143,7 +140,7 @@ class RunFolder:
             write_json(self.environment, environment)
 
     def write_settings(self, settings: str) -> None:
-        """Write down the settings (YAML)."""
+        """Write the settings (YAML)."""
         with os_errors_as_run_errors(self.path):
             replace_durably(self.settings, settings.encode())
 
@@ -160,7 +157,7 @@ class RunFolder:
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 raise self._in_use(f"process {holder['pid']} on {holder['host']}") from error
             raise  # a file system without locks: refusing beats two writers
-        # A POSIX lock dies with its process, so an old name in the file is only a trace of a crash.
+        # A POSIX lock ends with its process, so an old holder in the file is the trace of a crash.
         if (old := _holder(handle))["pid"] != "?":
             log.warning(
                 "the process %s on %s that used this folder is gone; going on", old["pid"], old["host"]
@@ -174,7 +171,7 @@ class RunFolder:
         if self._handler is not None:
             log.setLevel(self._level)
             log.removeHandler(self._handler)
-            with contextlib.suppress(OSError):  # it has said so when it was written to
+            with contextlib.suppress(OSError):  # reported when it was written to
                 self._handler.close()
             self._handler = None
 
@@ -185,7 +182,7 @@ class RunFolder:
                 if self._new and not begun:
                     self._lock_file.unlink()
                     self.path.rmdir()
-            os.close(self._lock)  # and with it goes the lock
+            os.close(self._lock)  # releases the lock
             _held.discard(self._lock_file.resolve())
             self._lock = None
 
@@ -198,16 +195,16 @@ class RunFolder:
 
 
 class _LogFile(logging.FileHandler):
-    """A log without which a run can do: that it cannot be written is said once."""
+    """A log file that is not essential: an error of the disk is reported once, and the run continues."""
 
-    _told = False
+    _reported = False
 
     def handleError(self, record: logging.LogRecord) -> None:
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             super().handleError(record)
-        elif not self._told:
-            self._told = True
+        elif not self._reported:
+            self._reported = True
             reason = error.strerror or str(error)
             print(
                 f"{self.baseFilename}: cannot be written ({reason}); the run goes on without", file=sys.stderr
@@ -215,13 +212,13 @@ class _LogFile(logging.FileHandler):
 
 
 def describe(folder: RunFolder, settings: RunSettings, world: World) -> None:
-    """Write down what the run in a folder is made of and what it runs on."""
+    """Write settings and environment of a run into its folder."""
     facts = environment(settings.seed, device=str(world.device), world_size=world.size)
     folder.describe(dump(with_absolute_paths(settings)), facts)
 
 
 def environment(seed: int, *, device: str = "cpu", world_size: int = 1) -> dict[str, Any]:
-    """What a result depends on besides the settings: versions, commit, machine, threads, seed, command."""
+    """Versions, commit, machine, threads, seed and command of this process."""
     import torch
 
     return {
@@ -256,7 +253,7 @@ def _version(name: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit of our own source where it is a git checkout, not that of the folder we are called in."""
+    """The commit of Albertine's source, if it is a git checkout; not that of the working directory."""
     try:
         done = subprocess.run(
             ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"],

@@ -1,6 +1,5 @@
-"""Learning rates as functions of progress: the share of the run, in steps or in time, that is done before
-the step.
-"""
+"""Learning-rate schedules as functions of progress: the share of the run, in steps or time, before the
+step."""
 
 from __future__ import annotations
 
@@ -16,18 +15,17 @@ ScheduleKind = Literal["linear", "wsd", "constant"]
 
 
 def linear(warmup: float) -> Schedule:
-    """Google's: a straight line from 1 at the start of the run to 0 at its end, overridden by the warm-up.
+    """Google's (google-research/albert, `optimization.py`): linear decay from 1 at the start of the run to 0
+    at its end, replaced by linear warm-up at first.
 
-    So the rate rises to its peak at the end of the warm-up and goes on from the line, a small step below
-    (google-research/albert, `optimization.py`). The very first step has rate 0, as in the reference.
+    After the peak at the end of the warm-up the rate drops to the line, by a small amount. The first step
+    has rate 0, as in the reference.
     """
     return lambda progress: _warm(progress, warmup, max(0.0, 1 - progress))
 
 
 def wsd(warmup: float, decay: float) -> Schedule:
-    """Warm-up, stable, decay: the rate holds its peak until the last `decay` of the run, then falls in a
-    straight line.
-    """
+    """Warm-up, stable, decay: the peak up to the last `decay` of the run, then linear decay to 0."""
     if warmup + decay > 1:
         raise SettingsError(
             f"warm-up ({warmup:g}) and decay ({decay:g}) together are longer than the run",
@@ -64,18 +62,17 @@ def make_schedule(kind: ScheduleKind, *, warmup: float, decay: float = 0.2) -> S
 
 PUBLISHED = {"lamb": (0.00176, 4096), "adamw": (1e-4, 256)}
 """Published peak learning rates and the batches they belong to: ALBERT, section 4.1; BERT and RoBERTa."""
-MUON_RATE = 0.02  # Keller Jordan's, at any batch: the size of a gradient has no part in the update
+MUON_RATE = 0.02  # Keller Jordan's, for any batch size: the update does not depend on the gradient's norm
 
 
 def published_rate(optimizer: str, batch_size: int) -> float:
-    """The published peak rate of `lamb`, `adamw` or `muon`, scaled where it belongs to a batch."""
+    """The published peak rate of `lamb` or `adamw`, scaled to the batch size, or of `muon`."""
     return MUON_RATE if optimizer == "muon" else scale_learning_rate(*PUBLISHED[optimizer], batch_size)
 
 
 def scale_learning_rate(base: float, base_batch: int, batch: int) -> float:
-    """The rate for another batch size by the square-root rule of LAMB: 0.00176 at 4096 gives 0.00044 at
-    256.
-    """
+    """The rate for another batch size by LAMB's square-root rule, such as 0.00176 at 4096 and 0.00044 at
+    256."""
     return float(base * (batch / base_batch) ** 0.5)
 
 

@@ -1,4 +1,4 @@
-"""Being asked to stop: the first signal lets the run save and leave, a second one ends it at once."""
+"""Stop signals: after the first the run saves and ends, a second one ends the process at once."""
 
 from __future__ import annotations
 
@@ -11,27 +11,24 @@ from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
-ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
-"""Scheduler, Ctrl-C, a terminal that is closed, and the early warning that Slurm sends with --signal=USR1@60
-to processes that torchrun has not started (docs/how-to/runs.md)."""
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+"""Of a scheduler, of Ctrl-C, of a closed terminal, and Slurm's early warning --signal=USR1@60 to processes
+that torchrun has not started (docs/how-to/runs.md)."""
 
 
 ECHO = 5.0
-"""Seconds within which torchrun passes on what a scheduler has sent to its processes as well."""
+"""Seconds within which torchrun repeats a signal that the scheduler has sent to its processes, too."""
 
 
 class StopRequested(BaseException):
-    """Raised where a run may stop. A BaseException, so that no `except Exception` on its way keeps the run
-    alive.
-    """
+    """Raised where a run may stop. A BaseException, which no `except Exception` catches."""
 
 
 class Signals:
-    """While entered, the signals `ASKING` ask the run to stop instead of ending the process.
+    """While entered, the signals `STOP_SIGNALS` request the end of the run instead of ending the process.
 
-    Outside the main thread, where Python allows no handlers, it stays deaf; so it does to signals that are
-    ignored, as `nohup` and the `&` of a script have it, and to those that a program in which Python is
-    embedded answers: its handler could not be put back.
+    Without effect outside the main thread, where Python allows no handlers, for ignored signals (`nohup`, `&`
+    in a script), and for those handled by a program that embeds Python, whose handler could not be restored.
     """
 
     def __init__(self) -> None:
@@ -43,7 +40,7 @@ class Signals:
 
     def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():
-            for number in ASKING:
+            for number in STOP_SIGNALS:
                 if signal.getsignal(number) not in (None, signal.SIG_IGN):
                     self._before[number] = signal.signal(number, self._handle)
         return self
@@ -56,18 +53,18 @@ class Signals:
 
     @property
     def exit_code(self) -> int:
-        """128 + the signal: 143 after SIGTERM, 130 after Ctrl-C, 129 where the terminal was closed, 138 after
-        SIGUSR1; 143 where only another rank was asked."""
+        """128 + the signal: 143 for SIGTERM, 130 for Ctrl-C, 129 for a closed terminal, 138 for SIGUSR1; 143
+        if only another rank received one."""
         return 128 + (self.received or signal.SIGTERM)
 
     def poll(self) -> None:
-        """Stop here if asked to."""
+        """Raise StopRequested if a signal was received."""
         if self.received is not None:
             raise StopRequested
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Within, a signal ends even a blocking wait. Only for code that changes nothing of the run."""
+        """Within, a signal interrupts blocking calls. Only for code that does not change the run."""
         self.poll()
         self._interruptible = True
         try:
@@ -77,8 +74,8 @@ class Signals:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:
-            # A forked loader process inherits this handler. Ctrl-C reaches the whole group: its parent
-            # decides.
+            # A forked loader process inherits this handler. Ctrl-C reaches the whole process group, and its
+            # parent handles it.
             if number == signal.SIGTERM:
                 os._exit(128 + number)
             return
@@ -86,7 +83,7 @@ class Signals:
             if "TORCHELASTIC_RUN_ID" in os.environ and time.monotonic() - self._since < ECHO:
                 return
             if number == signal.SIGINT:
-                raise KeyboardInterrupt  # not the end of a notebook, and of all that it holds
+                raise KeyboardInterrupt  # ends the run, but not the kernel of a notebook
             os._exit(128 + number)
         self.received, self._since = number, time.monotonic()
         if self._interruptible:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +17,8 @@ from albertine.training.distributed import World, trainable
 
 
 class LossPart(Protocol):
-    """A part of a loss as sums over its predictions: nats (float32 with gradient), how many, how many
-    right.
+    """A part of a loss, summed over its predictions: loss in nats (float32 with gradient), number of
+    predictions, number of correct ones.
     """
 
     @property
@@ -30,9 +30,7 @@ class LossPart(Protocol):
 
 
 class MicroBatch(Protocol):
-    """What a step needs of a micro-batch: how many predictions each part of its loss sums, and how many
-    tokens it has.
-    """
+    """What a step reads of a micro-batch: predictions of each part of its loss, and its number of tokens."""
 
     @property
     def counts(self) -> dict[str, int]: ...
@@ -42,27 +40,63 @@ class MicroBatch(Protocol):
 
 
 LossFunction = Callable[[Any, Any], Mapping[str, LossPart]]
+"""From the model and a micro-batch to the parts of the loss by name."""
 
-Instead = Callable[[MicroBatch, Sequence[str], Mapping[str, float], Tensor], bool]
-"""What `add_up` does of a micro-batch, done otherwise; False where it was not, and nothing was done. (The
-micro-batch where it was made, names, divisors, sums.)"""
-
-
-def never(*_: object) -> bool:
-    """Every pass as it stands here."""
-    return False
+MetricSums = Mapping[str, tuple[float, float]]
+"""(sum, count) by metric; the metric is their quotient. Every rank has the same names."""
 
 
-Told = Callable[[], Mapping[str, tuple[float, float]]]
-"""What this rank's passes told beside the loss since the last call: (sum, count) by name, the same names on
-every rank."""
+@runtime_checkable
+class RecurrentState(Protocol):
+    """A loss function with tensors that the next step reads, such as the memory of the preceding segments.
+    They are part of every checkpoint.
+    """
+
+    @property
+    def nbytes(self) -> int:
+        """Upper bound of the bytes of `tensors`."""
+        ...
+
+    def settle(self) -> None:
+        """Commit what the last step left. An unfinished step is never committed."""
+        ...
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The committed tensors of all ranks by name. A collective call: every rank makes it."""
+        ...
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Load the tensors of a checkpoint."""
+        ...
+
+
+class MicroBatchRunner(Protocol):
+    """Runs forward and backward pass of one micro-batch."""
+
+    def __call__(
+        self, batch: MicroBatch, names: Sequence[str], divisors: Mapping[str, float], sums: Tensor
+    ) -> None:
+        """Add the gradients of a micro-batch to the parameters' and its loss to `sums`; see `backward`."""
+        ...
+
+
+@dataclass(frozen=True)
+class EagerRunner:
+    """Calls the loss function and autograd, kernel by kernel."""
+
+    model: nn.Module
+    loss_fn: LossFunction
+    device: torch.device
+
+    def __call__(
+        self, batch: MicroBatch, names: Sequence[str], divisors: Mapping[str, float], sums: Tensor
+    ) -> None:
+        backward(self.loss_fn(self.model, batch.to(self.device)), names, divisors, sums)
 
 
 @dataclass(frozen=True)
 class PartSum:
-    """A part of the loss over all micro-batches and ranks: sum in nats, number of predictions, number
-    right.
-    """
+    """A part of the loss over all micro-batches and ranks: sum in nats, predictions, correct predictions."""
 
     loss_sum: float
     count: int
@@ -71,38 +105,38 @@ class PartSum:
 
 @dataclass(frozen=True)
 class StepReport:
-    """What a step did, in plain numbers that are the same on every rank.
+    """The result of a step in host numbers, the same on every rank.
 
     Attributes:
         parts: the sums of each part of the loss.
-        grad_norm: Euclidean norm of the whole gradient before clipping.
-        tokens: real tokens read by all ranks.
+        grad_norm: Euclidean norm of the gradient before clipping.
+        tokens: tokens of all ranks, without padding.
         finite: whether loss and gradient were finite; if not, nothing was changed.
-        told: what the passes told beside the loss, sum and count.
+        extra: metrics of the passes beside the loss.
     """
 
     parts: dict[str, PartSum]
     grad_norm: float
     tokens: int
     finite: bool
-    told: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    extra: MetricSums = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class FastGradientMethod:
-    """The fast gradient method (Miyato et al. 2017): the word vectors are moved by `epsilon` along their
-    gradient, and the loss there is minimised as well.
+    """The fast gradient method (Miyato et al. 2017): word embeddings are perturbed by `epsilon` along their
+    gradient, and the loss at that point is minimised as well.
 
     Attributes:
-        table: the parameter that is moved. epsilon: Euclidean length of the move, over the whole table.
+        table: the parameter that is perturbed. epsilon: Euclidean norm of the perturbation.
     """
 
     table: nn.Parameter
     epsilon: float
 
     @contextmanager
-    def moved(self, world: World) -> Iterator[None]:
-        """The table at its worst point nearby, by the gradient of all ranks; then back again."""
+    def perturbed(self, world: World) -> Iterator[None]:
+        """Within, the table is perturbed along the gradient of all ranks; afterwards it is restored."""
         gradient = torch.zeros_like(self.table) if self.table.grad is None else self.table.grad.clone()
         world.add(gradient)
         norm = gradient.norm()
@@ -131,29 +165,30 @@ def train_step(
     parts: Sequence[str] | None = None,
     between: Callable[[], None] = lambda: None,
     adversary: FastGradientMethod | None = None,
-    told: Told = dict,
-    instead: Instead = never,
+    runner: MicroBatchRunner | None = None,
+    extra_metrics: Callable[[], MetricSums] = dict,
 ) -> StepReport:
     """Forward and backward over the micro-batches, one update of the weights.
 
     Each part of the loss is divided by its number of predictions over all micro-batches and ranks, so the
-    way a global batch is cut up never changes the result. A step whose loss or gradient is not finite
-    changes nothing; all ranks decide so together, because they decide on sums over all ranks.
+    split of a global batch never changes the result. A step whose loss or gradient is not finite changes
+    nothing; all ranks make the same decision, because it depends on sums over all ranks.
 
     Args:
         micro_batches: this rank's; their union over the ranks is the global batch.
-        loss_fn: gives the parts of the loss of a micro-batch, named as in its `counts`.
+        loss_fn: returns the parts of the loss of a micro-batch, named as in its `counts`.
         lr: learning rate of this update.
-        step, seed: name the dropout draws, together with rank and micro-batch; no generator state outlives
-            the call.
+        step, seed: keys of the dropout draws, together with rank and micro-batch; no generator state
+            outlives the call.
         clip: largest gradient norm, or None.
-        parts: names of the parts; needed only where a rank can have no micro-batch to learn them from.
-        between: called before each micro-batch. What it raises leaves the weights as they were.
-        adversary: add the gradient at the point where the table is moved to the loss' disadvantage.
-        told: asked once, when all passes are over.
-        instead: asked first for every pass, but those of the adversary.
+        parts: names of the parts; required only where a rank may have no micro-batch that has them.
+        between: called before each micro-batch. An exception in it leaves the weights unchanged.
+        adversary: add the gradient at a perturbed point of its table.
+        runner: of every pass but those of the adversary; default: `EagerRunner`.
+        extra_metrics: called once, after all passes.
     """
     world = world or World()
+    run = EagerRunner(model, loss_fn, world.device) if runner is None else runner
     names = sorted(parts if parts is not None else {n for b in micro_batches for n in b.counts})
     here = [float(sum(b.counts.get(n, 0) for b in micro_batches)) for n in names]
     *counts, tokens = world.add_numbers([*here, float(sum(b.num_tokens for b in micro_batches))])
@@ -165,15 +200,13 @@ def train_step(
     for index, batch in enumerate(micro_batches):
         between()
         seed_torch(seed, "dropout", step, world.rank, index)
-        if not instead(batch, names, divisors, sums):
-            add_up(loss_fn(model, batch.to(world.device)), names, divisors, sums)
+        run(batch, names, divisors, sums)
     if adversary is not None:
-        with adversary.moved(world):
+        with adversary.perturbed(world):
             for index, batch in enumerate(micro_batches):
                 between()
                 seed_torch(seed, "adversarial dropout", step, world.rank, index)
-                losses = loss_fn(model, batch.to(world.device))
-                add_up(losses, names, divisors, torch.zeros_like(sums))
+                backward(loss_fn(model, batch.to(world.device)), names, divisors, torch.zeros_like(sums))
 
     parameters = trainable(model)
     used = torch.tensor([p.grad is not None for p in parameters], dtype=torch.float64, device=world.device)
@@ -181,45 +214,46 @@ def train_step(
     norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
     norm = norm.double().to(world.device)
     broken = (~torch.isfinite(norm)).double()
-    # Everything a step tells goes to the host in one transfer, the only wait for the device in a step. It
-    # has to come before the update: that is what makes a step that is not finite harmless.
+    # All numbers of a step go to the host in one transfer, its only device synchronisation. It precedes the
+    # update, so that a step that is not finite changes nothing.
     flat = world.add(torch.cat([sums.view(-1), broken.view(1), used]))
     numbers, grad_norm = flat.tolist(), float(norm)
     loss_sums, (flag, *users) = numbers[: 2 * len(names)], numbers[2 * len(names) :]
     finite = flag == 0 and all(math.isfinite(x) for x in loss_sums)
     if finite:
         for parameter, count in zip(parameters, users, strict=True):
-            if not count:  # not part of the loss on any rank: it must not decay away
+            if not count:  # unused on every rank: without a gradient it has no weight decay
                 parameter.grad = None
         too_long = clip is not None and grad_norm > clip
         _update(optimizer, parameters, lr, clip / grad_norm if clip is not None and too_long else None)
     optimizer.zero_grad(set_to_none=True)
     pairs = zip(names, loss_sums[::2], loss_sums[1::2], strict=True)
     found = {name: PartSum(loss, int(total[name]), int(correct)) for name, loss, correct in pairs}
-    return StepReport(found, grad_norm, int(tokens), finite, _over_ranks(told(), world))
+    return StepReport(found, grad_norm, int(tokens), finite, _over_ranks(extra_metrics(), world))
 
 
-def means(told: Mapping[str, tuple[float, float]], world: World) -> dict[str, float]:
-    """The means over all ranks of what was told."""
-    return {name: total / count for name, (total, count) in _over_ranks(told, world).items() if count}
+def means(sums: MetricSums, world: World) -> dict[str, float]:
+    """The metrics over all ranks; one without a count is left out."""
+    return {name: total / count for name, (total, count) in _over_ranks(sums, world).items() if count}
 
 
-def _over_ranks(told: Mapping[str, tuple[float, float]], world: World) -> dict[str, tuple[float, float]]:
+def _over_ranks(sums: MetricSums, world: World) -> dict[str, tuple[float, float]]:
     """Sums and counts over all ranks."""
-    if not told:
+    if not sums:
         return {}
-    numbers = world.add_numbers([x for pair in told.values() for x in pair])
-    return dict(zip(told, zip(numbers[::2], numbers[1::2], strict=True), strict=True))
+    numbers = world.add_numbers([x for pair in sums.values() for x in pair])
+    return dict(zip(sums, zip(numbers[::2], numbers[1::2], strict=True), strict=True))
 
 
-def add_up(
+def backward(
     losses: Mapping[str, LossPart], names: Sequence[str], divisors: Mapping[str, Any], sums: Tensor
 ) -> None:
-    """Add the gradient of a micro-batch's share to the gradients, and its sums to `sums`.
+    """Backward pass of one micro-batch's share of the loss.
 
     Args:
-        divisors: of the parts that have any predictions, how many all micro-batches and ranks have together.
-        sums: nats and how many are right, float64 (names, 2).
+        losses: the parts of the loss of the micro-batch.
+        divisors: number of predictions of each part over all micro-batches and ranks, where there are any.
+        sums: float64 (names, 2), to which loss in nats and number of correct predictions are added.
     """
     rows = {name: row for row, name in enumerate(names)}
     terms = [part.loss_sum / divisors[name] for name, part in losses.items() if name in divisors]
@@ -235,24 +269,3 @@ def _update(optimizer: Optimizer, parameters: Sequence[nn.Parameter], lr: float,
     for group in optimizer.param_groups:
         group["lr"] = lr * group.get("rate", 1.0)
     optimizer.step()
-
-
-class RecurrentState(Protocol):
-    """Tensors that the next step reads, and that a checkpoint therefore holds."""
-
-    @property
-    def nbytes(self) -> int:
-        """Most bytes of `tensors`."""
-        ...
-
-    def settle(self) -> None:
-        """The step was made. What it left counts from here on; what an unfinished step left never does."""
-        ...
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Those of all processes by name, after the last step that was settled. Every process calls this."""
-        ...
-
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from what a checkpoint holds."""
-        ...
