@@ -117,7 +117,7 @@ def test_the_rate_is_of_what_is_no_noise() -> None:
     "plan", [SharingPlan.unshared(3), SharingPlan((0, 0), (0, 0), own=("norms",)), SharingPlan.grouped(4, 2)]
 )
 def test_depths_that_differ_are_refused(plan: SharingPlan) -> None:
-    with pytest.raises(SettingsError, match="the depths of this model differ"):
+    with pytest.raises(SettingsError, match="the layers of this model differ"):
         study_depth(builders.model(plan), builders.packed(LENGTHS))
 
 
@@ -143,7 +143,7 @@ def test_the_verb(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert f"{sum(found['radius']) / 2:.3f} (median), {max(found['radius']):.3f} (largest)" in out
     assert f"{found['residual'][0]:.2e}" in out
     assert run(["analyze", "depth", "albertine-mini-en", "A text."]) == 2
-    assert "the depths of this model differ" in capsys.readouterr().err
+    assert "the layers of this model differ" in capsys.readouterr().err
 
 
 def test_the_verb_says_that_there_is_no_fixed_point(

@@ -208,17 +208,6 @@ def test_the_average_is_what_is_judged_and_kept(build: Build, corpus: Path) -> N
         assert score_batches(load_model(averaged / folder), batches) == pytest.approx(said, abs=1e-6), folder
 
 
-def test_a_checkpoint_says_nothing_of_what_a_run_does_not_use(build: Build) -> None:
-    """Runs from before there were an average and Muon must be gone on with."""
-    for name, training, said in (
-        ("without", {}, set()),
-        ("with", {**MUON, "adamw_rate": 0.2}, {"average", "adamw_rate"}),
-    ):
-        folder = run(build(name=name, training={**training, "steps": 1}))
-        state = json.loads((folder / "checkpoints" / "step-1" / "state.json").read_text())
-        assert {"average", "adamw_rate"} & state["fingerprint"]["training"].keys() == said
-
-
 def test_another_micro_batch_size_is_the_same_batch(build: Build) -> None:
     small = run(build(name="small", model={"change": {"hidden_size": 32, "num_attention_heads": 2}}))
     rows = read_metrics(small / "metrics.jsonl")
@@ -374,7 +363,7 @@ def test_runs_of_two_seeds_are_judged_on_the_same_masks(
         judged.append(batches)
         return score_batches(model, batches, **options)
 
-    monkeypatch.setattr("albertine.pretraining.run.judge", keep)
+    monkeypatch.setattr("albertine.pretraining.run.score_batches", keep)
     for seed in (1, 2):
         run(build(name=f"seed-{seed}", seed=seed, training={"steps": 1}))
     first, second = judged

@@ -472,7 +472,7 @@ def test_a_coin_toss_is_waited_for_from_where_pairs_begin() -> None:
 def test_one_and_the_same_answer_to_pairs_is_no_skill_where_one_is_commoner() -> None:
     """Of next sentences up to 58 % are random ones."""
     alarms = run(lambda p: (*healthy(p)[:2], 0.56), majority_accuracy=0.56)
-    assert [a.kind for a in alarms] == ["sentence_chance"] and "at the 56.0% that one" in alarms[0].what
+    assert [a.kind for a in alarms] == ["sentence_chance"] and "at 56.0%, that of a" in alarms[0].what
     assert run(lambda p: (*healthy(p)[:2], 0.66), majority_accuracy=0.56) == []
     falls = run(lambda p: (*healthy(p)[:2], 0.85 if p < 0.7 else 0.62), noise=0.0, majority_accuracy=0.56)
     assert [a.kind for a in falls] == ["sentence_collapse"]
