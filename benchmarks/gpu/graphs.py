@@ -20,7 +20,7 @@ from albertine.objectives.losses import pretraining_losses
 from albertine.pretraining.cuda_graphs import CudaGraphRunner
 from albertine.training.distributed import World
 from albertine.training.optimizers import build_optimizer
-from albertine.training.step import Instead, StepReport, never, train_step
+from albertine.training.step import MicroBatchRunner, StepReport, train_step
 from benchmarks.gpu.checks import distance
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.place import Place
@@ -54,7 +54,7 @@ def _batches(shape: EncoderConfig, sequences: int, longest: int) -> list[Pretrai
 class _Training:
     def __init__(self, model: Model, place: Place, record: bool) -> None:
         self.model, self._world = place.ready(copy.deepcopy(model)).train(), World(device=place.device)
-        self.passes: Instead = CudaGraphRunner(self.model, place.device) if record else never
+        self.passes: MicroBatchRunner | None = CudaGraphRunner(self.model, place.device) if record else None
         self._optimizer = build_optimizer(self.model, "muon", precision="bfloat16")
 
     def step(self, batch: PretrainingBatch, rate: float = RATE) -> StepReport:
@@ -65,7 +65,7 @@ class _Training:
             self._optimizer,
             lr=rate,
             world=self._world,
-            instead=self.passes,
+            runner=self.passes,
         )
 
     def gradients(self, batch: PretrainingBatch) -> dict[str, Tensor | None]:
