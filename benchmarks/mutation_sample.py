@@ -36,7 +36,7 @@ GROUPS = (
 )
 """One operator is replaced by another of its group, as a programmer might by mistake."""
 UNUSED = ("ExceptionReplacer", "VariableInserter", "VariableReplacer")
-SECONDS = 900  # the least time after which tests are stopped
+SECONDS, SLICE = 900, 10  # the least time after which tests are stopped; how often that is looked at
 Place = tuple[int, int]  # line, column
 
 
@@ -109,54 +109,66 @@ def is_python(source: str) -> bool:
     return True
 
 
-def run(tree: Path, tests: str, seconds: float | None, unstable: list[str]) -> str | None:
-    """The first test that fails, or why there is none; None where all pass."""
+def run(tree: Path, tests: str, unstable: list[str], seconds: float = 1e9) -> tuple[str | None, float]:
+    """The first test that fails, or why there is none, None where all pass; and how many seconds it took."""
     command = [tree / ".venv/bin/python", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-rfE", tests]
     command += [f"--deselect={one}" for one in unstable]
     quiet = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     how: Any = {"cwd": tree, "env": {**os.environ, **quiet, "PYTHONDONTWRITEBYTECODE": "1"}, "text": True}
     how |= {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "start_new_session": True}
-    process = subprocess.Popen(command, **how)
+    process, spent = subprocess.Popen(command, **how), 0.0
     try:
-        output, _ = process.communicate(timeout=seconds)
-    except BaseException as error:
-        os.killpg(process.pid, signal.SIGKILL)
-        if isinstance(error, subprocess.TimeoutExpired):
-            return f"longer than {seconds:.0f} s"
-        raise
-    failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.M)
-    return (
-        None if process.returncode in (0, 5) else failed[1] if failed else f"exit code {process.returncode}"
-    )
+        while spent < seconds:  # in slices, so that the time for which this program is paused does not count
+            begin = time.monotonic()
+            try:
+                output, _ = process.communicate(timeout=SLICE)
+            except subprocess.TimeoutExpired:
+                spent += SLICE
+                continue
+            spent += min(SLICE, time.monotonic() - begin)
+            failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.M)
+            passed = process.returncode in (0, 5)
+            return None if passed else failed[1] if failed else f"exit code {process.returncode}", spent
+        return f"longer than {seconds:.0f} s", spent
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
-def judge(tree: Path, mutant: dict[str, Any], known: dict[str, Any]) -> str | None:
+def judge(tree: Path, mutant: dict[str, Any], known: dict[str, Any], save: Path) -> str | None:
     """What kills a mutant: of its own test file, where there is one, or else of all tests of its package."""
     module = Path(mutant["place"][0])
     file, own = tree / "src/albertine" / module, Path("tests") / module.parent / f"test_{module.name}"
-    before, seconds, unstable = file.read_text(encoding="utf-8"), known["seconds"], known["unstable"]
+    before, usual, unstable = file.read_text(encoding="utf-8"), known["seconds"], known["unstable"]
     for tests in [*([str(own)] if (tree / own).is_file() else []), f"tests/{module.parts[0]}"]:
-        while tests not in seconds:  # as it usually is; what fails without a mutant tells nothing
-            began = time.monotonic()
-            if failed := run(tree, tests, None, unstable):
+        while tests not in usual:  # what fails without a mutant tells nothing
+            failed, seconds = run(tree, tests, unstable)
+            if failed:
                 unstable.append(failed)
             else:
-                seconds[tests] = time.monotonic() - began
+                usual[tests] = seconds
+            write(save, known)
         while True:
             try:
                 file.write_text(mutant["after"], encoding="utf-8")
-                killer = run(tree, tests, max(SECONDS, 5 * seconds[tests]), unstable)
+                killer, _ = run(tree, tests, unstable, max(SECONDS, 5 * usual[tests]))
             finally:
                 file.write_text(before, encoding="utf-8")
             if killer is None:
                 break
-            if "::" not in killer or run(tree, killer, SECONDS, []) is None:
+            if "::" not in killer or run(tree, killer, [])[0] is None:
                 return killer
             unstable.append(killer)
     return None
 
 
+def write(save: Path, known: dict[str, Any]) -> None:
+    save.with_suffix(".new").write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+    save.with_suffix(".new").replace(save)
+
+
 def main(tree: Path, save: Path) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by which files are put back
     git = ["git", "-C", str(tree)]
     subprocess.run([*git, "checkout", "--quiet", "--", "src"], check=True)  # what a kill left changed
     commit = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True).strip()
@@ -170,11 +182,10 @@ def main(tree: Path, save: Path) -> None:
         for mutant in turn:
             if (mutant["place"], mutant["operator"]) in done:
                 continue
-            began, killer = time.time(), judge(tree, mutant, known)
+            began, killer = time.time(), judge(tree, mutant, known, save)
             mutant |= {"killed": killer is not None, "by": killer, "seconds": round(time.time() - began)}
             known["mutants"].append({name: value for name, value in mutant.items() if name != "after"})
-            save.with_suffix(".new").write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
-            save.with_suffix(".new").replace(save)
+            write(save, known)
             print(*mutant["place"], *mutant["change"], mutant["killed"], killer, flush=True)
     for package in PACKAGES:
         own = [one["killed"] for one in known["mutants"] if one["place"][0].startswith(f"{package}/")]
