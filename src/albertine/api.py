@@ -125,12 +125,14 @@ def prepare(
     """Text to a corpus, or go on with one that the same call began.
 
     Args:
-        text: files and folders. output: folder of the corpus.
+        text: files and folders.
+        output: folder of the corpus.
         texts: instead of files texts in memory, each a document: a list, an array, a Series or a column of a
             table. The corpus is the same wherever and whenever it is made of them.
         tokenizer: all that `albertine.load_tokenizer` takes; default: a vocabulary is trained from the text.
         kind: of that vocabulary, "sentencepiece", "wordpiece" or "xlnet"; default by the language.
-        vocab_size: of that vocabulary; default one that fits the text. language: "en", "zh" or "auto".
+        vocab_size: of that vocabulary; default one that fits the text.
+        language: "en", "zh" or "auto".
         options: as `corpus.prepare.write_corpus` has them, such as `format`, `text_field`, `encoding`,
             `held_out`, `words`, `workers`, `seed`.
 
@@ -222,7 +224,8 @@ def distill(
     """Teach a smaller encoder by a larger one, or go on with a run that was interrupted.
 
     Args:
-        teacher: all that `albertine.load` takes. corpus: prepared with its tokenizer.
+        teacher: all that `albertine.load` takes.
+        corpus: prepared with its tokenizer.
         run: folder of the run; default `runs/TEACHER-student`.
         config: a recipe: a YAML file, or the name of one in the package.
         resume, branch_from: as in `pretraining.run.pretrain`.
@@ -346,7 +349,8 @@ def score(
     """How a pretrained model does on text it has not seen, beside what no skill would score.
 
     Args:
-        model: any name of a model. corpus: whose held-out documents judge it.
+        model: any name of a model.
+        corpus: whose held-out documents judge it.
         texts: files and folders in which to hide words instead; needs no corpus.
         max_length, sequences, pairs, memory, reach, clamp, precision: as the command has them.
         sentence_task: "sop" or "nsp", by whose pairs the sentence head is judged, whatever it was trained
@@ -475,7 +479,8 @@ def export(
     """Write a model for another runtime, and compare what was written with the model before it stands.
 
     Args:
-        model: any name of a model. output: a new folder.
+        model: any name of a model.
+        output: a new folder.
         to: "onnx", "openvino", "torch" or "gguf", or several.
         head: what the graph answers: "task" (that of the model, or the words under a mask), "fill-mask",
             "embed" or "features".
@@ -522,8 +527,8 @@ def convert(
     """Write a model as another program loads it.
 
     Args:
-        source: any name of a model, in any layout that is read. target: a new folder, or a model folder to
-            replace.
+        source: any name of a model, in any layout that is read.
+        target: a new folder, or a model folder to replace.
         to: a layout, as the command has them, such as "bert", "albertine" or "google"; default: a folder that
             transformers loads where it can, nothing written twice.
         share, lossy, dtype, whiten, depth, sample, without_head, without_tokenizer: as the command has them;
@@ -573,8 +578,10 @@ def suite(
     """A pretrained model on the minimal pairs of BLiMP or SLING: the right sentence should be likelier.
 
     Args:
-        name: "blimp" or "sling". model: any name of a pretrained model.
-        data: folder of the original files, or of their archive. limit: most pairs of a paradigm; default all.
+        name: "blimp" or "sling".
+        model: any name of a pretrained model.
+        data: folder of the original files, or of their archive.
+        limit: most pairs of a paradigm; default all.
 
     Returns:
         What `albertine suite --json` prints: the share right with its standard error, over all and by
@@ -739,8 +746,10 @@ def analyze(
     fixed point, and how fast it is approached.
 
     Args:
-        model: any name of a model whose depths share everything. texts: to read.
-        depths: how often the block is applied. max_length: tokens of a text that are read.
+        model: any name of a model whose depths share everything.
+        texts: to read.
+        depths: how often the block is applied.
+        max_length: tokens of a text that are read.
 
     Raises:
         AlbertineError: there is no such model, its depths differ, or there is no text.
