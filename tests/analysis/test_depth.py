@@ -93,7 +93,7 @@ def test_a_pre_norm_plan_goes_on_as_its_second_depth() -> None:
 
 
 @pytest.mark.parametrize("signal", ["learned", "sinusoid"])
-def test_a_block_that_knows_its_step_is_told_the_true_one_and_has_no_fixed_point(signal: str) -> None:
+def test_a_block_that_knows_its_step_is_reported_the_true_one_and_has_no_fixed_point(signal: str) -> None:
     """Kills: the signal of step 1 at all later depths; a radius and a rate at a point that is none."""
     model, batch = builders.model(SharingPlan.shared(4), step_signal=signal), builders.packed(LENGTHS)
     study = study_depth(model, batch, depths=48)

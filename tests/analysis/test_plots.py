@@ -98,7 +98,7 @@ def test_no_name_lies_on_the_bars_of_confidence(drawn: list[Figure], tmp_path: P
     assert not legend.overlaps(axes.xaxis.get_tightbbox())
 
 
-def test_many_curves_can_be_told_apart(drawn: list[Figure], tmp_path: Path) -> None:
+def test_many_curves_can_be_distinguished(drawn: list[Figure], tmp_path: Path) -> None:
     save_curves(tmp_path / "dev.png", {f"seed {i}": [(1, 0.1 * i), (2, 0.5)] for i in range(12)}, title="Dev")
     lines = drawn[0].axes[0].get_lines()
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 12

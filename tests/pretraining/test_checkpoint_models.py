@@ -40,7 +40,7 @@ def same(ours: Path, theirs: Path) -> None:
 
 @pytest.mark.parametrize("kind", RUNS)
 def test_the_last_checkpoint_is_the_final_model(kind: str, build: Build, corpus: Path) -> None:
-    """Kills: weights in place of their average; a head or an objective that the checkpoint does not tell."""
+    """Kills: weights in place of their average; a head or an objective without a record."""
     changes = dict(RUNS[kind])
     if kind == "left to right":
         shape = {"positions": "relative", "hidden_dropout_prob": 0.0, "embedding_size": 32}

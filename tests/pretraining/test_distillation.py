@@ -97,8 +97,8 @@ def test_a_run_leaves_a_student_and_tells_of_its_teacher(build: Build, teacher: 
         assert {"soft_loss", "agreement", "hidden_loss", "attention_loss", "mlm_loss"} <= row.keys()
         assert not {"hidden_accuracy", "attention_accuracy", "soft_accuracy"} & row.keys()
     assert rows[-1]["hidden_loss"] < rows[0]["hidden_loss"]
-    told = json.loads((folder / "teacher.json").read_text())
-    assert told["num_hidden_layers"] == DEPTH and len(told["sha256"]) == 64
+    record = json.loads((folder / "teacher.json").read_text())
+    assert record["num_hidden_layers"] == DEPTH and len(record["sha256"]) == 64
     assert hashlib.sha256((teacher / "model.safetensors").read_bytes()).hexdigest() == before
 
 
@@ -126,7 +126,7 @@ def test_a_killed_run_is_the_same_run(build: Build, teacher: Path, tmp_path: Pat
         assert torch.equal(tensor, both[1][name]), name
 
 
-def test_a_record_of_the_teacher_that_cannot_be_written_is_told(teacher: Path, tmp_path: Path) -> None:
+def test_a_record_of_the_teacher_that_cannot_be_written_is_reported(teacher: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="gone: cannot be written"):
         Teacher("a name", load_model(teacher)).write(tmp_path / "gone")
 
@@ -231,7 +231,7 @@ def test_a_number_of_depths_that_is_not_fixed(
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"model": {"student": {"depth": 2}}}, "model.start_from, which is not given"),
         ({"objective": {"distillation": {"teacher": "x"}, "memory": 8, "pairs": "none"}}, "single samples"),
@@ -252,8 +252,8 @@ def test_a_number_of_depths_that_is_not_fixed(
         ),
     ],
 )
-def test_settings_that_make_no_sense(build: Build, changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(SettingsError, match=said):
+def test_settings_that_make_no_sense(build: Build, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
         build(**changes)
 
 
@@ -322,10 +322,10 @@ def test_a_shared_teacher_stays_shared(teacher: Path) -> None:
 @pytest.mark.parametrize(
     "loop", [{"halting": "basic"}, {"solver": "anderson", "input_injection": True, "norm": "post"}]
 )
-def test_a_student_that_cannot_share_so_is_told_of_its_own_setting(
+def test_the_error_of_unsupported_sharing_names_the_students_setting(
     teacher: Path, loop: dict[str, Any]
 ) -> None:
-    """It was told to set model.sharing, which is refused beside a model to start from."""
+    """Kills: the remedy model.sharing, which is refused beside a model to start from."""
     config = replace(load_model(teacher).config, plan=SharingPlan.shared(DEPTH), **loop)
     assert student_config(config, Student(depth=2)).plan == SharingPlan.shared(2)
     with pytest.raises(SettingsError, match=r"^model\.student\.sharing: .* Set it to all, or leave it out$"):

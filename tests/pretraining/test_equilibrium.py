@@ -1,4 +1,4 @@
-"""Pretraining to a fixed point: what a run tells of it, stages, penalty, going on, and using the model."""
+"""Pretraining to a fixed point: its metrics, stages, penalty, going on, and using the model."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def test_a_run_tells_how_near_it_came(build: Build) -> None:
         assert {*NAMES, *(f"gradient_{name}" for name in NAMES), "jacobian_loss", "mlm_loss"} <= row.keys()
         assert 2 <= row["iterations"] <= 20 and 0 <= row["converged"] <= 1 and row["residual"] > 0
         assert "jacobian_accuracy" not in row
-    # Half of the passes computed the penalty: what is told is its size, what is paid its weight and share.
-    told = [row for row in solved if "jacobian" in row]
-    assert told and all(0 < row["jacobian"] < 10 for row in told)
-    paid = sum(row["jacobian_loss"] for row in solved) / sum(row["jacobian"] for row in told)
+    # Half of the passes computed the penalty: the metric is its norm, the loss has its weight and share.
+    penalised = [row for row in solved if "jacobian" in row]
+    assert penalised and all(0 < row["jacobian"] < 10 for row in penalised)
+    paid = sum(row["jacobian_loss"] for row in solved) / sum(row["jacobian"] for row in penalised)
     assert 0.2 < paid < 2.0
     for row in (row["evaluation"] for row in rows if "evaluation" in row):
         assert row.keys() >= NAMES and "gradient_residual" not in row and row["iterations"] <= 20
@@ -73,8 +73,8 @@ def test_the_model_is_saved_and_fills_masks(build: Build, caplog: pytest.LogCapt
     model.encoder.loop.tolerance = 1e-9
     with torch.no_grad():
         model(torch.tensor([[5, 6, 7]]))
-    (said,) = caplog.records
-    assert "1 of 1 sequences did not converge to their fixed point in 20 iterations" in said.message
+    (warning,) = caplog.records
+    assert "1 of 1 sequences did not converge to their fixed point in 20 iterations" in warning.message
 
 
 def test_a_signal_saves_and_the_resumed_run_is_the_same_run(build: Build) -> None:
@@ -135,6 +135,6 @@ def test_the_penalty_is_its_weight_times_the_size_of_every_token(build: Build, c
     batch = replace(held_out_batches(corpus, settings.objective, sequences=8)[0], penalised=True)
     losses = EquilibriumLosses(model, weight=0.25, frequency=1.0)
     part = losses(model, batch)["jacobian"]
-    size, tokens = losses.told()["jacobian"]
+    size, tokens = losses.penalised()["jacobian"]
     assert part.count == tokens == batch.num_tokens and size > 0
     assert part.loss_sum.item() == pytest.approx(0.25 * size, rel=1e-5)

@@ -1,4 +1,4 @@
-"""What the judge of held-out text says, against slow loops over the same batches."""
+"""Scores on held-out batches, against slow loops over the same batches."""
 
 from __future__ import annotations
 
@@ -71,19 +71,17 @@ def test_masked_rows_alone_against_a_loop(batches: list[PretrainingBatch], model
                 right.append(bool(scores.argmax() == label))
     chosen = sum(len(batch.mlm_labels) for batch in batches)
     assert 0.7 * chosen < len(losses) < 0.9 * chosen
-    said = score_batches(model, batches)
-    assert said["mask_loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
-    assert said["mask_accuracy"] == pytest.approx(sum(right) / len(right))
-    assert said["mask_loss"] != said["mlm_loss"]
+    found = score_batches(model, batches)
+    assert found["mask_loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+    assert found["mask_accuracy"] == pytest.approx(sum(right) / len(right))
+    assert found["mask_loss"] != found["mlm_loss"]
     x = torch.cat(states)[:, None, :]
     cosines = F.cosine_similarity(x, x.transpose(0, 1), dim=-1)
     pairs = len(x) * (len(x) - 1)
-    assert said["cosine"] == pytest.approx(float(cosines.sum() - cosines.trace()) / pairs, abs=1e-5)
+    assert found["cosine"] == pytest.approx(float(cosines.sum() - cosines.trace()) / pairs, abs=1e-5)
 
 
-def test_the_judge_does_not_depend_on_how_the_text_is_dealt_out(
-    build: Build, corpus: Path, model: Model
-) -> None:
+def test_scores_do_not_depend_on_the_split_into_batches(build: Build, corpus: Path, model: Model) -> None:
     objective = build().objective
     whole = score_batches(model, held_out_batches(corpus, objective, sequences=200))
     sums: list[torch.Tensor] = []
@@ -101,17 +99,17 @@ def test_the_judge_does_not_depend_on_how_the_text_is_dealt_out(
 
 
 def test_orders_apart_make_up_the_whole(batches: list[PretrainingBatch], model: Model) -> None:
-    said = score_batches(model, batches, by_order=True)
+    scores = score_batches(model, batches, by_order=True)
     labels = torch.cat([b.sentence_labels for b in batches if b.sentence_labels is not None])
     first, second = int((labels == 0).sum()), int((labels == 1).sum())
-    both = first * said["sentence_first_accuracy"] + second * said["sentence_second_accuracy"]
-    assert said["sentence_accuracy"] == pytest.approx(both / (first + second))
-    # A head that always says "in order" is right on one kind and wrong on the other.
+    both = first * scores["sentence_first_accuracy"] + second * scores["sentence_second_accuracy"]
+    assert scores["sentence_accuracy"] == pytest.approx(both / (first + second))
+    # A head that always predicts "in order" is right on one kind and wrong on the other.
     assert model.sentence is not None
     with torch.no_grad():
         model.sentence.classifier.bias.copy_(torch.tensor([100.0, 0.0]))
-    said = score_batches(model, batches, by_order=True)
-    assert (said["sentence_first_accuracy"], said["sentence_second_accuracy"]) == (1.0, 0.0)
+    scores = score_batches(model, batches, by_order=True)
+    assert (scores["sentence_first_accuracy"], scores["sentence_second_accuracy"]) == (1.0, 0.0)
     assert not any("first" in name or "second" in name for name in score_batches(model, batches))
 
 
@@ -143,8 +141,8 @@ def test_one_held_out_document_makes_no_pairs_across_documents(
 def test_batches_that_do_not_name_the_mask_are_judged_as_a_whole(
     batches: list[PretrainingBatch], model: Model
 ) -> None:
-    said = score_batches(model, [replace(batch, mask_id=None) for batch in batches])
-    assert "mlm_loss" in said and "mask_loss" not in said
+    scores = score_batches(model, [replace(batch, mask_id=None) for batch in batches])
+    assert "mlm_loss" in scores and "mask_loss" not in scores
 
 
 def test_what_judges_is_taken_from_all_of_the_held_out_text(build: Build, corpus: Path) -> None:
@@ -160,7 +158,7 @@ def test_what_judges_is_taken_from_all_of_the_held_out_text(build: Build, corpus
 @pytest.mark.parametrize(
     ("pairs", "names"), [("sop", ("in_order", "swapped")), ("nsp", ("truly_next", "random"))]
 )
-def test_each_order_is_told_by_its_own_name(
+def test_each_order_is_reported_by_its_own_name(
     build: Build, corpus: Path, tmp_path: Path, pairs: str, names: tuple[str, str]
 ) -> None:
     made = initial_model(build(objective={"pairs": pairs}), np.ones(500, dtype=np.int64)).eval()
@@ -169,8 +167,8 @@ def test_each_order_is_told_by_its_own_name(
         made.sentence.classifier.weight.zero_()
         made.sentence.classifier.bias.copy_(torch.tensor([5.0, -5.0]))
     judged = Pretrained(tmp_path, made, Corpus(corpus).tokenizer())
-    told = held_out_scores(judged, corpus, max_length=32, sequences=100)[pairs]
-    assert [told[f"{name}_accuracy"] for name in names] == [1.0, 0.0]
+    scores = held_out_scores(judged, corpus, max_length=32, sequences=100)[pairs]
+    assert [scores[f"{name}_accuracy"] for name in names] == [1.0, 0.0]
 
 
 def test_the_order_of_pairs_by_their_lengths_alone() -> None:

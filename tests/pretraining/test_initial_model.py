@@ -74,7 +74,7 @@ def test_pairs_need_two_kinds_of_segments_or_none(build: Build, corpus: Path, tm
 
 
 def test_another_vocabulary_of_as_many_pieces_is_refused(build: Build, corpus: Path, tmp_path: Path) -> None:
-    """Kills: rows of embeddings that are trained as those of other words, and no word said."""
+    """Kills: rows of embeddings that are trained as those of other words, without an error."""
     own = Corpus(corpus).tokenizer()
     counts, special = count_tokens(Corpus(corpus), own.vocab_size), list(vars(BERT).values())
     other = WordPieceTokenizer([*special, *(f"w{i}" for i in range(own.vocab_size - len(special)))])
@@ -124,13 +124,13 @@ def test_another_kind_of_objective_is_named_where_its_head_is_missing(
     """Kills: `objective.pairs`, which helps neither."""
     counts = count_tokens(Corpus(corpus), Corpus(corpus).tokenizer().vocab_size)
     config = replace(initial_model(build(), counts).config, qk_norm=True)  # a layout of our own has any head
-    for head, kind, said in (
+    for head, kind, message in (
         ("mlm", "causal", "has no lm head.*objective.kind=masked.*causal: true"),
         ("lm", "masked", "has no mlm head.*objective.kind=causal or permutation"),
     ):
         save_model(Model(config, {head}), None, tmp_path / head)
         given = {"preset": None, "change": {}, "start_from": tmp_path / head}
-        with pytest.raises(ModelError, match=said):
+        with pytest.raises(ModelError, match=message):
             initial_model(build(model=given, objective={"kind": kind, "pairs": "none"}), counts)
 
 
@@ -140,7 +140,7 @@ def test_weights_that_are_gone_on_from_bring_their_own(build: Build, tmp_path: P
 
 
 def test_the_model_looks_where_the_corpus_tokenizer_puts_cls(build: Build, tmp_path: Path) -> None:
-    texts = ["The old man said that he had no time.", "It was a dark and stormy night in London."] * 20
+    texts = ["The old man message that he had no time.", "It was a dark and stormy night in London."] * 20
     shape = build().model.change.model_dump()
     last = train_sentencepiece(texts, tmp_path / "last", 46, cls_last=True)
     first = train_sentencepiece(texts, tmp_path / "first", 40)

@@ -1,4 +1,4 @@
-"""Pretraining an encoder that halts: what it pays, what the run tells of it, and what is refused."""
+"""Pretraining an encoder that halts: ponder cost, metrics, and errors."""
 
 from __future__ import annotations
 

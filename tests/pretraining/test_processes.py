@@ -73,18 +73,18 @@ def two_that_train(file: Path, tmp_path: Path) -> tuple[subprocess.Popen[str], i
 
 def test_two_processes_are_one_run(build: Build, tmp_path: Path) -> None:
     file = recipe(build, tmp_path, training=SIX, model={"change": {**MODEL, "hidden_dropout_prob": 0.0}})
-    told, weights = {}, {}
+    environments, weights = {}, {}
     for name, words in {"one": (), "two": ("--processes", "2")}.items():
         process = command(file, f"name={name}", *words)
         out, err = process.communicate(timeout=120)
         assert process.returncode == 0, err
         assert out.count("Done after 6 steps") == 1
-        told[name] = json.loads((tmp_path / "runs" / name / "environment.json").read_text())
+        environments[name] = json.loads((tmp_path / "runs" / name / "environment.json").read_text())
         settings = yaml.safe_load((tmp_path / "runs" / name / "settings.yaml").read_text())
         assert settings["training"]["threads"] is None, "the share of one process is not a wish of the user"
         weights[name] = load_file(tmp_path / "runs" / name / "final" / "model.safetensors")
-    assert (told["one"]["world_size"], told["two"]["world_size"]) == (1, 2)
-    assert told["two"]["threads"] == threads_each(2)
+    assert (environments["one"]["world_size"], environments["two"]["world_size"]) == (1, 2)
+    assert environments["two"]["threads"] == threads_each(2)
     for key, value in weights["one"].items():
         if key.endswith("key.bias"):  # its gradient is rounding: a softmax does not see it
             continue
@@ -92,7 +92,7 @@ def test_two_processes_are_one_run(build: Build, tmp_path: Path) -> None:
         assert error <= 1e-3, f"{key}: {error:.1e}"
 
 
-def test_a_mistake_is_told_once_and_soon(build: Build, tmp_path: Path) -> None:
+def test_a_mistake_is_reported_once_and_soon(build: Build, tmp_path: Path) -> None:
     began = time.monotonic()
     process = command(recipe(build, tmp_path, training={"batch_size": 1}), "--processes", "2")
     out, err = process.communicate(timeout=60)
@@ -119,7 +119,7 @@ def of_two_that_never_meet(
     return command(recipe(build, tmp_path), "--processes", "2")
 
 
-def test_a_process_that_ends_before_it_meets_the_others_is_told(
+def test_a_process_that_ends_before_it_meets_the_others_is_reported(
     build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began = time.monotonic()
@@ -178,7 +178,7 @@ def test_a_signal_to_one_saves_and_ends_both(build: Build, tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="looks for processes in /proc")
-def test_the_end_of_the_other_process_is_told(build: Build, tmp_path: Path) -> None:
+def test_the_end_of_the_other_process_is_reported(build: Build, tmp_path: Path) -> None:
     file = recipe(build, tmp_path, training={"steps": 4000})
     process, other = two_that_train(file, tmp_path)
     os.kill(other, signal.SIGKILL)
@@ -188,7 +188,7 @@ def test_the_end_of_the_other_process_is_told(build: Build, tmp_path: Path) -> N
     assert "Traceback" not in err
 
 
-def told_alone(err: str) -> str:
+def only_line(err: str) -> str:
     """The one message of a command; warnings of the run apart."""
     assert "Traceback" not in err and err.count("albertine: ") == 1, err
     return err[err.index("albertine: ") :]
@@ -215,7 +215,7 @@ def test_a_killed_loader_ends_the_run_with_one_message(build: Build, tmp_path: P
     os.kill(loaders[0], signal.SIGKILL)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1 and gone(loaders)
-    assert told_alone(err).startswith("albertine: a loader process was killed by SIGKILL. Out of memory")
+    assert only_line(err).startswith("albertine: a loader process was killed by SIGKILL. Out of memory")
 
 
 @pytest.mark.matrix
@@ -233,8 +233,8 @@ def test_torchrun_starts_again_what_was_killed(build: Build, tmp_path: Path) -> 
     names = {k: v for k, v in os.environ.items() if k not in ("WORLD_SIZE", "RANK")} | {
         "OMP_NUM_THREADS": "1"
     }
-    with (tmp_path / "said").open("w+") as said:
-        process = subprocess.Popen(line, env=names, stdout=said, stderr=said, start_new_session=True)
+    with (tmp_path / "output").open("w+") as output:
+        process = subprocess.Popen(line, env=names, stdout=output, stderr=output, start_new_session=True)
         try:
             known: list[int] = []
             for rank, loader in ((1, False), (0, True)):
@@ -252,8 +252,8 @@ def test_torchrun_starts_again_what_was_killed(build: Build, tmp_path: Path) -> 
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        said.seek(0)
-        text = said.read()
+        output.seek(0)
+        text = output.read()
     assert gone(known) and text.count("Done after 300 steps") == 1
     assert "a loader process was killed by SIGKILL" in text and "another process of the run has ended" in text
     assert "[rank" not in text, "tracebacks of torch"
@@ -323,10 +323,13 @@ def test_one_process_of_torchrun_is_not_several(monkeypatch: pytest.MonkeyPatch)
         assert started() is several
 
 
-def test_what_another_process_said_last_is_passed_on() -> None:
-    with pytest.raises(RunError, match=r"exit code 2: .*No such option") as told, together(2, ["--nonsense"]):
+def test_the_last_output_of_another_process_is_in_the_error() -> None:
+    with (
+        pytest.raises(RunError, match=r"exit code 2: .*No such option") as error,
+        together(2, ["--nonsense"]),
+    ):
         assert started()
         time.sleep(0.5)
         raise RuntimeError("connection closed by peer")
-    assert isinstance(told.value.__cause__, RuntimeError)
+    assert isinstance(error.value.__cause__, RuntimeError)
     assert not started(), "the names of torchrun are gone again"

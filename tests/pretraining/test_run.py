@@ -67,7 +67,7 @@ def weights(folder: Path) -> str:
 
 
 @pytest.mark.pictures
-def test_a_run_leaves_what_the_contract_says(build: Build) -> None:
+def test_a_run_has_the_files_of_the_contract(build: Build) -> None:
     settings = build()
     folder = run(settings)
     for name in ("settings.yaml", "environment.json", "metrics.jsonl", "log.txt", "plots/mlm_loss.png"):
@@ -84,22 +84,24 @@ def test_a_run_leaves_what_the_contract_says(build: Build) -> None:
     assert {"mlm_loss", "mlm_accuracy", "sentence_accuracy", "lr", "grad_norm", "tokens"} <= rows[0].keys()
 
 
-def test_the_final_model_scores_what_the_run_said(build: Build, corpus: Path) -> None:
+def test_the_final_model_has_the_scores_of_the_run(build: Build, corpus: Path) -> None:
     settings = build()
     folder = run(settings)
-    said = [row["evaluation"] for row in read_metrics(folder / "metrics.jsonl") if "evaluation" in row][-1]
+    evaluation = [row["evaluation"] for row in read_metrics(folder / "metrics.jsonl") if "evaluation" in row][
+        -1
+    ]
     batches = held_out_batches(corpus, settings.objective, sequences=8)
     scores = score_batches(load_model(folder / "final"), batches)
-    assert scores == pytest.approx(said, abs=1e-6)
+    assert scores == pytest.approx(evaluation, abs=1e-6)
 
 
 def test_the_context_gain_of_a_run_is_that_of_scoring_it(build: Build, corpus: Path) -> None:
     """Over the very same [MASK]s, and not over all chosen tokens, of which there are others."""
     folder = run(build())
-    said = [row["context_gain"] for row in read_metrics(folder / "metrics.jsonl") if "evaluation" in row][-1]
+    gain = [row["context_gain"] for row in read_metrics(folder / "metrics.jsonl") if "evaluation" in row][-1]
     found = held_out_scores(open_pretrained(folder / "final"), corpus, sequences=8)["mlm"]
     assert found["mask_baseline_loss"] != pytest.approx(found["baseline_loss"], abs=1e-3)
-    assert said == pytest.approx(found["context_gain"], abs=1e-6)
+    assert gain == pytest.approx(found["context_gain"], abs=1e-6)
 
 
 def test_transformers_loads_the_final_model(build: Build) -> None:
@@ -204,8 +206,10 @@ def test_the_average_is_what_is_judged_and_kept(build: Build, corpus: Path) -> N
     rows = [row for row in read_metrics(averaged / "metrics.jsonl") if "evaluation" in row]
     best = max(rows, key=lambda row: row["evaluation"]["mlm_accuracy"])["evaluation"]
     batches = held_out_batches(corpus, build().objective, sequences=8)
-    for folder, said in (("final", rows[-1]["evaluation"]), ("best", best)):
-        assert score_batches(load_model(averaged / folder), batches) == pytest.approx(said, abs=1e-6), folder
+    for folder, expected in (("final", rows[-1]["evaluation"]), ("best", best)):
+        assert score_batches(load_model(averaged / folder), batches) == pytest.approx(expected, abs=1e-6), (
+            folder
+        )
 
 
 def test_another_micro_batch_size_is_the_same_batch(build: Build) -> None:
@@ -226,7 +230,7 @@ def test_another_micro_batch_size_is_the_same_batch(build: Build) -> None:
 
 
 def in_two_processes(settings: PretrainingSettings, folder: Path) -> str:
-    """Pretrain in two real processes; what the command said."""
+    """Pretrain in two real processes; returns their output."""
     recipe = folder / "recipe.yaml"
     recipe.write_text(dump(settings), encoding="utf-8")
     environment = {
@@ -245,20 +249,20 @@ def in_two_processes(settings: PretrainingSettings, folder: Path) -> str:
         )
         for r in ("0", "1")
     ]
-    said = ""
+    printed = ""
     for process in processes:
         output, _ = process.communicate(timeout=120)
         assert process.returncode == 0, output.decode()
-        said += output.decode()
-    return said
+        printed += output.decode()
+    return printed
 
 
 BASELINES = Baselines(BaselineScore(0.1, 6.0, 10), None, {})
 
 
-def told_no_skill(said: str) -> set[str]:
-    """What a model without skill would score, as the commands printed it."""
-    return set(re.findall(r"without skill\s+(.+)", said))
+def printed_baselines(output: str) -> set[str]:
+    """The printed baselines."""
+    return set(re.findall(r"without skill\s+(.+)", output))
 
 
 def no_skill(result: PretrainResult) -> str:
@@ -281,11 +285,11 @@ def test_two_processes_train_the_same_model(
     parts = {"model": change, "watching": watching, "training": training}
     one = pretrain(build(name="one", **parts), reporter=Reporter(quiet=True))
     settings = build(name="two", **parts)
-    said = in_two_processes(settings, tmp_path)
+    output = in_two_processes(settings, tmp_path)
     for name, tensor in load_file(one.folder / "final" / "model.safetensors").items():
         other = load_file(settings.folder / "final" / "model.safetensors")[name]
         assert torch.allclose(tensor, other, atol=2e-4), name
-    assert told_no_skill(said) == {no_skill(one)}
+    assert printed_baselines(output) == {no_skill(one)}
 
 
 @pytest.mark.matrix
@@ -299,19 +303,19 @@ def test_a_process_without_held_out_sequences_raises_no_alarm(build: Build, tmp_
     one = pretrain(build(name="one", **changes), reporter=Reporter(quiet=True))
     assert one.outcome.done
     settings = build(name="two", **changes)
-    said = in_two_processes(settings, tmp_path)
+    output = in_two_processes(settings, tmp_path)
     assert (settings.folder / "final" / "model.safetensors").is_file()
-    assert told_no_skill(said) == {no_skill(one)}
+    assert printed_baselines(output) == {no_skill(one)}
 
 
-def test_no_skill_at_masked_words_is_what_scoring_the_model_says(build: Build, corpus: Path) -> None:
+def test_baselines_of_masked_words_equal_those_of_scoring(build: Build, corpus: Path) -> None:
     """A tenth of the chosen words is shown: a model that has learned no more than to copy them has these."""
     result = pretrain(build(watching={"evaluate_sequences": 100}), reporter=Reporter(quiet=True))
-    told = held_out_scores(open_pretrained(result.folder / "final"), corpus, sequences=100)["mlm"]
+    scores = held_out_scores(open_pretrained(result.folder / "final"), corpus, sequences=100)["mlm"]
     expected = {
-        "mlm_accuracy": told["floor"],
-        "mask_loss": told["mask_baseline_loss"],
-        "mask_accuracy": told["mask_baseline"],
+        "mlm_accuracy": scores["floor"],
+        "mask_loss": scores["mask_baseline_loss"],
+        "mask_accuracy": scores["mask_baseline"],
     }
     found = {name: result.no_skill[name] for name in expected}
     assert found == pytest.approx(expected) and "mlm_loss" not in result.no_skill
@@ -320,13 +324,13 @@ def test_no_skill_at_masked_words_is_what_scoring_the_model_says(build: Build, c
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("pairs", ["sop", "nsp"])
-def test_no_skill_at_pairs_is_what_scoring_the_model_says(build: Build, corpus: Path, pairs: str) -> None:
-    """More of the next sentences are random than true, and lengths tell something of an order."""
+def test_baselines_of_pairs_equal_those_of_scoring(build: Build, corpus: Path, pairs: str) -> None:
+    """More of the next sentences are random than true, and lengths are informative of the order."""
     result = pretrain(
         build(objective={"pairs": pairs}, watching={"evaluate_sequences": 100}), reporter=Reporter(quiet=True)
     )
-    told = held_out_scores(open_pretrained(result.folder / "final"), corpus, sequences=100)[pairs]
-    level = max(told["baseline"], told.get("by_length", 0.0))
+    scores = held_out_scores(open_pretrained(result.folder / "final"), corpus, sequences=100)[pairs]
+    level = max(scores["baseline"], scores.get("by_length", 0.0))
     assert result.no_skill["sentence_accuracy"] == pytest.approx(level) and level > 0.51
 
 
@@ -336,8 +340,8 @@ def test_no_skill_at_pairs_is_what_scoring_the_model_says(build: Build, corpus: 
 )
 def test_the_majority_accuracy_of_pairs(build: Build, changes: dict[str, object], level: float) -> None:
     """Where it is not commoner by the luck of the held-out pairs alone, as that of a fair coin is."""
-    said = BASELINES._replace(pairs=PairBaselines(0.56, 0.6))
-    assert _alarms(build(objective=changes), said, preset("bert-base")).majority_accuracy == level
+    baselines = BASELINES._replace(pairs=PairBaselines(0.56, 0.6))
+    assert _alarms(build(objective=changes), baselines, preset("bert-base")).majority_accuracy == level
 
 
 def test_every_held_out_sequence_is_judged_by_one_process(build: Build, corpus: Path) -> None:
@@ -387,7 +391,7 @@ def test_plateau_advice_names_settings_that_are_not_set(build: Build) -> None:
     )
 
 
-def test_a_run_that_learns_nothing_from_context_is_stopped_and_told_what_to_change(build: Build) -> None:
+def test_a_run_that_learns_nothing_from_context_is_stopped_with_advice(build: Build) -> None:
     settings = build(
         model={**build().model.model_dump(exclude_none=True), "output_bias": "unigram"},
         objective={"pairs": "none"},
@@ -537,7 +541,7 @@ def test_a_final_model_that_is_older_than_the_last_checkpoint_is_written_again(
 
 
 def test_how_often_is_looked_changes_nothing_that_is_learned(build: Build) -> None:
-    """So a checkpoint is gone on from whatever `watching` says; it decides which steps may be the best."""
+    """A run can be resumed with any `watching`, which decides which steps may be the best."""
     often = {"evaluate_every": 1, "evaluate_sequences": 16, "log_every": 1, "checkpoint_every": 2}
     rare = {"evaluate_every": 100, "evaluate_sequences": 8, "log_every": 5, "checkpoint_every": 100}
     one, two = (run(build(name=name, watching=watching)) for name, watching in (("a", often), ("b", rare)))
@@ -553,7 +557,7 @@ FIRST_FIELDS = {
 """Of an encoder configuration in format 1."""
 
 
-def test_a_checkpoint_says_nothing_of_the_format_of_a_configuration(build: Build) -> None:
+def test_the_fingerprint_has_no_format_of_a_configuration(build: Build) -> None:
     """Nor of what came with a later one and is at its default: runs from before must be gone on with."""
     folder = run(build(training={"steps": 1}))
     state = json.loads((folder / "checkpoints" / "step-1" / "state.json").read_text())
@@ -632,13 +636,13 @@ def test_a_branch_of_more_steps_is_the_longer_run(build: Build) -> None:
     assert run(settings, branch_from=origin) == longer, "the same command finds a run that is done"
 
 
-def test_who_resumes_with_more_steps_is_told_of_branches(build: Build) -> None:
+def test_resuming_with_more_steps_proposes_a_branch(build: Build) -> None:
     """Kills: the advice to begin anew, where the same run can be gone on with; a branch that cannot be."""
     quiet = Reporter(quiet=True)
     run = pretrain(build(training={"steps": 2}), reporter=quiet).folder
-    with pytest.raises(CheckpointError, match=r"training.steps: checkpoint 2, now 4.*--branch-from") as told:
+    with pytest.raises(CheckpointError, match=r"training.steps: checkpoint 2, now 4.*--branch-from") as error:
         pretrain(build(training={"steps": 4}), reporter=quiet)
-    named = re.search(r"--branch-from (.*) with another name", str(told.value))
+    named = re.search(r"--branch-from (.*) with another name", str(error.value))
     assert named is not None and Path(named[1]) == run / "checkpoints" / "step-2"
     longer = pretrain(build(name="longer", training={"steps": 4}), branch_from=named[1], reporter=quiet)
     assert longer.outcome.step == 4
@@ -666,7 +670,7 @@ def test_a_branch_has_the_rate_it_is_given(build: Build) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"training": {"optimizer": "adamw"}}, "training.optimizer: checkpoint lamb, now adamw"),
         ({"model": {"sharing": "none"}}, "model.plan"),
@@ -676,7 +680,7 @@ def test_a_branch_has_the_rate_it_is_given(build: Build) -> None:
     ],
 )
 def test_what_a_branch_cannot_change(
-    build: Build, other_corpora: dict[str, Path], changes: dict[str, object], says: str
+    build: Build, other_corpora: dict[str, Path], changes: dict[str, object], message: str
 ) -> None:
     origin = run(build(training={"steps": 1})) / "checkpoints" / "step-1"
     settings = build(name="branch", **changes) if "corpus" not in changes else build(name="branch")
@@ -684,7 +688,7 @@ def test_what_a_branch_cannot_change(
         settings = settings.model_copy(update={"corpus": other_corpora[str(which)]})
     with pytest.raises(CheckpointError, match="cannot be branched") as refused:
         run(settings, branch_from=origin)
-    assert says in str(refused.value) and not (settings.folder / "settings.yaml").exists()
+    assert message in str(refused.value) and not (settings.folder / "settings.yaml").exists()
 
 
 def test_a_branch_with_fewer_samples_begins_the_next_epoch(build: Build, corpus: Path) -> None:
@@ -747,16 +751,16 @@ def test_a_sample_is_by_default_no_longer_than_the_encoder_reads(build: Build) -
 
 
 @pytest.mark.parametrize("rate", [None, 0.005])
-def test_who_goes_on_at_the_rate_for_random_weights_is_told(
+def test_the_rate_of_random_weights_is_warned_of_when_starting_from_weights(
     build: Build, caplog: pytest.LogCaptureFixture, rate: float | None
 ) -> None:
     first = run(build(name="first"))
-    told = "a model forgets much of what it"
-    assert told not in caplog.text
+    warning = "a model forgets much of what it"
+    assert warning not in caplog.text
     more = {"optimizer": "muon", "learning_rate": rate}
     model = {"preset": None, "change": {}, "start_from": first / "final"}
     run(build(name="second", model=model, training=more))
-    assert (told in caplog.text) == (rate is None)
+    assert (warning in caplog.text) == (rate is None)
 
 
 def test_a_run_that_began_with_a_model_goes_on_wherever_that_lies(
@@ -822,10 +826,10 @@ def test_an_encoder_without_learned_positions_needs_no_others(build: Build, name
 def test_processes_share_the_plan_of_the_first_epoch(
     build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told, plan = tmp_path / "told", batch.plan_epoch
+    scores, plan = tmp_path / "scores", batch.plan_epoch
 
     def noted(*given: Any, **how: Any) -> Any:
-        with told.open("a") as file:
+        with scores.open("a") as file:
             file.write(f"{os.getpid()}\n")
         return plan(*given, **how)
 
@@ -835,4 +839,4 @@ def test_processes_share_the_plan_of_the_first_epoch(
     made = iter(PretrainingBatches(corpus, settings, None))
     for _ in range(3):
         next(made)
-    assert set(told.read_text().split()) == {str(os.getpid())}
+    assert set(scores.read_text().split()) == {str(os.getpid())}

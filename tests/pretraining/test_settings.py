@@ -1,4 +1,4 @@
-"""What a person can set, and what they are told when it does not fit."""
+"""Settings, and the errors where they do not fit."""
 
 from __future__ import annotations
 

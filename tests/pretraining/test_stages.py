@@ -1,4 +1,4 @@
-"""Stages of a run: which batch is of which, that nothing but the settings decides it, and what is refused."""
+"""Stages of a run: which batch is of which, that the settings alone decide it, and what is refused."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_by_the_clock_a_stage_begins_when_its_time_has_come(build: Build) -> Non
     assert [place["epoch"] for place in seen] == [0, 0, 1, 1, 1, 2]
     again = batches(settings, 2, seen[3], clock=Clock(4, 0.0))
     assert [place["stage"] for place, _ in again] == [1, 1], (
-        "the checkpoint knows it, whatever the clock says"
+        "the checkpoint knows it, whatever the clock messages"
     )
     assert again[0][0]["offset"] == seen[3]["offset"] + 16
     jump = batches(settings, 1, seen[1], clock=Clock(2, 0.9))[0][0]
@@ -206,7 +206,7 @@ def test_the_loop_tells_the_clock(build: Build) -> None:
         patch.setattr(Recorder, "elapsed", property(lambda self: real(self) + moved[0]))
         folder = pretrain(settings, reporter=Fast(quiet=True)).folder
     rows = [row for row in read_metrics(folder / "metrics.jsonl") if "lr" in row]
-    # A batch is asked for before the time it is used at is agreed on: one step late, and the same everywhere.
+    # A batch is drawn before the ranks agree on its time: one step late, and the same everywhere.
     assert [row["stage"] for row in rows] == [0, 0, 0, 1, 2]
 
 
@@ -272,7 +272,7 @@ def test_masks_of_a_stage(build: Build) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stages", "says"),
+    ("stages", "messages"),
     [
         ([{"begin": 0.1}], "first begins at 0.1; it must begin at 0"),
         (
@@ -296,8 +296,8 @@ def test_masks_of_a_stage(build: Build) -> None:
     ],
     ids=str,
 )
-def test_stages_that_cannot_be(build: Build, stages: list[dict[str, Any]], says: str) -> None:
-    with pytest.raises(SettingsError, match=says) as refused:
+def test_stages_that_cannot_be(build: Build, stages: list[dict[str, Any]], messages: str) -> None:
+    with pytest.raises(SettingsError, match=messages) as refused:
         build(stages=stages)
     assert ";" not in str(refused.value).partition("; ")[2], "one message"
 
@@ -443,14 +443,14 @@ LEFT: list[tuple[list[dict[str, Any]], dict[str, Any], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("stages", "changes", "says"), LEFT)
-def test_what_the_stages_leave_untrained_is_told(
-    build: Build, stages: list[dict[str, Any]], changes: dict[str, Any], says: list[str]
+@pytest.mark.parametrize(("stages", "changes", "messages"), LEFT)
+def test_what_the_stages_leave_untrained_is_reported(
+    build: Build, stages: list[dict[str, Any]], changes: dict[str, Any], messages: list[str]
 ) -> None:
     config = preset("albert-tiny-zh")
     assert config.num_hidden_layers == 4 and config.positions == "learned"
     lines = untrained(build(stages=stages, **changes), config)
-    assert len(lines) == len(says) and all(map(str.__contains__, lines, says)), lines
+    assert len(lines) == len(messages) and all(map(str.__contains__, lines, messages)), lines
     assert all(line.startswith("stages: ") and "; " in line for line in lines), "and what to do"
 
 
@@ -469,7 +469,7 @@ def test_a_run_says_what_its_stages_leave_untrained(build: Build) -> None:
     assert (folder / "log.txt").read_text().count("stages: none has pairs, so the head") == 1
 
 
-def test_a_run_without_stages_is_told_as_before(build: Build) -> None:
+def test_a_run_without_stages_is_reported_as_before(build: Build) -> None:
     """Checkpoints from before there were stages are gone on with."""
     folder = run(build(training={"steps": 1}))
     state = read(folder / "checkpoints" / "step-1").state
@@ -499,8 +499,8 @@ def test_a_branch_begins_the_stages_that_are_due(build: Build) -> None:
     assert first == {"epoch": saved["epoch"] + 1, "offset": 0}
     rows = [row for row in read_metrics(staged / "metrics.jsonl") if "lr" in row]
     assert [(row["step"], row["stage"]) for row in rows] == [(6, 2), (8, 2)]
-    told = json.loads((staged / "branch.json").read_text())["differences"]
-    assert told["stages"]["now"] == RAMP
+    differences = json.loads((staged / "branch.json").read_text())["differences"]
+    assert differences["stages"]["now"] == RAMP
     longer = build(name="longer", stages=RAMP, training={"steps": 20}, watching={"log_every": 1})
     drawn = run(longer, branch_from=staged / "checkpoints" / "step-6")
     rows = [row for row in read_metrics(drawn / "metrics.jsonl") if "lr" in row]

@@ -28,8 +28,8 @@ def test_a_folder_without_the_settings_of_its_run_tells_what_it_can(build: Build
     shutil.copytree(folder / "final", lonely)
     with pytest.raises(ModelError, match=r"causal model, and does not record how many tokens.*Give `memory`"):
         albertine.score(lonely, settings.corpus)
-    told = albertine.score(lonely, settings.corpus, max_length=8, sequences=16, memory=24)["lm"]
-    assert told == scores, "whose 64 segments of 32 are 16 of 128"
+    scored = albertine.score(lonely, settings.corpus, max_length=8, sequences=16, memory=24)["lm"]
+    assert scored == scores, "whose 64 segments of 32 are 16 of 128"
     config = json.loads((lonely / "config.json").read_text(encoding="utf-8"))
     for objective, what in (
         ("permutation", "permutation LM, and does not record its predicted tokens and segments"),
@@ -75,23 +75,23 @@ def test_a_masked_run_with_memory_is_scored_on_masks_first(
 ) -> None:
     settings = settings_of(build, "masked")
     folder = run(settings) / "final"
-    told = albertine.score(folder, settings.corpus, sequences=32)["lm"]
+    scored = albertine.score(folder, settings.corpus, sequences=32)["lm"]
     batches = held_out_streams(settings.corpus, settings.objective, sequences=32)
     judged = score_streams(load_model(folder), batches, memory=24)
-    assert told["mask_loss"] == pytest.approx(judged["mask_loss"]) != told["loss"]
+    assert scored["mask_loss"] == pytest.approx(judged["mask_loss"]) != scored["loss"]
     hidden = sum(int((b.packed.input_ids[b.mlm_positions] == b.mask_id).sum()) for b in batches)
-    assert told["mask_count"] == hidden < told["count"]
-    assert told["context_gain"] == told["mask_baseline_loss"] - told["mask_loss"]
+    assert scored["mask_count"] == hidden < scored["count"]
+    assert scored["context_gain"] == scored["mask_baseline_loss"] - scored["mask_loss"]
     assert command_line(["score", str(folder), str(settings.corpus), "--sequences", "32"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     values = [" ".join(line) for line in lines]
     first = next(i for i, line in enumerate(values) if line.startswith("perplexity"))
-    assert values[first].startswith(f"perplexity {math.exp(told['mask_loss']):.2f} (by frequency")
-    assert values[first + 2].startswith(f"right {told['mask_accuracy']:.1%} of {hidden}")
-    assert values[first + 3].startswith(f"those kept or replaced too perplexity {told['perplexity']:.2f}")
+    assert values[first].startswith(f"perplexity {math.exp(scored['mask_loss']):.2f} (by frequency")
+    assert values[first + 2].startswith(f"right {scored['mask_accuracy']:.1%} of {hidden}")
+    assert values[first + 3].startswith(f"those kept or replaced too perplexity {scored['perplexity']:.2f}")
 
 
-def test_a_length_that_segments_of_a_run_cannot_have_is_told(build: Build) -> None:
+def test_a_length_that_segments_of_a_run_cannot_have_is_reported(build: Build) -> None:
     settings = settings_of(build, "permutation")
     folder = run(settings) / "final"
     own = albertine.score(folder, settings.corpus, sequences=16)
@@ -110,17 +110,17 @@ def test_a_length_that_segments_of_a_run_cannot_have_is_told(build: Build) -> No
         albertine.score(folder, other.corpus, max_length=24)
 
 
-def test_a_held_out_text_too_short_for_a_segment_is_told(build: Build) -> None:
+def test_a_held_out_text_too_short_for_a_segment_is_reported(build: Build) -> None:
     settings = settings_of(build)
     objective = settings.objective.model_copy(update={"max_length": 10**6})
     with pytest.raises(
         CorpusError, match=r"have \d+ tokens, too few for segments of 1000000.*--held-out"
-    ) as told:
+    ) as scored:
         held_out_streams(settings.corpus, objective, sequences=8)
-    assert told.value.where == settings.corpus and "shorter max_length" in str(told.value)
+    assert scored.value.where == settings.corpus and "shorter max_length" in str(scored.value)
 
 
-def test_a_memory_of_a_model_without_one_is_told(build: Build) -> None:
+def test_a_memory_of_a_model_without_one_is_reported(build: Build) -> None:
     settings = build()
     folder = run(settings) / "final"
     for given in ({"memory": 4}, {"reach": 4}, {"clamp": 4}):

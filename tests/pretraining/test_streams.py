@@ -234,13 +234,13 @@ def test_a_run_of_each_kind(build: Build, kind: str) -> None:
     folder = run(settings)
     final = load_model(folder / "final")
     assert ("lm" in final.heads) == (kind != "masked") and ("mlm" in final.heads) == (kind == "masked")
-    said_so = {left_to_right(read_folder(folder / name)) for name in ("best", "final")}
-    assert said_so == {kind in ("causal", "plain")}
-    said = [row["evaluation"] for row in read_metrics(folder / "metrics.jsonl") if "evaluation" in row][-1]
+    causal = {left_to_right(read_folder(folder / name)) for name in ("best", "final")}
+    assert causal == {kind in ("causal", "plain")}
+    scores = [row["evaluation"] for row in read_metrics(folder / "metrics.jsonl") if "evaluation" in row][-1]
     memory = settings.objective.memory
     batches = held_out_streams(settings.corpus, settings.objective, sequences=32)
     assert len(batches) == 4
-    assert score_streams(final, batches, memory=memory) == pytest.approx(said, abs=1e-6)
+    assert score_streams(final, batches, memory=memory) == pytest.approx(scores, abs=1e-6)
     saved = read(folder / "checkpoints" / "step-8").optimizer
     carried = {name for name in saved if name.startswith("carried/")}
     assert carried == ({"carried/0", "carried/1", "carried/lengths"} if memory else set())
@@ -262,8 +262,8 @@ def test_guessing_by_frequency_knows_how_often_a_document_ends(build: Build) -> 
     )
     result = pretrain(settings_of(build, watching={"evaluate_sequences": 64}), reporter=Reporter(quiet=True))
     assert result.baseline == baseline
-    told = albertine.score(result.folder / "final", settings.corpus, sequences=64)["lm"]
-    assert told["baseline_loss"] == baseline.cross_entropy
+    scores = albertine.score(result.folder / "final", settings.corpus, sequences=64)["lm"]
+    assert scores["baseline_loss"] == baseline.cross_entropy
     for kind in ("masked", "permutation"):  # they never predict one
         objective = settings_of(build, kind).objective
         assert predicted_counts(corpus, objective, size)[sep] == 0
@@ -308,21 +308,23 @@ def test_score_takes_a_longer_memory(build: Build) -> None:
     """Transformer-XL's evaluation by the command's function: segments of 8, up to four times the memory."""
     settings = settings_of(build)
     folder = run(settings)
-    said = {
+    scores = {
         m: albertine.score(folder / "final", settings.corpus, max_length=8, sequences=64, memory=m)["lm"]
         for m in (None, 24, 96)
     }
-    assert said[None] == said[24] and said[24]["memory"] == 24 and said[96]["loss"] != said[24]["loss"]
-    assert math.log(said[96]["perplexity"]) == pytest.approx(said[96]["loss"])
-    assert 2 ** said[96]["bits"] == pytest.approx(said[96]["perplexity"])
-    assert said[96]["segment"] == 8
+    assert (
+        scores[None] == scores[24] and scores[24]["memory"] == 24 and scores[96]["loss"] != scores[24]["loss"]
+    )
+    assert math.log(scores[96]["perplexity"]) == pytest.approx(scores[96]["loss"])
+    assert 2 ** scores[96]["bits"] == pytest.approx(scores[96]["perplexity"])
+    assert scores[96]["segment"] == 8
     near = albertine.score(folder / "final", settings.corpus, max_length=8, sequences=64, reach=0)["lm"]
-    assert near["loss"] not in {each["loss"] for each in said.values()}
+    assert near["loss"] not in {each["loss"] for each in scores.values()}
     how = {"max_length": 8, "sequences": 64, "memory": 96}
     far, clamped = (
         albertine.score(folder / "final", settings.corpus, clamp=c, **how)["lm"] for c in (103, 9)
     )
-    assert far == said[96], "no distance is larger"
+    assert far == scores[96], "no distance is larger"
     assert clamped["loss"] not in {near["loss"], far["loss"]}
     with pytest.raises(ModelError, match="predicts next tokens"):
         albertine.score(folder / "final", texts=[Path(__file__)])
@@ -383,7 +385,8 @@ def test_a_killed_run_ends_with_the_same_bits(build: Build, tmp_path: Path) -> N
 @pytest.mark.matrix
 def test_processes_are_one_run(build: Build, tmp_path: Path) -> None:
     """With gradient accumulation: the losses of two and four processes are those of one, and one goes on
-    where two were, because a checkpoint holds the memory of all lanes in their order, whoever held them."""
+    where two were, because a checkpoint holds the memory of all lanes in their order, whichever rank had
+    them."""
     training = {"learning_rate": 0.002, "threads": 1}
     one, two, four, on = (
         settings_of(build, "permutation", dropout=0.0, name=name, training=training)
@@ -394,13 +397,13 @@ def test_processes_are_one_run(build: Build, tmp_path: Path) -> None:
     run(one)
     halfway = two.folder / "checkpoints" / "step-3"
     assert pretrain(on, resume=halfway, reporter=Reporter(quiet=True)).outcome.done
-    told, states = [], []
+    scores, states = [], []
     for settings in (one, two, four, on):
         rows = read_metrics(settings.folder / "metrics.jsonl")
         judged = [row["evaluation"]["mlm_loss"] for row in rows if "evaluation" in row]
-        told.append([row["mlm_loss"] for row in rows if "mlm_loss" in row][-3:] + judged)
+        scores.append([row["mlm_loss"] for row in rows if "mlm_loss" in row][-3:] + judged)
         states.append(load_file(settings.folder / "checkpoints" / "step-8" / "optimizer.safetensors"))
-    assert all(found == pytest.approx(told[0], rel=1e-6) for found in told[1:])
+    assert all(found == pytest.approx(scores[0], rel=1e-6) for found in scores[1:])
     for name in ("carried/0", "carried/1", "carried/lengths"):
         for other in states[1:]:
             torch.testing.assert_close(states[0][name], other[name], rtol=1e-3, atol=1e-3)
@@ -417,7 +420,7 @@ def test_a_branch_keeps_its_text_and_memory(build: Build) -> None:
 
 
 @pytest.mark.parametrize(
-    ("objective", "more", "told"),
+    ("objective", "more", "scores"),
     [
         (
             {"memory": 8, "pairs": "sop"},
@@ -449,12 +452,12 @@ def test_a_branch_keeps_its_text_and_memory(build: Build) -> None:
         ({"kind": "causal"}, {"stages": [{"begin": 0}]}, "leave stages out"),
     ],
 )
-def test_what_does_not_fit_is_told(build: Build, objective: Any, more: Any, told: str) -> None:
-    with pytest.raises(SettingsError, match=told):
+def test_what_does_not_fit_is_reported(build: Build, objective: Any, more: Any, scores: str) -> None:
+    with pytest.raises(SettingsError, match=scores):
         settings_of(build, "other", objective={"kind": "masked", "memory": 0, **objective}, **more)
 
 
-def test_an_encoder_without_relative_positions_is_told(build: Build) -> None:
+def test_an_encoder_without_relative_positions_is_reported(build: Build) -> None:
     change = {**MODEL, "positions": "rotary"}
     with pytest.raises(SettingsError, match=r"need relative positions.*rotary.*positions: relative"):
         pretrain(settings_of(build, model={"change": change}))
@@ -480,9 +483,9 @@ def test_what_is_before_a_token_any_encoder_looks_at(build: Build, name: str, tm
     assert all(
         ("ponder_loss" in row, "converged" in row) == (name == "halting", name == "solving") for row in rows
     )
-    told = albertine.score(folder / "final", settings.corpus, sequences=32)["lm"]
+    scores = albertine.score(folder / "final", settings.corpus, sequences=32)["lm"]
     batches = held_out_streams(settings.corpus, settings.objective, sequences=32)
-    assert told["loss"] == pytest.approx(score_streams(found.model, batches, memory=0)["mlm_loss"])
+    assert scores["loss"] == pytest.approx(score_streams(found.model, batches, memory=0)["mlm_loss"])
     with torch.no_grad(), evaluating(found.model):
         batch = replace(batches[0].packed, prefix=(1,) * batches[0].packed.num_sequences)
         before = found.model.encoder(batch).last_hidden[:20]
@@ -510,7 +513,7 @@ def test_from_left_to_right_the_plain_encoder_reads_what_segments_do(build: Buil
 
 
 @pytest.mark.parametrize(
-    ("more", "own", "told"),
+    ("more", "own", "scores"),
     [
         ({"halting": "basic"}, [], "a memory keeps neither the number of steps"),
         ({"position_signal": "sinusoid"}, [], "a memory keeps neither the number of steps"),
@@ -518,21 +521,21 @@ def test_from_left_to_right_the_plain_encoder_reads_what_segments_do(build: Buil
         ({}, ["injection"], "no injection in own"),
     ],
 )
-def test_an_encoder_that_cannot_hold_a_memory_is_told(
-    build: Build, more: Any, own: list[str], told: str
+def test_an_encoder_that_cannot_hold_a_memory_is_reported(
+    build: Build, more: Any, own: list[str], scores: str
 ) -> None:
     change = {**MODEL, "positions": "relative", **more}
     settings = settings_of(build, model={"change": change, "own": own})
-    with pytest.raises(SettingsError, match=told):
+    with pytest.raises(SettingsError, match=scores):
         pretrain(settings)
-    assert not settings.folder.exists(), "told before anything is written"
+    assert not settings.folder.exists(), "scores before anything is written"
 
 
 def test_segments_that_end_with_cls_want_such_a_vocabulary(build: Build, corpus: Path) -> None:
     settings = settings_of(build, "permutation", corpus=corpus)
     with pytest.raises(SettingsError, match=r"permutation\.reuse: .*puts \[CLS\] first.*train --kind xlnet"):
         pretrain(settings)
-    assert not settings.folder.exists(), "told before anything is written"
+    assert not settings.folder.exists(), "scores before anything is written"
 
 
 def test_a_price_of_steps_is_not_passed_over(build: Build) -> None:
@@ -540,19 +543,19 @@ def test_a_price_of_steps_is_not_passed_over(build: Build) -> None:
         pretrain(settings_of(build, objective={"ponder": 0.1}))
 
 
-def test_more_processes_than_lanes_are_told(build: Build) -> None:
+def test_more_processes_than_lanes_are_reported(build: Build) -> None:
     with pytest.raises(
         SettingsError, match=r"training\.batch_size is 2, fewer sequences than the 3 processes"
     ):
         check_processes(settings_of(build, training={"batch_size": 2}), 3)
 
 
-def test_a_text_too_short_for_the_lanes_is_told(build: Build) -> None:
+def test_a_text_too_short_for_the_lanes_is_reported(build: Build) -> None:
     with pytest.raises(CorpusError, match="too few for 4000 streams"):
         pretrain(settings_of(build, training={"batch_size": 4000}))
 
 
-def test_what_earlier_runs_were_made_of_is_told_as_ever(build: Build) -> None:
+def test_what_earlier_runs_were_made_of_is_reported_as_ever(build: Build) -> None:
     settings = build()
     model, tokenizer = model_of(settings), corpus_of(settings).tokenizer()
     assert fingerprint(settings, model, tokenizer)["objective"] == {

@@ -27,7 +27,7 @@ def test_the_seed_names_all_that_a_run_draws(build: Build, corpus: Path) -> None
     """Weights, cuts and masks, order and dropout."""
     opened = Corpus(corpus)
     counts = count_tokens(opened, opened.tokenizer().vocab_size)
-    # Without short samples every seed has as many, so that the seed alone tells two orders apart.
+    # Without short samples every seed has as many, so that orders differ by the seed alone.
     both = [build(seed=seed, objective={"short_probability": 0.0}) for seed in (2, 3)]
     words = [initial_model(s, counts).state_dict()["encoder.embeddings.word.weight"] for s in both]
     assert not torch.equal(*words)
@@ -146,9 +146,9 @@ def test_a_run_does_not_begin_with_a_setting_that_nothing_in_it_reads(
 
     def begun(value: Any, reader: dict[str, Any]) -> None:
         part, field = name.split(".")
-        told = {**reader, part: {**reader.get(part, {}), field: value}}
-        objective, change = CAUSAL | told.get("objective", {}), {**MODEL, **told.get("model", {})}
-        more = {"training": told["training"]} if "training" in told else {}
+        changed = {**reader, part: {**reader.get(part, {}), field: value}}
+        objective, change = CAUSAL | changed.get("objective", {}), {**MODEL, **changed.get("model", {})}
+        more = {"training": changed["training"]} if "training" in changed else {}
         pretrain(build(model={"change": change}, objective=objective, **more), reporter=Reporter(quiet=True))
 
     monkeypatch.setattr(module, "train", seen)

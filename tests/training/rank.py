@@ -92,9 +92,9 @@ def one_rank(case: str, path: Path) -> None:
     try:
         with job.folder:
             outcome = train(job, branch_from=two if case.startswith("branch") else None)
-        told = {"step": outcome.step, "exit_code": outcome.exit_code, "scores": dict(outcome.scores)}
+        report = {"step": outcome.step, "exit_code": outcome.exit_code, "scores": dict(outcome.scores)}
     except AlbertineError as error:
-        told = {"error": str(error)}
+        report = {"error": str(error)}
     averages = {} if job.average is None else {f"average/{k}": v for k, v in job.average.tensors.items()}
     save_file(
         {k: v.contiguous() for k, v in (model_tensors(model) | averages).items()},
@@ -102,9 +102,9 @@ def one_rank(case: str, path: Path) -> None:
     )
     stop(world)
     names = [name.read_text() for name in Path("/proc/self/task").glob("*/comm")]  # on Linux
-    told["dropped"] = dropped[: 2 * (4 // world.size)]  # in the first step, twice a micro-batch
-    told["threads of gloo"] = sum("gloo" in name for name in names)
-    (path / f"{case}-{world.rank}.json").write_text(json.dumps(told))
+    report["dropped"] = dropped[: 2 * (4 // world.size)]  # in the first step, twice a micro-batch
+    report["threads of gloo"] = sum("gloo" in name for name in names)
+    (path / f"{case}-{world.rank}.json").write_text(json.dumps(report))
 
 
 def launch(case: str, size: int, path: Path) -> None:

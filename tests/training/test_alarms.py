@@ -124,7 +124,7 @@ def test_a_branch_is_given_time_for_all_it_may_learn(curve: str) -> None:
 
 
 def test_what_a_branch_begins_with_waits_for_its_first_line() -> None:
-    """Which tells whether its stage is one whose evaluations say nothing."""
+    """Which determines whether its stage is uninformative."""
     monitor = alarms_of(warmup=0.0, uninformative_stages=frozenset({1}))
     monitor.begin(10_000)
     monitor.update({"step": 10_000, "evaluation": {"mask_loss": UNIGRAM}}, 0.5)
@@ -137,12 +137,12 @@ def test_a_warm_up_that_is_long_already_is_not_to_be_longer(curve: str) -> None:
     def fall(p: float) -> tuple[float, float, float]:
         return healthy(p) if p < 0.7 else (12.0, 0.01, 0.5)
 
-    def told(warmup: float) -> str:
+    def advice(warmup: float) -> str:
         return "\n".join(map(str, run(plateau if curve == "plateau" else fall, warmup=warmup)))
 
-    assert curve.upper() in told(0.15) and "training.warmup=0.2." in told(0.15)
+    assert curve.upper() in advice(0.15) and "training.warmup=0.2." in advice(0.15)
     for warmup in (0.2, 0.3):
-        assert curve.upper() in told(warmup) and "warmup" not in told(warmup)
+        assert curve.upper() in advice(warmup) and "warmup" not in advice(warmup)
 
 
 def test_hints_of_who_knows_the_settings_come_first() -> None:
@@ -150,7 +150,7 @@ def test_hints_of_who_knows_the_settings_come_first() -> None:
     assert alarm.advice[0] == "Try this."
 
 
-def test_plateau_far_above_the_rule_is_told_to_go_down_step_by_step() -> None:
+def test_plateau_far_above_the_rule_is_reported_to_go_down_step_by_step() -> None:
     (alarm,) = run(plateau, learning_rate=0.006)
     assert "14 times" in str(alarm) and "training.learning_rate=0.002" in str(alarm)
 
@@ -175,7 +175,7 @@ SMALL = {"batch_size": 64, "measured_rate": 1e-3}
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "rate", "changes", "says"),
+    ("optimizer", "rate", "changes", "advice"),
     [
         ("adamw", 1e-6, {}, "100 times below what fits; raise it: training.learning_rate=0.0001."),
         ("lamb", 1e-6, {}, "raise it: training.learning_rate=0.00044."),
@@ -188,14 +188,14 @@ SMALL = {"batch_size": 64, "measured_rate": 1e-3}
         ("adamw", 5e-5, {"batch_size": 64}, "5e-05 fits batch 64"),
     ],
 )
-def test_a_plateau_at_a_rate_far_below_what_fits_is_told_to_raise_it(
-    optimizer: str, rate: float, changes: dict[str, Any], says: str
+def test_a_plateau_at_a_rate_far_below_what_fits_is_reported_to_raise_it(
+    optimizer: str, rate: float, changes: dict[str, Any], advice: str
 ) -> None:
     (alarm,) = run(plateau, optimizer=optimizer, learning_rate=rate, **changes)
-    assert alarm.kind == "plateau" and says in str(alarm)
+    assert alarm.kind == "plateau" and advice in str(alarm)
 
 
-def test_no_run_that_fell_is_told_to_raise_its_rate() -> None:
+def test_no_run_that_fell_is_reported_to_raise_its_rate() -> None:
     low = [alarm for alarm in run(collapse, learning_rate=1e-5) if alarm.kind == "collapse"]
     assert low and all("raise it" not in str(alarm) and "5e-06" in str(alarm) for alarm in low)
 
@@ -247,10 +247,10 @@ def test_a_slow_start_is_not_called_a_plateau_nor_blamed_on_a_large_rate() -> No
     def crawling(p: float) -> tuple[float, float, float]:
         return 10.3 - 1.5 * p, 0.04, 0.5
 
-    for rate, says in ((2e-4, "learning_rate=0.0004"), (1e-5, "raise it: training.learning_rate=0.00044")):
+    for rate, advice in ((2e-4, "learning_rate=0.0004"), (1e-5, "raise it: training.learning_rate=0.00044")):
         alarms = run(crawling, learning_rate=rate, slow_start_advice=("Begin elsewhere.",))
         assert [a.kind for a in alarms if a.kind != "sentence_chance"] == ["slow_start"]
-        assert "Begin elsewhere." in str(alarms[0]) and says in str(alarms[0])
+        assert "Begin elsewhere." in str(alarms[0]) and advice in str(alarms[0])
         assert str(alarms[0]).count("learning_rate=") == (2 if rate == 2e-4 else 1)
 
 
@@ -270,7 +270,7 @@ def test_a_run_by_the_clock_and_without_sentences() -> None:
     assert [a.kind for a in alarms] == ["plateau"]
 
 
-def test_a_short_run_that_never_began_is_told_before_its_end() -> None:
+def test_a_short_run_that_never_began_is_reported_before_its_end() -> None:
     monitor, alarms = alarms_of(total_steps=300, warmup=0.1), []
     for step in range(5, 301, 5):
         alarms += monitor.update({"step": step, "mlm_loss": 6.9, "mlm_accuracy": 0.05}, step / 300)
@@ -284,12 +284,12 @@ def test_rows_of_other_kinds_are_passed_over() -> None:
 
 
 def test_not_finite_names_a_way_that_can_be_gone() -> None:
-    said = str(not_finite(7, None, None))
-    assert "not finite at step 7" in said and "first batch" in said and "another name" in said
-    assert "--branch-from" not in said
-    said = str(not_finite(7, {"row": 72}, Path("runs/a/checkpoints/step-6")))
-    assert "{'row': 72}" in said and "--branch-from runs/a/checkpoints/step-6 (or one before it" in said
-    assert "lower training.learning_rate" in said
+    message = str(not_finite(7, None, None))
+    assert "not finite at step 7" in message and "first batch" in message and "another name" in message
+    assert "--branch-from" not in message
+    message = str(not_finite(7, {"row": 72}, Path("runs/a/checkpoints/step-6")))
+    assert "{'row': 72}" in message and "--branch-from runs/a/checkpoints/step-6 (or one before it" in message
+    assert "lower training.learning_rate" in message
 
 
 def judged(gain: Callable[[float], float], cosine: float = 0.5, **changes: Any) -> list[Alarm]:

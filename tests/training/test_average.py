@@ -147,15 +147,15 @@ def test_a_branch_that_begins_an_average_is_judged_by_its_first_weights(tmp_path
 
 def test_a_branch_with_another_decay_begins_its_average_anew(tmp_path: Path) -> None:
     """As one does that begins to average; that of the run before goes on where the decay is the same."""
-    told = {decay: {"training": {"average": decay}} for decay in (DECAY, 0.5)}
-    averaged(tmp_path / "parent", fingerprint=told[DECAY])
+    fingerprints = {decay: {"training": {"average": decay}} for decay in (DECAY, 0.5)}
+    averaged(tmp_path / "parent", fingerprint=fingerprints[DECAY])
     origin = tmp_path / "parent" / "checkpoints" / "step-30"
-    averaged(tmp_path / "branch", 33, origin, decay=0.5, fingerprint=told[0.5], checkpoint_every=1)
+    averaged(tmp_path / "branch", 33, origin, decay=0.5, fingerprint=fingerprints[0.5], checkpoint_every=1)
     saved = [read(tmp_path / f"branch/checkpoints/step-{step}") for step in (31, 32)]
     for name, second in saved[1].model.items():
         wanted = (0.5 * saved[0].model[name] + second) / 1.5
         torch.testing.assert_close(saved[1].optimizer[f"{name}/average"], wanted, atol=1e-6, rtol=1e-5)
-    same, _ = averaged(tmp_path / "same", origin=origin, fingerprint=told[DECAY])
+    same, _ = averaged(tmp_path / "same", origin=origin, fingerprint=fingerprints[DECAY])
     before = read(tmp_path / "parent" / "checkpoints" / "step-40").optimizer
     assert same.average is not None
     for name, tensor in same.average.tensors.items():

@@ -307,15 +307,15 @@ def test_data_that_changed_go_on_where_the_job_says(parent: Path, tmp_path: Path
 def test_the_stream_of_a_branch_opens_at_the_time_of_its_checkpoint(tmp_path: Path) -> None:
     """And not at each rank's own, by which two of them could be in two stages."""
     run(tmp_path / "a", until=7)
-    origin, told = tmp_path / "a" / "checkpoints" / "step-5", []
+    origin, progress = tmp_path / "a" / "checkpoints" / "step-5", []
     with RunFolder(tmp_path / "b") as folder:
         job = toy_job(folder, steps=None, minutes=60)
         job.branching, job.fingerprint = RULES, {"optimizer": "lamb", "data": {"seed": 3}}
 
         def batches(cursor: Mapping[str, Any] | None) -> Iterator[Any]:
-            told.append(job.clock.progress)
+            progress.append(job.clock.progress)
             yield next(iter(toy_batches(cursor)))
 
         job.batches = batches
         train(job, branch_from=origin)
-    assert told == [read(origin).state["elapsed"] / 3600]
+    assert progress == [read(origin).state["elapsed"] / 3600]

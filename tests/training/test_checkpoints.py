@@ -40,7 +40,7 @@ from tests.training.toy import Toy, toy, toy_batches, toy_loss
 
 
 def save(store: CheckpointStore, step: int, weights: int | None = None, state: int | None = None) -> None:
-    """A checkpoint that can be told from every other one; `weights` and `state` make another of its step."""
+    """A checkpoint that differs from every other one; `weights` and `state` make another of its step."""
     mark = step if weights is None else weights
     tensors = {"w": torch.full((5, 3), float(mark)), "b": torch.arange(4.0) + mark}
     moments = {"w/exp_avg": torch.full((5, 3), mark / 7)}
@@ -265,7 +265,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_damage_is_told_and_the_one_before_is_taken(
+def test_damage_is_reported_and_the_one_before_is_taken(
     store: CheckpointStore, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     DAMAGE[kind](store.path(20))
@@ -295,7 +295,7 @@ def test_all_damaged_is_no_reason_to_begin_again_silently(store: CheckpointStore
 
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_a_damaged_one_does_not_count_as_kept(store: CheckpointStore, kind: str) -> None:
-    """Also where only reading every byte has told."""
+    """Also where only the hashes showed it."""
     DAMAGE[kind](store.path(20))
     assert holds(store, 10)
     save(store, 30)
@@ -357,7 +357,7 @@ def test_a_folder_that_cannot_be_exchanged_is_put_back(
     assert [path.name for path in folder.iterdir()] == ["old"]
 
 
-def test_space_is_asked_for_before_the_start(tmp_path: Path) -> None:
+def test_space_is_checked_before_the_start(tmp_path: Path) -> None:
     check_disk_space(tmp_path, 1)
     with pytest.raises(RunError, match=r"free and the run needs 1,000,000,000,000 MB"):
         check_disk_space(tmp_path, 10**18)
@@ -437,7 +437,7 @@ def test_another_model_is_refused_untouched(tmp_path: Path) -> None:
     assert all(torch.equal(before[name], t) for name, t in model_tensors(other).items())
 
 
-def test_of_many_other_names_one_is_told_and_how_a_branch_helps_itself(tmp_path: Path) -> None:
+def test_of_many_other_names_one_is_listed_with_the_remedy_of_a_branch(tmp_path: Path) -> None:
     """As where a run had its model beside something else that was trained. Kills: a list of all names, twice
     for the optimiser's; the remedy of a run that goes on."""
     model, optimizer = trained()

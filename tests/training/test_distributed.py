@@ -29,9 +29,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Ended:
-    """What the ranks of a run told, their weights, and the run's folder."""
+    """Reports of the ranks of a run, their weights, and the run's folder."""
 
-    told: list[dict[str, Any]]
+    reports: list[dict[str, Any]]
     weights: list[dict[str, Tensor]]
     run: Path
 
@@ -56,9 +56,9 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
     result: dict[str, Ended] = {}
     for name, place in places.items():
         files = [place / f"{name}-{rank}" for rank in range(sizes[name])]
-        told = [json.loads(file.with_suffix(".json").read_text()) for file in files]
+        reports = [json.loads(file.with_suffix(".json").read_text()) for file in files]
         weights = [load_file(file.with_suffix(".safetensors")) for file in files]
-        result[name] = Ended(told, weights, place / "run")
+        result[name] = Ended(reports, weights, place / "run")
     return result
 
 
@@ -68,8 +68,8 @@ def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 
 def test_two_ranks_are_one(ended: dict[str, Ended]) -> None:
     one, two = ended["one"], ended["two"]
-    assert two.told[0] == two.told[1] and two.told[0]["step"] == 20
-    assert two.told[0]["scores"] == {"mlm_loss": 3.0}
+    assert two.reports[0] == two.reports[1] and two.reports[0]["step"] == 20
+    assert two.reports[0]["scores"] == {"mlm_loss": 3.0}
     assert equal(*two.weights), "the ranks drifted apart"
     for name, value in one.weights[0].items():
         error = float((two.weights[0][name] - value).norm() / value.norm().clamp_min(1e-9))
@@ -81,8 +81,8 @@ def test_two_ranks_are_one(ended: dict[str, Ended]) -> None:
 
 def test_ranks_drop_different_numbers(ended: dict[str, Ended]) -> None:
     """Equal draws would be one pattern for all sequences that stand in the same place of their rank."""
-    told = ended["dropout"].told
-    patterns = [tuple(pattern) for rank in told for pattern in rank["dropped"]]
+    reports = ended["dropout"].reports
+    patterns = [tuple(pattern) for rank in reports for pattern in rank["dropped"]]
     assert len(patterns) == 8 and len(set(patterns)) == 8
     assert all(0.2 < sum(pattern) / len(pattern) < 0.8 for pattern in patterns)
     assert equal(*ended["dropout"].weights)
@@ -119,33 +119,36 @@ def test_two_ranks_are_one_with_muon_and_an_average(ended: dict[str, Ended]) -> 
 def test_not_finite_on_one_rank_stops_both_with_equal_weights(ended: dict[str, Ended]) -> None:
     """Call 9 of rank 1 is in step 5."""
     poison = ended["poison"]
-    assert all("not finite at step 5" in told["error"] for told in poison.told)
+    assert all("not finite at step 5" in report["error"] for report in poison.reports)
     assert equal(*poison.weights)
     assert all(bool(torch.isfinite(t).all()) for t in poison.weights[0].values())
     assert equal(load_file(poison.run / "checkpoints" / "step-4" / "model.safetensors"), poison.weights[0])
 
 
 def test_a_signal_to_one_rank_stops_both_and_loses_no_step(ended: dict[str, Ended]) -> None:
-    assert [(told["step"], told["exit_code"]) for told in ended["signal"].told] == [(5, 143), (5, 143)]
+    assert [(report["step"], report["exit_code"]) for report in ended["signal"].reports] == [
+        (5, 143),
+        (5, 143),
+    ]
     resumed, straight = ended["resumed"], ended["two"]
-    assert resumed.told[0]["step"] == 20
+    assert resumed.reports[0]["step"] == 20
     assert equal(resumed.weights[0], straight.weights[0]) and equal(*resumed.weights)
     assert (resumed.run / "log.txt").read_text().count("resumed from") == 1
 
 
 def test_two_ranks_begin_a_branch_together(ended: dict[str, Ended]) -> None:
     for name in ("branch", "branched"):
-        assert [told["step"] for told in ended[name].told] == [20, 20], ended[name].told
+        assert [report["step"] for report in ended[name].reports] == [20, 20], ended[name].reports
         assert equal(*ended[name].weights) and equal(ended[name].weights[0], ended["two"].weights[0])
     assert json.loads((ended["branch"].run / "branch.json").read_text())["step"] == 15
 
 
 def test_no_thread_of_gloo_is_left_at_the_end(ended: dict[str, Ended]) -> None:
     """One that lets go of a tensor while the interpreter shuts down aborts the process."""
-    assert [told["threads of gloo"] for told in ended["two"].told] == [0, 0]
+    assert [report["threads of gloo"] for report in ended["two"].reports] == [0, 0]
 
 
-def test_an_incomplete_environment_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_environment_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
@@ -154,7 +157,7 @@ def test_an_incomplete_environment_is_told(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 class Cards:
-    """A machine with so many GPUs, as torch tells it."""
+    """A machine with so many GPUs, as torch reports it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
         self.chosen: list[torch.device] = []
@@ -167,7 +170,7 @@ class Cards:
     ("count", "local", "device", "advice"),
     [(2, 2, None, "--nproc-per-node 2"), (2, 0, "cuda:5", "GPU 5"), (0, 0, "cuda", "device cpu")],
 )
-def test_a_card_that_is_not_there_is_told(
+def test_a_card_that_is_not_there_is_reported(
     count: int, local: int, device: str | None, advice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cards = Cards(monkeypatch, count)
@@ -178,24 +181,22 @@ def test_a_card_that_is_not_there_is_told(
 
 
 @pytest.mark.parametrize("device", [None, "cuda"])
-def test_the_group_is_told_the_card_of_its_process(
-    device: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_process_group_gets_its_gpu(device: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else NCCL guesses at the first barrier."""
-    told: list[dict[str, Any]] = []
+    given_arguments: list[dict[str, Any]] = []
     cards = Cards(monkeypatch, 2)
     values = {"RANK": 3, "LOCAL_RANK": 1, "WORLD_SIZE": 4, "MASTER_ADDR": "localhost", "MASTER_PORT": 1}
     for name, value in values.items():
         monkeypatch.setenv(name, str(value))
     group = torch.distributed
-    monkeypatch.setattr(group, "init_process_group", lambda *_, **given: told.append(given))
+    monkeypatch.setattr(group, "init_process_group", lambda *_, **given: given_arguments.append(given))
     monkeypatch.setattr(group, "get_rank", lambda: 3)
     monkeypatch.setattr(group, "get_world_size", lambda: 4)
     card = torch.device("cuda", 1)
     assert start(device) == World(3, 4, card)
-    assert told[0]["device_id"] == card and cards.chosen == [card]
+    assert given_arguments[0]["device_id"] == card and cards.chosen == [card]
     start("cpu")
-    assert told[1]["device_id"] is None
+    assert given_arguments[1]["device_id"] is None
 
 
 @pytest.mark.parametrize(("rank", "message"), [(0, "1 did not start"), (1, "did not answer")])
@@ -225,7 +226,7 @@ def test_a_process_that_never_starts_is_not_waited_for_without_end(
         ("The size of tensor a (2) must match the size of tensor b (3)", False),
     ],
 )
-def test_errors_that_come_from_another_process_are_told_from_others(
+def test_errors_of_another_process_are_recognised(
     message: str, gone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(tensor: Tensor) -> None:
@@ -257,7 +258,7 @@ def test_buffers_are_shared_like_parameters(monkeypatch: pytest.MonkeyPatch) -> 
     assert {id(x) for x in sent} == {id(x) for x in (*model.parameters(), *model.buffers())}
 
 
-def test_which_card_is_asked_where_there_are_several(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_which_card_is_used_where_there_are_several(monkeypatch: pytest.MonkeyPatch) -> None:
     Cards(monkeypatch, 4)
     for name in LOCAL_RANKS:
         monkeypatch.delenv(name, raising=False)
@@ -292,7 +293,7 @@ def test_after_a_broken_run_another_can_be_joined(monkeypatch: pytest.MonkeyPatc
 
 
 def test_who_fails_alone_does_not_wait_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NCCL would wait, and the message would never be said; gloo waits for nobody."""
+    """NCCL would wait, and the error would never be printed; gloo does not wait."""
     ended: list[str] = []
     monkeypatch.setattr(distributed, "_abandoned", [])
     monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: ended.append("left"))

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KILLS = 5
 
 
-def told(path: Path) -> list[dict[str, object]]:
+def lines(path: Path) -> list[dict[str, object]]:
     return [
         {k: v for k, v in row.items() if k not in TIMINGS} for row in read_metrics(path / "metrics.jsonl")
     ]
@@ -26,6 +26,6 @@ def test_killed_runs_end_with_the_same_bits(tmp_path: Path) -> None:
     for kind, result in json.loads(done.stdout.splitlines()[-1]).items():
         assert result["last"] == 0 and result["same"], (kind, result, done.stderr)
         assert len(result["codes"]) == KILLS and result["codes"].count(-9) >= 3, result
-        # Asked politely, a run saves and says so; 0 if it was done, -15 if it had not yet begun to listen.
+        # After SIGTERM a run saves and exits; 0 if it was done, -15 before it handles signals.
         assert set(result["codes"][3::4]) <= {143, 0, -15}, result
-        assert told(tmp_path / kind) == told(tmp_path / f"{kind}-killed")
+        assert lines(tmp_path / kind) == lines(tmp_path / f"{kind}-killed")

@@ -54,7 +54,7 @@ def same(a: Job, b: Job) -> bool:
     return True
 
 
-def told(path: Path) -> list[dict[str, Any]]:
+def lines_of(path: Path) -> list[dict[str, Any]]:
     """The metrics without the times."""
     return [
         {k: v for k, v in row.items() if k not in TIMINGS} for row in read_metrics(path / "metrics.jsonl")
@@ -88,7 +88,7 @@ def test_resumed_three_times_is_the_same_run(tmp_path: Path, kind: OptimizerKind
     assert outcome.done and again.done and again.step == 40 and again.tokens == outcome.tokens == 480
     assert again.scores == outcome.scores
     assert same(straight, killed)
-    assert told(tmp_path / "straight") == told(tmp_path / "killed")
+    assert lines_of(tmp_path / "straight") == lines_of(tmp_path / "killed")
     fresh = toy_job(RunFolder(tmp_path / "x"), kind)
     assert not same(straight, fresh)
 
@@ -97,7 +97,7 @@ def test_an_older_checkpoint_leads_to_the_same_end(tmp_path: Path) -> None:
     straight, _ = run_toy(tmp_path / "straight")
     run_toy(tmp_path / "run")
     job, _ = run_toy(tmp_path / "run", resume=tmp_path / "run" / "checkpoints" / "step-30")
-    assert same(straight, job) and told(tmp_path / "straight") == told(tmp_path / "run")
+    assert same(straight, job) and lines_of(tmp_path / "straight") == lines_of(tmp_path / "run")
 
 
 def test_a_checkpoint_of_another_folder(tmp_path: Path) -> None:
@@ -121,12 +121,12 @@ def test_a_checkpoint_of_another_folder(tmp_path: Path) -> None:
     begin(other, 37)
     job, _ = run_toy(other)
     assert same(straight, job)
-    assert told(other) == [row for row in told(first) if row["step"] > 30]
+    assert lines_of(other) == [row for row in lines_of(first) if row["step"] > 30]
     # In a folder with a run of its own, what came after that step is not of the run any more.
     again = tmp_path / "again"
     run_toy(again)
     job, _ = run_toy(again, resume=origin)
-    assert told(again) == told(first) and same(straight, job)
+    assert lines_of(again) == lines_of(first) and same(straight, job)
     assert (again / "checkpoints" / "abandoned-step-40").is_dir()
     seen: list[int] = []
     with RunFolder(tmp_path / "worse") as folder:
@@ -138,7 +138,7 @@ def test_a_checkpoint_of_another_folder(tmp_path: Path) -> None:
 
 
 def test_the_last_checkpoint_of_another_folder_is_the_run_here_too(tmp_path: Path) -> None:
-    """Kills: a folder with a final model and no checkpoint, which nobody can go on with."""
+    """Kills: a folder with a final model and no checkpoint, which cannot be resumed."""
     straight, _ = run_toy(tmp_path / "first")
     last = tmp_path / "first" / "checkpoints" / "step-40"
     job, outcome = run_toy(tmp_path / "other", resume=last)
@@ -147,7 +147,7 @@ def test_the_last_checkpoint_of_another_folder_is_the_run_here_too(tmp_path: Pat
     again, outcome = run_toy(tmp_path / "other")
     assert outcome.done and outcome.step == 40 and same(straight, again)
     lines = read(tmp_path / "other" / "checkpoints" / "step-40").state["lines"]
-    assert lines == len(told(tmp_path / "other"))
+    assert lines == len(lines_of(tmp_path / "other"))
 
 
 def test_a_checkpoint_that_was_put_aside_is_the_run_here_again(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_checkpoint_that_was_put_aside_is_the_run_here_again(tmp_path: Path) -
     assert (store / "step-40").is_dir()
 
 
-def test_a_full_disk_is_told_before_later_checkpoints_are_put_aside(
+def test_a_full_disk_is_reported_before_later_checkpoints_are_put_aside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> None:
@@ -178,7 +178,7 @@ def test_a_full_disk_is_told_before_later_checkpoints_are_put_aside(
 def test_time_left_counts_the_step_just_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[float] = []
 
-    class Told(Reporter):
+    class TimeLeft(Reporter):
         def step(self, step: int, progress: float, seconds: float | None) -> None:
             left.append(seconds or 0.0)
 
@@ -190,7 +190,7 @@ def test_time_left_counts_the_step_just_made(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(loop, "train_step", slowly)
     with RunFolder(tmp_path) as folder:
         job = toy_job(folder, steps=3, evaluate_every=100, checkpoint_every=100)
-        job.reporter = Told(quiet=True)
+        job.reporter = TimeLeft(quiet=True)
         train(job)
     assert left[0] >= 0.4 and left[1] >= 0.2 and left[2] == 0
 
@@ -202,7 +202,7 @@ def test_a_damaged_newest_checkpoint_costs_steps_and_not_the_result(tmp_path: Pa
     with pytest.raises(CheckpointError, match="step-15"), RunFolder(tmp_path / "run") as folder:
         train(toy_job(folder), strict=True)
     job, _ = run_toy(tmp_path / "run")
-    assert same(straight, job) and told(tmp_path / "straight") == told(tmp_path / "run")
+    assert same(straight, job) and lines_of(tmp_path / "straight") == lines_of(tmp_path / "run")
     log = (tmp_path / "run" / "log.txt").read_text()
     assert "DAMAGED" in log and "going on from step 10" in log
 
@@ -223,25 +223,25 @@ def test_a_damaged_checkpoint_is_not_one_that_was_abandoned(tmp_path: Path) -> N
 
 def test_the_last_checkpoint_counts_every_line(tmp_path: Path) -> None:
     """Those of the end too, which come after the checkpoint that was due at the last step: a branch from it
-    would tell of the last steps again."""
+    would repeat the last steps."""
     run_toy(tmp_path)
     state = read(tmp_path / "checkpoints" / "step-40").state
-    assert state["lines"] == len(told(tmp_path)) and told(tmp_path)[-1]["step"] == 40
+    assert state["lines"] == len(lines_of(tmp_path)) and lines_of(tmp_path)[-1]["step"] == 40
     assert state["window"]["steps"] == 0
 
 
 def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
     run_toy(tmp_path)
-    before = told(tmp_path)
+    before = lines_of(tmp_path)
 
     def never(cursor: object) -> Iterator[Any]:
-        raise AssertionError("asked for data")
+        raise AssertionError("data were drawn")
 
     with RunFolder(tmp_path) as folder:
         job = toy_job(folder)
         job.batches = never
         assert train(job).step == 40
-    assert told(tmp_path) == before
+    assert lines_of(tmp_path) == before
 
 
 def test_resume_never_and_other_settings(tmp_path: Path) -> None:
@@ -336,11 +336,11 @@ def test_a_signal_saves_without_losing_a_step(
     assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)] == before
     job, outcome = run_toy(tmp_path / "run")
     assert outcome.done and same(straight, job)
-    assert told(tmp_path / "straight") == told(tmp_path / "run")
+    assert lines_of(tmp_path / "straight") == lines_of(tmp_path / "run")
 
 
 def test_a_signal_at_the_very_end_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the last checkpoint is written; whoever makes several runs would begin the next one."""
+    """While the last checkpoint is written; a program of several runs would begin the next one."""
     straight, end = run_toy(tmp_path / "straight")
     save, left = loop.CheckpointStore.save, [end.step]
 
@@ -401,10 +401,10 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
         job.loss_fn, job.branching = overflowing, Branching(())
         with pytest.raises(
             RunError, match=r"weights are not finite after step 12.*branch-from .*step-10 "
-        ) as said:
+        ) as error:
             train(job)
         store = CheckpointStore(folder.checkpoints)
-    assert store.steps()[-1] == 10 and "step-12" not in str(said.value)
+    assert store.steps()[-1] == 10 and "step-12" not in str(error.value)
     for step in store.steps():
         assert all(bool(x.isfinite().all()) for x in read(store.path(step)).model.values())
 
@@ -492,7 +492,7 @@ def test_best_scores_are_reported_once_each(tmp_path: Path) -> None:
         job = toy_job(folder)
         job.on_best = lambda step, scores: seen.append((step, scores["mlm_loss"]))
         train(job)
-    losses = [row["evaluation"]["mlm_loss"] for row in told(tmp_path) if "evaluation" in row]
+    losses = [row["evaluation"]["mlm_loss"] for row in lines_of(tmp_path) if "evaluation" in row]
     expected = [(8 * (i + 1), x) for i, x in enumerate(losses) if x < min(losses[:i], default=9e9)]
     assert seen == expected and len(seen) >= 2
 
@@ -500,7 +500,7 @@ def test_best_scores_are_reported_once_each(tmp_path: Path) -> None:
 def test_a_budget_of_time_adds_up_over_restarts(tmp_path: Path) -> None:
     _, first = run_toy(tmp_path, steps=None, minutes=0.02, checkpoint_every=10**9, evaluate_every=10**9)
     assert first.done and 1.2 <= first.elapsed < 6 and first.step > 10
-    rates = [row["lr"] for row in told(tmp_path) if "lr" in row]
+    rates = [row["lr"] for row in lines_of(tmp_path) if "lr" in row]
     assert max(rates) > 0.01 and rates[-1] < 0.005
     _, second = run_toy(tmp_path, steps=None, minutes=0.02, checkpoint_every=10**9, evaluate_every=10**9)
     assert second.step == first.step
@@ -520,7 +520,7 @@ def test_the_end_of_the_data_ends_the_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stop", [False, True])
-def test_alarms_are_told_and_may_stop_the_run(tmp_path: Path, stop: bool) -> None:
+def test_alarms_are_reported_and_may_stop_the_run(tmp_path: Path, stop: bool) -> None:
     def run() -> Outcome:
         with RunFolder(tmp_path) as folder:
             job = toy_job(folder, stop_on_alarm=stop, learning_rate=0.0)
@@ -534,7 +534,7 @@ def test_alarms_are_told_and_may_stop_the_run(tmp_path: Path, stop: bool) -> Non
     else:
         with pytest.raises(RunError, match=r"training\.learning_rate=0\.00059.*same command goes on"):
             run()
-        # What has been told is known from the metrics after a restart, and the user has decided to go on.
+        # Raised alarms are read from the metrics after a restart, and the user has decided to resume.
         assert run().done
     log = (tmp_path / "log.txt").read_text()
     assert log.count("WARNING SLOW START") == 1
@@ -619,7 +619,7 @@ def test_a_full_disk_while_numbers_are_written_is_one_message(tmp_path: Path) ->
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full disk")
-def test_what_broke_a_run_off_is_told_although_its_numbers_cannot_be_written(tmp_path: Path) -> None:
+def test_what_broke_a_run_off_is_reported_although_its_numbers_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
 
     class Stuck(Recorder):
@@ -634,13 +634,13 @@ def test_what_broke_a_run_off_is_told_although_its_numbers_cannot_be_written(tmp
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full disk")
-def test_a_log_that_cannot_be_written_is_told_once(
+def test_a_log_that_cannot_be_written_is_reported_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "log.txt").symlink_to("/dev/full")
     assert run_toy(tmp_path)[1].done
-    told = capsys.readouterr().err
-    assert told.count("log.txt: cannot be written (No space left on device)") == told.count("\n") == 1
+    output = capsys.readouterr().err
+    assert output.count("log.txt: cannot be written (No space left on device)") == output.count("\n") == 1
     assert run_toy(tmp_path)[1].updates == 0, "the folder is free again"
 
 
@@ -681,7 +681,7 @@ def test_a_run_without_progress_ends_early_and_stays_ended(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("every", [1, 2, 3, 4])
-def test_early_stopping_that_can_end_nothing_is_told_at_the_start(tmp_path: Path, every: int) -> None:
+def test_early_stopping_that_can_end_nothing_is_reported_at_the_start(tmp_path: Path, every: int) -> None:
     """And only such a one: of a run that never gets better, the others end early."""
     evaluations = math.ceil(6 / every)
     for wait in range(1, 7):
@@ -690,19 +690,23 @@ def test_early_stopping_that_can_end_nothing_is_told_at_the_start(tmp_path: Path
             job.evaluate = lambda poll: {"mlm_loss": 1.0}
             early = train(job).step < 6
         log = (tmp_path / str(wait) / "log.txt").read_text().splitlines()
-        told = [line for line in log if f"WARNING watching.early_stopping={wait} can never end this" in line]
-        assert len(told) == (not early) and all(f"scored {evaluations} times" in line for line in told)
-        assert all(f"watching.evaluations to at least {wait + 2}" in line for line in told)
-        assert early or told[0] == log[0]
+        warnings = [
+            line for line in log if f"WARNING watching.early_stopping={wait} can never end this" in line
+        ]
+        assert len(warnings) == (not early) and all(
+            f"scored {evaluations} times" in line for line in warnings
+        )
+        assert all(f"watching.evaluations to at least {wait + 2}" in line for line in warnings)
+        assert early or warnings[0] == log[0]
 
 
 def test_the_clock_says_where_a_stream_is_opened_and_how_far_the_run_is(tmp_path: Path) -> None:
-    told: list[tuple[int, float]] = []
+    seen: list[tuple[int, float]] = []
 
     def follow(job: Job) -> None:
         def batches(cursor: Mapping[str, Any] | None) -> Iterator[Any]:
             for drawn in toy_batches(cursor):
-                told.append((job.clock.step, job.clock.progress))
+                seen.append((job.clock.step, job.clock.progress))
                 yield drawn
 
         job.batches = batches
@@ -711,25 +715,25 @@ def test_the_clock_says_where_a_stream_is_opened_and_how_far_the_run_is(tmp_path
         job = toy_job(folder, steps=10)
         follow(job)
         train(job)
-    assert told == [(0, max(0, k - 1) / 10) for k in range(10)]
-    told.clear()
+    assert seen == [(0, max(0, k - 1) / 10) for k in range(10)]
+    seen.clear()
     (tmp_path / "checkpoints" / "step-10").rename(tmp_path / "away")
     with RunFolder(tmp_path) as folder:
         job = toy_job(folder, steps=10)
         follow(job)
         train(job)
-    assert told == [(5, max(5, k - 1) / 10) for k in range(5, 10)]
+    assert seen == [(5, max(5, k - 1) / 10) for k in range(5, 10)]
 
 
 def test_the_clock_is_that_of_the_main_process(tmp_path: Path) -> None:
-    """Of a run by the clock every rank has to take the same stage, whatever its own clock says."""
+    """Of a run by the clock every rank has to take the same stage, whatever its own clock is."""
 
     class Second(World):
         def add_numbers(self, numbers: Any) -> list[float]:
-            asked, empty, *rest = [*numbers, None]
-            if isinstance(asked, bool) and isinstance(empty, bool):  # what ranks agree on when they draw
+            stop, empty, *rest = [*numbers, None]
+            if isinstance(stop, bool) and isinstance(empty, bool):  # what ranks agree on when they draw
                 assert rest[0] == 0, "its own time does not count"
-                return [asked, empty, 90.0]
+                return [stop, empty, 90.0]
             return list(numbers)
 
         def add(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -743,16 +747,16 @@ def test_the_clock_is_that_of_the_main_process(tmp_path: Path) -> None:
 
     with RunFolder(tmp_path) as folder:
         job = toy_job(folder, steps=None, minutes=3)
-        job.world, told = Second(rank=1, size=2), []
+        job.world, seen = Second(rank=1, size=2), []
 
         def batches(cursor: Mapping[str, Any] | None) -> Iterator[Any]:
             for drawn, _ in zip(toy_batches(cursor), range(3), strict=False):
-                told.append(job.clock.progress)
+                seen.append(job.clock.progress)
                 yield drawn
 
         job.batches = batches
         train(job)
-    assert told == [0.0, 0.5, 0.5]
+    assert seen == [0.0, 0.5, 0.5]
 
 
 def test_a_finished_run_without_its_checkpoints_is_not_begun_again(tmp_path: Path) -> None:
@@ -765,7 +769,7 @@ def test_a_finished_run_without_its_checkpoints_is_not_begun_again(tmp_path: Pat
     assert before and (tmp_path / "metrics.jsonl").read_bytes() == before
 
 
-def test_an_evaluation_does_not_slow_the_speed_that_is_told(tmp_path: Path) -> None:
+def test_an_evaluation_does_not_slow_the_reported_speed(tmp_path: Path) -> None:
     def slowly(poll: Any) -> dict[str, float]:
         time.sleep(0.5)
         return {"mlm_accuracy": 0.5}
@@ -778,7 +782,7 @@ def test_an_evaluation_does_not_slow_the_speed_that_is_told(tmp_path: Path) -> N
     assert after["tokens_per_second"] > (after["tokens"] - before["tokens"]) / 0.5
 
 
-def test_writing_the_best_does_not_slow_the_speed_that_is_told(tmp_path: Path) -> None:
+def test_writing_the_best_does_not_slow_the_reported_speed(tmp_path: Path) -> None:
     with RunFolder(tmp_path) as folder:
         job = toy_job(folder, steps=5, log_every=1, evaluate_every=4, checkpoint_every=100)
         job.on_best = lambda *_: time.sleep(0.5)
@@ -810,7 +814,7 @@ def test_every_rank_goes_by_the_scores_of_the_main_process(tmp_path: Path) -> No
 
 
 def test_every_step_is_made_as_the_settings_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills: a schedule that is told and not used; no clipping; one dropout pattern for all steps."""
+    """Kills: a schedule that is recorded and not used; no clipping; one dropout pattern for all steps."""
     made: list[Any] = []
     step = loop.train_step
 

@@ -30,29 +30,27 @@ def test_a_window_weighs_predictions_and_survives_json() -> None:
     assert window.steps == 2 and window.tokens == 200
 
 
-def test_what_is_told_beside_the_loss_is_a_mean_and_survives_json() -> None:
-    def told(iterations: float, sequences: float) -> StepReport:
+def test_extra_metrics_are_means_and_survive_json() -> None:
+    def report(iterations: float, sequences: float) -> StepReport:
         parts = {"jacobian": PartSum(6.0, 3, 0)}
         seen = {"iterations": (iterations, sequences), "residual": (0.0, 0.0)}
         return StepReport(parts, 1.0, 100, True, seen)
 
     window = RunningSums()
-    window.add(told(20.0, 2.0))
+    window.add(report(20.0, 2.0))
     window = RunningSums(json.loads(json.dumps(window.saved())))
-    window.add(told(10.0, 4.0))
-    # A penalty predicts nothing, so none of it is right; of the residual nothing was told.
+    window.add(report(10.0, 4.0))
+    # A penalty has no accuracy, and the residual has no count.
     assert window.means() == {"jacobian_loss": 2.0, "loss": 2.0, "grad_norm": 1.0, "iterations": 5.0}
-    older = RunningSums({name: x for name, x in window.saved().items() if name != "told"})
-    assert "iterations" not in older.means()
 
 
-def test_what_is_told_is_added_over_ranks() -> None:
+def test_extra_metrics_are_summed_over_ranks() -> None:
     class Two(World):
         def add_numbers(self, numbers: Sequence[float]) -> list[float]:
             return [x + other for x, other in zip(numbers, (10.0, 2.0, 0.0, 0.0), strict=True)]
 
-    told = {"iterations": (20.0, 4.0), "jacobian": (0.0, 0.0)}
-    assert means(told, Two()) == {"iterations": 5.0}
+    sums = {"iterations": (20.0, 4.0), "jacobian": (0.0, 0.0)}
+    assert means(sums, Two()) == {"iterations": 5.0}
     assert means({}, Two()) == {}
 
 
@@ -70,7 +68,7 @@ def test_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full disk")
-def test_a_full_disk_is_told_also_when_the_file_is_closed(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_also_when_the_file_is_closed(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
     file = MetricsFile(tmp_path / "metrics.jsonl")
     for fails in (lambda: file.write({"step": 1}), file.close):

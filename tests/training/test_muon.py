@@ -71,7 +71,7 @@ def test_it_is_torchs_muon_to_the_bit(shape: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_the_update_is_as_large_as_said(precision: Precision) -> None:
+def test_the_update_is_of_the_documented_size(precision: Precision) -> None:
     """Four times as many rows as columns: twice the rate; decay is of the rate itself."""
     weight = nn.Parameter(matrix(32, 8))
     before = weight.detach().clone()
@@ -87,19 +87,19 @@ def test_the_update_is_as_large_as_said(precision: Precision) -> None:
 
 @dataclass(frozen=True)
 class Alone(World):
-    """A process that hears nothing of the others, and keeps what it would tell them."""
+    """A process without the others' tensors, which keeps its own."""
 
-    told: list[torch.Tensor] = field(default_factory=list)
+    sent: list[torch.Tensor] = field(default_factory=list)
 
     def add(self, tensor: torch.Tensor) -> torch.Tensor:
-        self.told.append(tensor.clone())
+        self.sent.append(tensor.clone())
         return tensor
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_processes_share_the_matrices_and_each_is_one_processs(size: int) -> None:
     shapes = [(6, 6)] * 3 + [(4, 8)] + [(8, 4)] * 2
-    told = []
+    sent = []
     for rank in range(size):
         weights = [nn.Parameter(matrix(*shape)) for shape in shapes]
         for seed, weight in enumerate(weights):
@@ -107,12 +107,12 @@ def test_processes_share_the_matrices_and_each_is_one_processs(size: int) -> Non
         world = Alone(rank, size)
         group = [{"params": weights, "matrices": 1}]
         Muon(group, lr=0.1, momentum=0.0, precision="float32", world=world).step()
-        told.append([part for together in world.told for part in together])
-    whose = [[bool(part.any()) for part in parts] for parts in told]
+        sent.append([part for together in world.sent for part in together])
+    whose = [[bool(part.any()) for part in parts] for parts in sent]
     assert all(sum(column) == 1 for column in zip(*whose, strict=True)), "each by one process"
     assert max(map(sum, whose)) <= -(-len(shapes) // size), "and none has more than its share"
     for number, shape in enumerate(shapes):
-        every = sum(parts[number] for parts in told)
+        every = sum(parts[number] for parts in sent)
         torch.testing.assert_close(every, orthogonal(matrix(*shape, seed=number)), rtol=0, atol=1e-6)
 
 

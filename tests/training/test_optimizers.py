@@ -80,7 +80,7 @@ def test_all_matrices_together_is_each_alone() -> None:
 
 
 class OnCard(nn.Parameter):
-    """What says that it lies on a card."""
+    """A tensor that claims to be on a GPU."""
 
     is_cuda = True
 

@@ -81,7 +81,7 @@ def test_a_dumb_terminal_gets_lines() -> None:
 
 
 class Gone(io.StringIO):
-    """A stream that nobody reads any more."""
+    """A stream without a reader."""
 
     def __init__(self, number: int, terminal: bool) -> None:
         super().__init__()

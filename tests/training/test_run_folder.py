@@ -108,7 +108,7 @@ def test_other_ranks_touch_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_environment_is_written_and_a_change_is_told(
+def test_environment_is_written_and_a_change_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     facts = environment(7)

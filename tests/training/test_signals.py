@@ -64,7 +64,7 @@ def test_the_second_ends_it(first: int, second: int | None, code: int) -> None:
 
 
 def test_a_second_ctrl_c_does_not_end_the_program() -> None:
-    """A notebook, whose kernel is interrupted twice by whoever is impatient, keeps what it holds."""
+    """The kernel of a notebook that is interrupted twice keeps its variables."""
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt), Signals() as signals:
         for _ in range(2):
@@ -122,7 +122,7 @@ def test_a_handler_that_cannot_be_put_back_stays(monkeypatch: pytest.MonkeyPatch
 
 
 def test_torchrun_repeats_what_a_scheduler_has_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills: a run that is ended without a checkpoint since it was asked twice at once."""
+    """Kills: a run that is ended without a checkpoint since it got two signals at once."""
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     assert forked(signal.SIGTERM, signal.SIGTERM, 0.5) == 7
     monkeypatch.setattr("albertine.training.signals.ECHO", 0.0)

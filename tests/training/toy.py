@@ -59,7 +59,7 @@ class BlockToy(Toy):
 
 
 def toy(kind: OptimizerKind, dropout: float = 0.1) -> Toy:
-    """A fresh model with parameters of every kind that the optimiser tells apart."""
+    """A fresh model with parameters of every group of the optimizer."""
     return BlockToy(dropout) if kind == "muon" else Toy(dropout)
 
 
@@ -82,7 +82,7 @@ class ToyBatch:
 
 @dataclass(frozen=True)
 class WithoutPairs(ToyBatch):
-    """Of which no pairs are asked."""
+    """Without pairs."""
 
     @property
     def counts(self) -> dict[str, int]:
