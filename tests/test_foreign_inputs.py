@@ -809,7 +809,7 @@ MODELS: dict[str, tuple[Break, CELL]] = {
     "another vocabulary": (
         vocabulary(PIECES + b"".join(b"%d\n" % n for n in range(500))),
         {
-            **tokens("has 200 word vectors, and its tokenizer knows 505 pieces"),
+            **tokens("has 200 word vectors, and its tokenizer has 505 tokens"),
             "tokenizer encode": DONE,
         },
     ),

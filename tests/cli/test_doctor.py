@@ -52,7 +52,7 @@ def foreign(folder: Path) -> None:
     [
         (diverged, "classifier.weight holds values that are not finite. The training that made it diverged"),
         (garbage, "spiece.model: "),
-        (foreign, "has 53 word vectors, and its tokenizer knows 84 pieces"),
+        (foreign, "has 53 word vectors, and its tokenizer has 84 tokens"),
     ],
 )
 def test_what_a_model_is_asked_with_is_read_too(

@@ -88,7 +88,7 @@ class Joined:
 
 
 def test_a_sentence_begins_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("albertine.corpus.shard_tokens.SLICE", 2)
+    monkeypatch.setattr("albertine.corpus.shard_tokens.SENTENCES_PER_BATCH", 2)
     job = ShardText("train", 0, [(True, ("a b c", "d e")), (True, ("f g h i",)), (True, ("j",))])
     arrays, unknown, empty = encode_shard(job, Joined(), "en", "pieces")  # type: ignore[arg-type]
     assert np.flatnonzero(arrays.starts).tolist() == [0, 3, 5, 9]
@@ -155,7 +155,7 @@ def test_a_single_document_is_for_training_and_nothing_is_held_out_unasked(
 def test_documents_do_not_wait_without_end_for_one_of_the_other_split(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("albertine.corpus.shard_texts._WAITING", 5000)
+    monkeypatch.setattr("albertine.corpus.shard_texts._MAX_WAITING", 5000)
     read = 0
 
     def endless() -> Iterator[Document]:
@@ -166,7 +166,7 @@ def test_documents_do_not_wait_without_end_for_one_of_the_other_split(
     rules = SplitRules(0, 1e-9, 1000, 1)
     jobs = split_into_shards(endless(), rules, None, DocumentCounts(), lambda: None)
     assert {next(jobs).split for _ in range(3)} == {"train"} and read < 60
-    monkeypatch.setattr("albertine.corpus.shard_texts._WAITING", 10**9)
+    monkeypatch.setattr("albertine.corpus.shard_texts._MAX_WAITING", 10**9)
     rules = SplitRules(0, 1e-9, 10**9, 1)
     jobs = split_into_shards(islice(endless(), 40), rules, None, DocumentCounts(), lambda: None)
     assert {job.split: len(job.documents) for job in jobs} == {"train": 39, "heldout": 1}
@@ -447,7 +447,7 @@ def test_a_tokenizer_that_does_not_fit_is_refused_early(
     poor = letter_tokenizer(tmp_path / "poor", without="aeo")
     seen: list[Progress] = []
     for enough, documents in ((10**9, 60), (100, 40)):
-        monkeypatch.setattr(module, "_ENOUGH_TOKENS", enough)
+        monkeypatch.setattr(module, "_TOKENS_TO_JUDGE", enough)
         seen.clear()
         with pytest.raises(TokenizerError, match=r"\d\d% of the tokens are unknown") as caught:
             run(text, tmp_path / "corpus", poor, progress=seen.append)
@@ -527,7 +527,7 @@ def test_the_manifest_is_plain_json_without_times(tmp_path: Path, tokenizer: Tok
 def test_demo_text(tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real books: the corpus decodes to the text it was made from."""
     archive = Path(__file__).parents[2] / "data" / "demo" / "english.tar.xz"
-    monkeypatch.setattr(module, "_ENOUGH_TOKENS", 10_000)
+    monkeypatch.setattr(module, "_TOKENS_TO_JUDGE", 10_000)
     manifest = write_corpus(
         [archive], tmp_path / "c", tokenizer, "en", workers=2, allow_unknown=True, held_out=0.2
     )

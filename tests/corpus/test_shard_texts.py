@@ -42,7 +42,7 @@ def test_a_document_longer_than_all_that_waits_changes_nothing(
     texts = ("long " * 100, "one", "two", "three")
     wanted = splits(texts)
     assert sorted(map(len, wanted.values())) == [1, 3]
-    monkeypatch.setattr("albertine.corpus.shard_texts._WAITING", 20)
+    monkeypatch.setattr("albertine.corpus.shard_texts._MAX_WAITING", 20)
     assert all(splits(order) == wanted for order in permutations(texts))
 
 

@@ -150,7 +150,7 @@ def test_the_model_looks_where_the_corpus_tokenizer_puts_cls(build: Build, tmp_p
     config = initial_model(build(model={"change": {**shape, "type_vocab_size": 0}}), counts, last).config
     assert (config.summary, config.type_vocab_size) == ("last", 0)
     assert initial_model(build(), counts, first).config.summary == "first"
-    with pytest.raises(ModelError, match=r"2 kinds of segments.*segment 2"):
+    with pytest.raises(ModelError, match=r"2 segment embeddings.*segment id 2"):
         initial_model(build(model={"change": {**shape, "type_vocab_size": 2}}), counts, last)
     relative = {**shape, "type_vocab_size": 2, "positions": "relative"}  # compares segments, has no table
     assert initial_model(build(model={"change": relative}), counts, last).config.type_vocab_size == 2

@@ -112,7 +112,7 @@ def test_added_pieces_are_kept_whole(make: Any, file: str, tmp_path: Path) -> No
     assert load_tokenizer(tmp_path / "copy").fingerprint == found.fingerprint
     # One whose id does not follow.
     note(tmp_path, file, "[E2]", plain.vocab_size + 1)
-    with pytest.raises(TokenizerError, match=r"pieces outside its vocabulary \(\[E2\]\)"):
+    with pytest.raises(TokenizerError, match=r"tokens outside its vocabulary \(\[E2\]\)"):
         load_tokenizer(tmp_path)
 
 

@@ -397,7 +397,7 @@ def test_settings_beside_the_vocabulary_are_honoured(tmp_path: Path) -> None:
             b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n",
             "not a SentencePiece model",
         ),
-        ("spiece.model", serialize_model([Piece("<unk>", 0.0, PieceType.UNKNOWN)], b""), "lacks the pieces"),
+        ("spiece.model", serialize_model([Piece("<unk>", 0.0, PieceType.UNKNOWN)], b""), "lacks the tokens"),
         ("tokenizer.json", b"{}", "not a tokenizer"),
         ("tokenizer.json", b'{"model": {"type": "BPE", "vocab": {}}}', "holds a BPE model"),
         ("tokenizer.json", b'{"model": {"type": "WordPiece", "vocab": {"a": 0, "b": 2}}}', "ids with gaps"),
@@ -433,7 +433,7 @@ def test_the_model_file_is_read_as_the_library_reads_it(shared_data: Path) -> No
     data = (shared_data / "tokenizers" / "albert-en-30k" / "spiece.model").read_bytes()
     proto, library = parse_model(data), SentencePieceProcessor(model_proto=data)
     assert len(proto.pieces) == library.get_piece_size() == 30_000
-    assert len(proto.charsmap) == 237_539 and proto.normalizer == "nmt_nfkc" and proto.cuts_at_spaces
+    assert len(proto.charsmap) == 237_539 and proto.normalizer == "nmt_nfkc" and proto.splits_at_spaces
     for i in [*range(20), *range(20, 30_000, 501)]:
         piece = proto.pieces[i]
         assert (piece.text, piece.score) == (library.id_to_piece(i), library.get_score(i))

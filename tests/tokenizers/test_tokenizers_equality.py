@@ -186,7 +186,7 @@ def test_models_that_join_words_are_encoded_whole(change: dict[str, bool], strin
         **change,
     )
     tokenizer = SentencePieceTokenizer(buffer.getvalue())
-    assert not tokenizer.proto.cuts_at_spaces
+    assert not tokenizer.proto.splits_at_spaces
     library = SentencePieceProcessor(model_proto=buffer.getvalue())
     some = [*text[:3], *strings[:300]]
     expected = [sentencepiece_ids(library, t) for t in some]
@@ -200,15 +200,15 @@ def test_models_that_join_words_are_encoded_whole(change: dict[str, bool], strin
 
 def test_a_model_without_a_piece_for_the_space_is_encoded_whole(shared_data: Path) -> None:
     proto = parse_model((shared_data / "tokenizers" / "albert-en-30k" / "spiece.model").read_bytes())
-    assert proto.cuts_at_spaces
+    assert proto.splits_at_spaces
     without = [piece for piece in proto.pieces if piece.text != "▁"]
-    assert not parse_model(serialize_model(without, proto.charsmap)).cuts_at_spaces
+    assert not parse_model(serialize_model(without, proto.charsmap)).splits_at_spaces
 
 
 def test_no_normalisation_rule_reaches_over_a_space() -> None:
     """Cutting at spaces before normalisation is right only if no rule has a space inside.
 
-    `cuts_at_spaces` trusts the rules that SentencePiece derives from NFKC; here every character is tried.
+    `splits_at_spaces` trusts the rules that SentencePiece derives from NFKC; here every character is tried.
     """
     buffer = io.BytesIO()
     SentencePieceTrainer.train(

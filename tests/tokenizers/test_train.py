@@ -64,7 +64,7 @@ def test_sentencepiece_has_the_layout_of_albert(english: list[str], tmp_path: Pa
     assert all(p.type is PieceType.USER_DEFINED for p in pieces[5:13])
     assert all(p.type is PieceType.NORMAL for p in pieces[13:]) and tokenizer.vocab_size == 1200
     assert tokenizer.proto.model_type == 1 and tokenizer.proto.normalizer == "nmt_nfkc"
-    assert tokenizer.proto.cuts_at_spaces
+    assert tokenizer.proto.splits_at_spaces
     assert not any(c.isupper() for p in pieces[13:] for c in p.text), "text is cleaned before training"
     library = SentencePieceProcessor(model_proto=tokenizer.model)
     assert (library.pad_id(), library.unk_id(), library.bos_id(), library.eos_id()) == (0, 1, -1, -1)
@@ -111,7 +111,7 @@ def test_cleaning_settings_stay_with_the_vocabulary(english: list[str], tmp_path
 def test_long_paragraphs_are_not_left_out(tmp_path: Path) -> None:
     # alone this line exceeds what SentencePiece reads of one sentence, and it would train on nothing
     line = " ".join(["abc", "abd", "bcd"] * 2000)
-    assert len(line) > train.LONGEST_SENTENCE
+    assert len(line) > train.MAX_SENTENCE_BYTES
     tokenizer = train_sentencepiece([line], tmp_path, 20)
     assert {"a", "b", "c", "d"} <= set("".join(p.text for p in tokenizer.proto.pieces))
     assert tokenizer.unk_id not in tokenizer.encode("abc bcd")
@@ -157,8 +157,8 @@ def test_wordpiece_is_the_same_in_another_process(
 def test_rare_words_are_forgotten_when_there_are_too_many(
     english: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train, "MOST_WORDS", 2000)
-    monkeypatch.setattr(train, "MOST_FED", 5000)
+    monkeypatch.setattr(train, "MAX_WORDS", 2000)
+    monkeypatch.setattr(train, "MAX_TRAINER_WORDS", 5000)
     tokenizer = train_wordpiece(iter(english), tmp_path, 600)
     assert "the" in tokenizer.pieces and tokenizer.vocab_size == 600
 

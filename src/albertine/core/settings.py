@@ -82,7 +82,7 @@ class RunSettings(Settings):
         if odd:
             raise ValueError(
                 f"{name!a} has {odd[0]!a} in it; a run is one folder, so its name is one line without "
-                "slashes; `output` says where it lies"
+                "slashes; `output` is its parent folder"
             )
         if (size := len(os.fsencode(name))) > LONGEST_NAME:
             raise ValueError(f"has {size} bytes; the name of a folder may have {LONGEST_NAME}")

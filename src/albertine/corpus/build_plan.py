@@ -1,4 +1,4 @@
-"""What a call of `prepare` is asked to do, and whether a folder was begun by a call that asked the same."""
+"""The plan of a corpus (all that decides its content), and the check that a folder has the same plan."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from albertine.text.streams import Limits
 from albertine.tokenizers.base import Tokenizer
 
 READ_LIMITS = Limits(document_characters=32_000_000)
-"""Of reading text for a corpus: a wrapped book takes up to sixteen bytes for each of its characters."""
+"""For reading text; a hard-wrapped book takes up to 16 bytes of memory per character."""
 PLAN_FILE = "prepare.json"
-"""Written first and removed last: a folder with it is not finished."""
+"""File with the plan, written first and removed last: a folder with it is unfinished."""
 
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """Everything but text, tokenizer and folder."""
+    """Options of `write_corpus` except text, tokenizer and folder."""
 
     language: Language
     format: str
@@ -42,7 +42,7 @@ class BuildOptions:
     allow_unknown: bool
 
     def check(self) -> None:
-        """Raises SettingsError for values that cannot be."""
+        """Raise SettingsError for invalid values."""
         check_integer("workers", self.workers, 1)
         check_integer("shard_characters", self.rules.shard_characters, 1)
         check_integer("min_characters", self.rules.min_characters, 0)
@@ -57,7 +57,7 @@ class BuildOptions:
 
 
 def check_held_out_share(held_out: object) -> None:
-    """Raises SettingsError for what is no share of documents to hold out."""
+    """Raise SettingsError unless `held_out` is a number from 0 to below 1."""
     if not isinstance(held_out, int | float) or not 0 <= held_out < 1:
         raise SettingsError(f"held_out is a share from 0 to below 1, not {held_out!r:.40}")
 
@@ -69,15 +69,15 @@ def make_plan(
     options: BuildOptions,
     named: str | None = None,
 ) -> dict[str, Any]:
-    """What decides the content of the folder; of JSON values.
+    """The plan as JSON values.
 
     Args:
-        named: what the manifest calls the source, where `paths` is one file that does not stay.
+        named: recorded in place of the path, if `paths` is one temporary file.
     """
     rules = options.rules
     return {
         "language": options.language,
-        "tokenizer": _described(tokenizer),
+        "tokenizer": _tokenizer_facts(tokenizer),
         "settings": {
             "format": options.format,
             "text_field": options.text_field,
@@ -90,12 +90,12 @@ def make_plan(
             "seed": rules.seed,
         },
         "sources": [
-            source if named is None else {**source, "path": named} for source in _listed(paths, files)
+            source if named is None else {**source, "path": named} for source in _list_sources(paths, files)
         ],
     }
 
 
-def _described(tokenizer: Tokenizer) -> dict[str, Any]:
+def _tokenizer_facts(tokenizer: Tokenizer) -> dict[str, Any]:
     return {
         "kind": tokenizer.kind,
         "vocab_size": tokenizer.vocab_size,
@@ -103,8 +103,8 @@ def _described(tokenizer: Tokenizer) -> dict[str, Any]:
     }
 
 
-def _listed(paths: Sequence[Path | str], files: Sequence[Sequence[Path]]) -> list[dict[str, Any]]:
-    """Each of the paths, with a digest of the names and sizes of its files."""
+def _list_sources(paths: Sequence[Path | str], files: Sequence[Sequence[Path]]) -> list[dict[str, Any]]:
+    """Each path with the number and bytes of its files and a digest of their names and sizes."""
     sources = []
     for path, found in zip(paths, files, strict=True):
         names = hashlib.sha256()
@@ -112,17 +112,18 @@ def _listed(paths: Sequence[Path | str], files: Sequence[Sequence[Path]]) -> lis
             inside = file.relative_to(path).as_posix() if Path(path).is_dir() else file.name
             names.update(f"{inside}\0{file.stat().st_size}\n".encode("utf-8", "surrogateescape"))
         size = sum(file.stat().st_size for file in found)
-        written = os.fsencode(path).decode("utf-8", "backslashreplace")  # a name need not be UTF-8
-        sources.append({"path": written, "files": len(found), "bytes": size, "listing": names.hexdigest()})
+        name = os.fsencode(path).decode("utf-8", "backslashreplace")  # it need not be UTF-8
+        sources.append({"path": name, "files": len(found), "bytes": size, "listing": names.hexdigest()})
     return sources
 
 
 def has_other_text(folder: Path, paths: Sequence[Path | str], tokenizer: Tokenizer) -> bool:
-    """Whether a folder holds an unfinished corpus of a text other than `paths`, or a corpus with a vocabulary
-    other than the one that lies there, which was damaged; else a finished corpus is left to `resume_plan`."""
+    """Whether a folder has an unfinished corpus of another text than `paths`, or a corpus with another
+    vocabulary than `tokenizer`, the one in the folder. The text of a finished corpus is checked by
+    `resume_plan`."""
     if not (folder / PLAN_FILE).is_file():
         try:
-            return load_manifest(folder).tokenizer != _described(tokenizer)
+            return load_manifest(folder).tokenizer != _tokenizer_facts(tokenizer)
         except CorpusError:
             return False
     try:
@@ -130,13 +131,13 @@ def has_other_text(folder: Path, paths: Sequence[Path | str], tokenizer: Tokeniz
         earlier = _without_paths(begun)["sources"], begun["tokenizer"]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return True
-    now = {"sources": _listed(paths, [list_files([path]) for path in paths])}
-    return earlier != (_without_paths(now)["sources"], _described(tokenizer))
+    now = {"sources": _list_sources(paths, [list_files([path]) for path in paths])}
+    return earlier != (_without_paths(now)["sources"], _tokenizer_facts(tokenizer))
 
 
 def stored_setting(folder: Path, name: str) -> float | None:
-    """A number among the settings of the corpus in a folder, whole or unfinished, for a call that does not
-    give it; None where there is none that can be read."""
+    """A numeric setting of the corpus in a folder, finished or not, as the default of a call that continues
+    it; None if it cannot be read."""
     path = folder / PLAN_FILE if (folder / PLAN_FILE).is_file() else folder / MANIFEST_FILE
     try:
         value = json.loads(read_regular(path, MAX_BYTES))["settings"][name]
@@ -146,37 +147,40 @@ def stored_setting(folder: Path, name: str) -> float | None:
 
 
 def plan_digest(plan: dict[str, Any]) -> str:
-    """Digest of what decides the bytes of a shard beside its text."""
+    """Digest of all that decides the bytes of a shard, except its text."""
     rest = {key: value for key, value in plan.items() if key != "sources"}
     return hashlib.sha256(json.dumps([__version__, RULES_VERSION, rest], sort_keys=True).encode()).hexdigest()
 
 
 def resume_plan(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
-    """Refuse a folder that holds something else than the corpus of `plan`, whole or in part.
+    """Check that a folder is empty or has a corpus of the same plan, finished or not.
 
-    The sources of an unfinished corpus may have changed, and with them the vocabulary that is made of them,
-    since every shard is compared with its text and tokenizer; those of a finished one may not, because runs
-    may depend on it. Where they lie does not matter: what is returned is `plan`, with the paths of the same
-    text as they were named first, so that the manifest, by which runs know what they read, is the same again.
+    The sources of an unfinished corpus may have changed, and with them the vocabulary trained on them, since
+    every shard is compared with its text and tokenizer. Those of a finished corpus may not, because runs may
+    depend on it.
+
+    Returns:
+        `plan`, with the paths of the earlier plan if the text is the same: its location does not matter, and
+        the manifest, by which runs identify a corpus, has to stay the same.
 
     Raises:
-        CorpusError: names what differs.
+        CorpusError: the plan differs; names the differences.
     """
     _check_foreign(folder, plan)
-    earlier = _earlier(folder, plan)
+    earlier = _earlier_plan(folder, plan)
     _check_same(folder, _without_paths(earlier), _without_paths(plan))
     return {**plan, "sources": earlier["sources"]}
 
 
 def check_resumable(folder: Path, language: Language, settings: dict[str, Any]) -> None:
-    """Refuse at once what `resume_plan` would refuse when there is a vocabulary, which may take minutes to
+    """Raise at once what `resume_plan` would refuse when there is a vocabulary, which may take minutes to
     make.
 
     Args:
-        settings: some of those of the plan.
+        settings: those that are known.
 
     Raises:
-        CorpusError: the folder is none, holds something else, or was made with other settings than these.
+        CorpusError: not a folder, or it has other content or a corpus with other settings.
     """
     if not os.path.lexists(folder):
         return
@@ -184,16 +188,16 @@ def check_resumable(folder: Path, language: Language, settings: dict[str, Any]) 
         raise CorpusError("is not a folder", where=folder, remedy="Name a new folder")
     plan: dict[str, Any] = {"language": language, "tokenizer": {}, "settings": settings, "sources": []}
     _check_foreign(folder, plan)
-    earlier = _earlier(folder, plan)
+    earlier = _earlier_plan(folder, plan)
     if isinstance(known := earlier["settings"], dict):
         known = {name: known.get(name) for name in settings}
-    before = {"language": earlier["language"], "settings": known}
-    _check_same(folder, before, {"language": language, "settings": settings})
+    earlier = {"language": earlier["language"], "settings": known}
+    _check_same(folder, earlier, {"language": language, "settings": settings})
 
 
 def _check_foreign(folder: Path, plan: dict[str, Any]) -> None:
     there = sorted(name for name in os.listdir(folder) if not name.startswith("."))
-    if there and not _holds_a_corpus(folder, plan):
+    if there and not _is_corpus_folder(folder, plan):
         raise CorpusError(
             f"holds other files ({', '.join(there[:3])})", where=folder, remedy="Name a new folder"
         )
@@ -208,14 +212,15 @@ def _check_same(folder: Path, earlier: dict[str, Any], now: dict[str, Any]) -> N
         )
 
 
-def _holds_a_corpus(folder: Path, plan: dict[str, Any]) -> bool:
-    """Whether the manifest and the plan in a folder, one of them or both, are those of `prepare`."""
-    named = [folder / name for name in (PLAN_FILE, MANIFEST_FILE) if os.path.lexists(folder / name)]
-    return bool(named) and all(_written_here(path, plan) for path in named)
+def _is_corpus_folder(folder: Path, plan: dict[str, Any]) -> bool:
+    """Whether a folder has a manifest or plan of a corpus, and no file of that name that is something
+    else."""
+    files = [folder / name for name in (PLAN_FILE, MANIFEST_FILE) if os.path.lexists(folder / name)]
+    return bool(files) and all(_is_corpus_file(path, plan) for path in files)
 
 
-def _written_here(path: Path, plan: dict[str, Any]) -> bool:
-    """Whether a manifest or plan is of `prepare`; one that cannot be read is taken for its own, damaged."""
+def _is_corpus_file(path: Path, plan: dict[str, Any]) -> bool:
+    """Whether a file is a manifest or plan of a corpus; an unreadable one is taken for a damaged one."""
     if not path.is_file():
         return False
     try:
@@ -227,9 +232,9 @@ def _written_here(path: Path, plan: dict[str, Any]) -> bool:
     return tree.get("format") == FORMAT if path.name == MANIFEST_FILE else plan.keys() <= tree.keys()
 
 
-def _earlier(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
-    """The plan that the folder was made by; this one, where there is none or none that can be read, and its
-    text and tokenizer, where the folder was begun on another text."""
+def _earlier_plan(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
+    """The plan of the corpus in the folder; `plan` if there is none or it is unreadable. For an unfinished
+    corpus of another text, with the sources and tokenizer of `plan`."""
     try:
         if (folder / PLAN_FILE).is_file():
             begun = json.loads((folder / PLAN_FILE).read_text(encoding="utf-8"))
@@ -248,7 +253,7 @@ def _without_paths(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def _differences(before: Any, now: Any, name: str = "") -> list[str]:
-    """Readable `name: before → now` for every leaf that differs."""
+    """`name: before → now` for every leaf that differs."""
     if isinstance(before, dict) and isinstance(now, dict):
         keys = list(dict.fromkeys([*before, *now]))
         return [

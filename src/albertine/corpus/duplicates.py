@@ -1,4 +1,4 @@
-"""Which documents have been seen: a set of 128-bit digests in a file, not in memory."""
+"""Detect duplicate documents with a set of 128-bit digests in a memory-mapped file."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _BLOCK = 1 << 20
 
 
 def content_digest(paragraphs: Sequence[str]) -> bytes:
-    """128 bits of a document's letters: spaces, paragraph borders and case do not count.
+    """128-bit digest of a document, without spaces, paragraph borders and case.
 
-    Other kinds of white space do: what is held out is drawn from this, so it must never change.
+    Other white space is included. The held-out documents are drawn by this digest, so it must never change.
     """
     text = "".join(paragraphs).replace(" ", "").lower()
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _reserve(file: BinaryIO, size: int) -> None:
-    """Make a new file `size` zeros long, each of them on the disk."""
+    """Allocate `size` bytes of zeros on disk for a new file."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file.fileno(), 0, size)
     else:  # macOS
@@ -34,14 +34,14 @@ def _reserve(file: BinaryIO, size: int) -> None:
 
 
 class SeenDigests:
-    """A set of digests by open addressing in a memory-mapped file, which the kernel may write out and drop.
+    """A hash set with open addressing in a memory-mapped file, whose pages the kernel can evict.
 
-    A hundred million documents take 4.3 GB of disk and hardly any memory. The file is unlinked while it is
-    open, so nothing is left behind, whatever ends the process.
+    A hundred million documents take 4.3 GB of disk and little memory. The file is unlinked while open, so it
+    is removed however the process ends.
 
     Raises:
-        OSError: the disk is full. Every byte is reserved beforehand, because writing to a mapped hole on a
-            full disk would kill the process.
+        OSError: the disk is full. All bytes are allocated in advance, because writing to an unallocated
+            mapped page on a full disk kills the process.
     """
 
     def __init__(self, folder: Path, slots: int = START_SLOTS) -> None:
@@ -62,7 +62,7 @@ class SeenDigests:
             path.unlink(missing_ok=True)
 
     def add(self, digest: bytes) -> bool:
-        """Put a 16-byte digest into the set; False if it was there already."""
+        """Add a 16-byte digest; False if it was in the set already."""
         low, high = (int(x) for x in np.frombuffer(digest, dtype=np.uint64))
         low = low or 1  # (0, 0) marks a free slot
         table, last = self._table, len(self._table) - 1

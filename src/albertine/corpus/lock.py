@@ -1,4 +1,4 @@
-"""One process at a time on a folder."""
+"""Lock a folder for one process at a time."""
 
 from __future__ import annotations
 
@@ -38,14 +38,13 @@ def _holder(path: Path) -> tuple[int, str]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of `folder`, which must exist.
+    """Hold the lock of an existing folder.
 
-    The kernel gives the lock back when its holder and the holder's worker processes are gone, whatever ended
-    them, so a lock file left behind locks nothing. Workers of a holder that was killed get `GRACE_SECONDS` to
-    finish.
+    The kernel releases the lock when its holder and the holder's worker processes have ended in any way, so a
+    leftover lock file does not lock. Workers of a killed holder get `GRACE_SECONDS` to end.
 
     Raises:
-        RunError: another process has it; says which.
+        RunError: another process holds it; names the process.
     """
     path = folder / LOCK_FILE
     handle = _acquire(path)
@@ -64,7 +63,7 @@ def _acquire(path: Path) -> int:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # the last holder may have removed the file between our opening and locking it
+            # the last holder may have removed the file between open and flock
             if path.exists() and os.fstat(handle).st_ino == path.stat().st_ino:
                 return handle
             os.close(handle)

@@ -1,6 +1,6 @@
-"""The table of contents of a corpus folder: what is in it, how it was made, and the SHA-256 of every file.
+"""The manifest of a corpus folder: its content, settings and the SHA-256 of every file.
 
-It holds no time and no machine, so that the same text prepared twice gives the same bytes.
+It records no time or machine, so that preparing the same text again gives the same bytes.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from albertine.errors import CorpusError
 MANIFEST_FILE = "manifest.json"
 FORMAT = "albertine-corpus"
 VERSION = 2
-"""2 where a file has digests of its blocks; a manifest without any is of version 1."""
+"""Version 2 has digests of blocks; a manifest without any has version 1."""
 MAX_BYTES = 1 << 30
-"""Of a manifest; one of a thousand shards has 2 MB."""
+"""Of a manifest; with a thousand shards it has 2 MB."""
 BLOCK_BYTES = 2 << 20
-"""Bytes of a shard's file that share a digest."""
+"""Size of the blocks of a shard's file that have a digest each."""
 SPLITS = ("train", "heldout")
 PARTS = ("tokens", "sentences", "documents", "words")
 
 
 @dataclass(frozen=True)
 class FileRecord:
-    """One file: its size, its SHA-256, and that of its first and last 4096 bytes for the quick check.
+    """One file: its size, its SHA-256, and the SHA-256 of its first and last 4096 bytes for a quick check.
 
     Attributes:
         blocks: of a shard's file of more than `BLOCK_BYTES` bytes, the SHA-256 (64 hexadecimal digits) of
@@ -56,8 +56,8 @@ class FileRecord:
         """SHA-256 of a block."""
         return self.blocks[64 * index : 64 * index + 64] if self.blocks else self.sha256
 
-    def plain(self) -> dict[str, Any]:
-        """As JSON has it."""
+    def as_dict(self) -> dict[str, Any]:
+        """As in the JSON file."""
         tree = asdict(self)
         if not self.blocks:
             del tree["blocks"]
@@ -90,26 +90,25 @@ class ShardRecord:
         values["files"] = {name: FileRecord(**entry) for name, entry in tree["files"].items()}
         return cls(**values)
 
-    def plain(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return {**asdict(self), "files": {name: file.plain() for name, file in self.files.items()}}
+    def as_dict(self) -> dict[str, Any]:
+        """As in the JSON file."""
+        return {**asdict(self), "files": {name: file.as_dict() for name, file in self.files.items()}}
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What `prepare` made.
+    """Content of `manifest.json`.
 
     Attributes:
         language: `en` or `zh`.
         tokenizer: kind, vocab_size, fingerprint.
-        settings: everything else that decides the bytes.
-        sources: what was read, as it was named first: path, number of files, bytes, and a digest of their
-            names and sizes.
-        documents_read: before anything was dropped.
+        settings: all others that decide the bytes.
+        sources: path as first given, number of files, bytes, and a digest of names and sizes of files.
+        documents_read: including dropped ones.
         dropped: documents dropped, by reason: short, duplicate, empty.
         splits: the shards of `train` and `heldout`.
         tokenizer_files: the files of `tokenizer/`.
-        passed_over: how many files in folders and archives gave no documents, or not all, by the reason
+        passed_over: number of files in folders and archives that gave no documents, or not all, by reason
             (`text.documents.PASSED_OVER`).
         megabytes_per_second: UTF-8 text over wall time of the call that returned this; never written.
     """
@@ -125,10 +124,10 @@ class Manifest:
     passed_over: dict[str, int] = field(default_factory=dict)
     megabytes_per_second: float | None = field(default=None, compare=False)
 
-    def count(self, what: str, split: str | None = None) -> int:
+    def count(self, field: str, split: str | None = None) -> int:
         """Sum of `documents`, `sentences`, `tokens` or `unknown` over one split or both."""
-        wanted = SPLITS if split is None else (split,)
-        return sum(int(getattr(shard, what)) for name in wanted for shard in self.splits[name])
+        splits = SPLITS if split is None else (split,)
+        return sum(int(getattr(shard, field)) for name in splits for shard in self.splits[name])
 
     @property
     def documents(self) -> int:
@@ -144,7 +143,7 @@ class Manifest:
 
     @property
     def unknown_share(self) -> float:
-        """Share of tokens that are the tokenizer's unknown one."""
+        """Share of tokens that are unknown."""
         return self.count("unknown") / max(1, self.tokens)
 
     @property
@@ -152,7 +151,7 @@ class Manifest:
         return int(self.tokenizer["vocab_size"])
 
     def files(self, split: str | None = None) -> Iterator[tuple[str, FileRecord]]:
-        """Path inside the folder and record of every file; with `split` only of that split's shards."""
+        """Relative path and record of every file; with `split` only of that split's shards."""
         for name in SPLITS if split is None else (split,):
             for index, shard in enumerate(self.splits[name]):
                 for part, record in shard.files.items():
@@ -165,8 +164,8 @@ class Manifest:
         """The JSON text of `manifest.json`."""
         tree = asdict(self)
         del tree["megabytes_per_second"]
-        tree["splits"] = {name: [shard.plain() for shard in self.splits[name]] for name in self.splits}
-        tree["tokenizer_files"] = {name: file.plain() for name, file in self.tokenizer_files.items()}
+        tree["splits"] = {name: [shard.as_dict() for shard in self.splits[name]] for name in self.splits}
+        tree["tokenizer_files"] = {name: file.as_dict() for name, file in self.tokenizer_files.items()}
         version = VERSION if any(record.blocks for _, record in self.files()) else 1
         return _json({"format": FORMAT, "version": version, **tree})
 
@@ -180,10 +179,10 @@ def _json(tree: dict[str, Any]) -> str:
 
 
 def manifest_digest(folder: Path) -> str:
-    """SHA-256 of the manifest of a corpus, by which runs know what they read.
+    """SHA-256 of the manifest of a corpus, by which runs identify it.
 
-    Digests of blocks follow from those of the files, so the manifest counts as it would be without them: a
-    corpus that was prepared before there were any, and is repaired, stays the corpus of its runs.
+    Digests of blocks are left out, since those of the files determine them: a corpus from before they existed
+    keeps its digest when it is repaired.
     """
     text = (folder / MANIFEST_FILE).read_bytes()
     with suppress(ValueError, RecursionError, KeyError, TypeError, AttributeError):
@@ -199,10 +198,10 @@ def manifest_digest(folder: Path) -> str:
 
 
 def load_manifest(folder: Path) -> Manifest:
-    """The manifest of a corpus folder.
+    """Load the manifest of a corpus folder.
 
     Raises:
-        CorpusError: there is none, or it is no readable manifest of a version known here.
+        CorpusError: it is missing, unreadable or of an unknown version.
     """
     path = folder / MANIFEST_FILE
     if not path.is_file():
@@ -219,7 +218,7 @@ def load_manifest(folder: Path) -> Manifest:
         what = f"is of version {tree.get('version')}, not 1 to {VERSION}"
         raise CorpusError(what, where=path, remedy=remedy)
     try:
-        tree = {"passed_over": {}, **tree}  # older manifests do not tell
+        tree = {"passed_over": {}, **tree}  # missing in older manifests
         values = {f.name: tree[f.name] for f in fields(Manifest) if f.name != "megabytes_per_second"}
         values["splits"] = {name: [ShardRecord.parse(s) for s in tree["splits"][name]] for name in SPLITS}
         values["tokenizer_files"] = {n: FileRecord(**e) for n, e in tree["tokenizer_files"].items()}

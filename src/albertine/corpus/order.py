@@ -1,7 +1,7 @@
-"""The order in which samples are visited: a keyed permutation an epoch, and a cursor of two numbers.
+"""The order of samples: a keyed permutation per epoch, and a cursor of two numbers.
 
-Nothing else has to be saved to go on exactly: the order is a function of (seed, epoch), the same for any
-number of processes.
+The order is a function of (seed, epoch), the same for any number of processes, so a run resumes exactly from
+the cursor.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ Row = tuple[int, int]
 
 @dataclass(frozen=True, order=True)
 class Cursor:
-    """Where a run stands: `offset` samples of `epoch` are used."""
+    """Position of a run: `offset` samples of `epoch` are used."""
 
     epoch: int = 0
     offset: int = 0
 
 
 def epoch_order(rows: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """The samples of an epoch in the order in which they are visited, int64 (rows,)."""
+    """The samples of an epoch in order, int64 (rows,)."""
     return permutation(rows, seed, "order", epoch)
 
 
 def global_batches(
     rows_of_epoch: Callable[[int], int], batch_size: int, seed: int, cursor: Cursor | None = None
 ) -> Iterator[tuple[Cursor, list[Row]]]:
-    """Global batches without end, from `cursor` on.
+    """Endless global batches from `cursor` on.
 
-    A batch that an epoch cannot fill goes on with the next epoch, so every batch has `batch_size` rows and
-    every epoch has each of its rows exactly once.
+    The last batch of an epoch is filled from the next epoch, so every batch has `batch_size` rows and every
+    epoch has each of its rows exactly once.
 
     Args:
-        rows_of_epoch: how many samples an epoch has.
-        cursor: as yielded before; default the start.
+        rows_of_epoch: number of samples of an epoch.
+        cursor: as yielded before; default: the start.
 
     Yields:
         The cursor after the batch, and the rows of the batch.

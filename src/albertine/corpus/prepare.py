@@ -1,7 +1,7 @@
-"""Text to a corpus folder: stream, drop, hold out, cut, and encode in several processes.
+"""Write a corpus folder from text: read, filter, hold out, split into shards, and encode in worker processes.
 
-The bytes depend on the text, the tokenizer and the settings, never on the number of processes. Every shard is
-whole or absent, the manifest comes last, and the same call goes on where an interrupted one stopped.
+The bytes depend on the text, the tokenizer and the settings, not on the number of processes. Every shard is
+complete or absent, the manifest is written last, and the same call continues an interrupted one.
 """
 
 from __future__ import annotations
@@ -41,21 +41,20 @@ from albertine.text.documents import PASSED_OVER, FileReport, list_files, read_d
 from albertine.text.sentences import Language
 from albertine.tokenizers.base import Tokenizer
 
-UNKNOWN_LIMIT = 0.2
-_ENOUGH_TOKENS = 200_000
+MAX_UNKNOWN_SHARE = 0.2
+_TOKENS_TO_JUDGE = 200_000
 IN_FLIGHT = 17_000_000
-"""Characters that may be on their way, for each process: a largest shard, which goes on to the end of its
-last document."""
+"""Characters in progress per process: the largest shard and the rest of its last document."""
 
-_PACKED = {".xz", ".gz", ".zst", ".bz2", ".tgz", ".txz", ".parquet"}
-_UNPACKS_TO = 3  # at least, for text
-_PER_BYTE = 0.5  # shard bytes per byte of text: English 0.55 to 0.6, Chinese 0.7 to 0.8
+_COMPRESSED = {".xz", ".gz", ".zst", ".bz2", ".tgz", ".txz", ".parquet"}
+_MIN_RATIO = 3  # of compression of text
+_SHARD_RATIO = 0.5  # shard bytes per byte of text: English 0.55 to 0.6, Chinese 0.7 to 0.8
 _MARGIN = 32 << 20
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far `write_corpus` is; bytes are those of the files as they lie on disk."""
+    """Progress of `write_corpus`; bytes are of the files on disk."""
 
     bytes_read: int
     bytes_total: int
@@ -84,31 +83,32 @@ def write_corpus(
     progress: Callable[[Progress], None] | None = None,
     on_file: Callable[[FileReport], None] | None = None,
 ) -> Manifest:
-    """Make a corpus folder from text, or finish or repair one that the same call began.
+    """Write a corpus folder from text, or finish or repair one that the same call began.
 
     Args:
         paths: files and folders of text; see `text.documents.read_documents`, also for format, text_field,
-            encoding and on_file. An odd file in a folder is passed over and counted, whoever is told.
-        folder: new or empty, or left by the same call.
-        workers: processes that encode, beside this one that reads; 1 does all in this process; default one a
-            processor.
+            encoding and on_file. Unusable files in folders are skipped and counted.
+        folder: new, empty, or written by the same call.
+        workers: processes that encode, in addition to this one, which reads; 1: all in this process; default:
+            one per CPU core.
         min_characters: shorter documents are dropped.
-        held_out: share of documents kept apart for evaluation, chosen by their content.
+        held_out: share of documents held out for evaluation, drawn by their content.
         deduplicate: drop documents with the same letters as an earlier one.
-        shard_characters: text of a shard; default that of the corpus in the folder, or about a 32nd of the
+        shard_characters: text of a shard; default: that of the corpus in the folder, or about 1/32 of the
             files' bytes, 1 to 16 million.
-        words: what counts as a word in whole-word masking: `pieces` by the tokenizer's spelling, `jieba` by
-            Chinese segmentation.
-        seed: which documents are held out.
-        allow_unknown: accept a tokenizer that knows less than 80 % of the text.
-        named: what the manifest calls the text, where `paths` is one file that does not stay.
-        progress: called now and then.
+        words: word boundaries for whole-word masking: `pieces` from the tokens, `jieba` by Chinese
+            segmentation.
+        seed: of the draw of held-out documents.
+        allow_unknown: accept more than 20 % unknown tokens.
+        named: recorded in the manifest in place of the path, if `paths` is one temporary file.
+        progress: called repeatedly.
 
     Raises:
         DataError: text that cannot be read.
         CorpusError: nothing is left of the text, or the folder belongs to another call.
         TokenizerError: more than a fifth of the tokens are unknown.
-        RunError: the folder is in use, the disk full, or a process was killed; the same call goes on later.
+        RunError: the folder is in use, the disk is full, or a process was killed; the same call continues
+            later.
     """
     files = [list_files([path]) for path in paths]
     if shard_characters is None:
@@ -127,17 +127,18 @@ def write_corpus(
     )
     options.check()
     plan = make_plan(paths, files, tokenizer, options, named)
-    everything = [file for group in files for file in group]
-    return _run(_Run(Path(folder), tokenizer, options, plan, paths, everything, progress, on_file))
+    all_files = [file for group in files for file in group]
+    return _run(_Run(Path(folder), tokenizer, options, plan, paths, all_files, progress, on_file))
 
 
 def _shard_characters(size: int) -> int:
-    """Enough shards for many processes, few enough files, and not too much memory; in powers of two."""
+    """A power of two that gives enough shards for many processes, few files and bounded memory."""
     return int(1_000_000 << min(max(size // 32_000_000, 1).bit_length() - 1, 4))
 
 
 def _run(run: _Run) -> Manifest:
-    """The run on its folder, locked; of a folder that it made and has no use for nothing remains."""
+    """Lock the folder and run; after an error, remove what this call wrote if a corrected call could not use
+    it."""
     folder = run.folder
     new = not folder.exists()
     with disk_errors(folder):
@@ -147,7 +148,7 @@ def _run(run: _Run) -> Manifest:
                 try:
                     return run.result()
                 except (TokenizerError, CorpusError, DataError) as error:
-                    ours = not run.foreign and not run.kept  # shards of an earlier call stay
+                    ours = not run.foreign and not run.kept  # keep shards of an earlier call
                     if ours and (not isinstance(error, DataError) or (new and not run.records)):
                         run.discard()
                     raise
@@ -161,7 +162,12 @@ def _run(run: _Run) -> Manifest:
 
 @dataclass
 class _Run:
-    """One call on a locked folder."""
+    """One call of `write_corpus` on a locked folder.
+
+    Attributes:
+        foreign: the folder belongs to another call, or this is not known yet.
+        kept: shards of an earlier call were reused.
+    """
 
     folder: Path
     tokenizer: Tokenizer
@@ -182,8 +188,8 @@ class _Run:
     def result(self) -> Manifest:
         self.plan = resume_plan(self.folder, self.plan)
         self.foreign = False
-        if (made := self._up_to_date()) is not None:
-            return made
+        if (manifest := self._up_to_date()) is not None:
+            return manifest
         begin = time.monotonic()
         self.sweep()
         written = sum(path.stat().st_size for split in SPLITS for path in self._shard_files(split))
@@ -193,11 +199,11 @@ class _Run:
         return self._finish(begin)
 
     def _up_to_date(self) -> Manifest | None:
-        """The manifest, if the folder is complete, undamaged and younger than every source."""
+        """The manifest if the folder is complete, undamaged and newer than every source."""
         path = self.folder / MANIFEST_FILE
         if not path.is_file() or (self.folder / PLAN_FILE).is_file():
             return None
-        # a file that was moved or copied here has an old date of its words, but a new one of its place
+        # a moved or copied file keeps its mtime, but its ctime is new
         dates = (date for f in map(Path.stat, self.files) for date in (f.st_mtime_ns, f.st_ctime_ns))
         if max(dates) >= path.stat().st_mtime_ns:
             return None
@@ -222,14 +228,14 @@ class _Run:
     def _encode(self) -> None:
         options = self.options
         total = sum(file.stat().st_size for file in self.files)
-        mark = plan_digest(self.plan)
+        digest = plan_digest(self.plan)
         read = 0
 
         def count_bytes(more: int) -> None:
             nonlocal read
             read += more
 
-        def note(report: FileReport) -> None:
+        def add_report(report: FileReport) -> None:
             if report.format in PASSED_OVER:
                 self.passed_over[report.source] = report.format
             if self.on_file is not None:
@@ -239,7 +245,7 @@ class _Run:
             if self.progress is not None:
                 self.progress(Progress(min(read, total), total, self.tally.documents, self.tokens))
 
-        def pulse() -> None:
+        def poll() -> None:
             pool.poll()
             report()
 
@@ -247,7 +253,7 @@ class _Run:
             arrays, unknown, empty = encode_shard(job, self.tokenizer, options.language, options.words)
             where = self.folder / job.split
             record = write_shard(
-                where, job.index, arrays, unknown=unknown, empty_documents=empty, text=job.text, stamp=mark
+                where, job.index, arrays, unknown=unknown, empty_documents=empty, text=job.text, stamp=digest
             )
             return job.split, job.index, record
 
@@ -265,11 +271,11 @@ class _Run:
                 options.text_field,
                 encoding=options.encoding,
                 limits=READ_LIMITS,
-                on_file=note,
+                on_file=add_report,
                 on_bytes=count_bytes,
             )
-            for job in split_into_shards(documents, options.rules, seen, self.tally, pulse):
-                done = load_finished_shard(self.folder / job.split, job.index, text=job.text, stamp=mark)
+            for job in split_into_shards(documents, options.rules, seen, self.tally, poll):
+                done = load_finished_shard(self.folder / job.split, job.index, text=job.text, stamp=digest)
                 if done is not None:
                     self.kept = True
                     self._take((job.split, job.index, done))
@@ -284,15 +290,15 @@ class _Run:
         self.records[split, index] = record
         self.tokens += record.tokens
         self.unknown += record.unknown
-        if self.tokens >= _ENOUGH_TOKENS:
+        if self.tokens >= _TOKENS_TO_JUDGE:
             self._check_unknown()
 
     def _check_unknown(self) -> None:
         share = self.unknown / max(1, self.tokens)
-        if share > UNKNOWN_LIMIT and not self.options.allow_unknown:
+        if share > MAX_UNKNOWN_SHARE and not self.options.allow_unknown:
             raise TokenizerError(
                 f"does not fit this text: {share:.0%} of the tokens are unknown to it",
-                where=f"tokenizer ({self.tokenizer.kind}, {self.tokenizer.vocab_size:,} pieces)",
+                where=f"tokenizer ({self.tokenizer.kind}, {self.tokenizer.vocab_size:,} tokens)",
                 remedy="Use a tokenizer of the text's language or train one on it",
             )
 
@@ -328,20 +334,20 @@ class _Run:
                 f"than {rules.min_characters} characters, {self.tally.duplicate:,} were duplicates, "
                 f"{manifest.dropped['empty']:,} had no token",
                 where=", ".join(str(source["path"]) for source in self.plan["sources"]),
-                remedy="Lower min_characters, or choose the format that tells documents apart correctly, as "
+                remedy="Lower min_characters, or choose the format that separates documents correctly, as "
                 '--format lines (Python: format="lines") does where a line is a sentence and a blank line '
                 "ends a document",
             )
         if not manifest.count("documents", "train"):
             raise CorpusError(
                 f"all {manifest.documents:,} documents fell to the held-out part",
-                remedy="Give more text, a smaller held_out share, or the format that tells documents apart, "
+                remedy="Give more text, a smaller held_out share, or the format that separates documents, "
                 'as --format lines (Python: format="lines") does where a line is a sentence and a blank line '
                 "ends a document",
             )
 
     def _remove_others(self, manifest: Manifest) -> None:
-        """Shards of an earlier call on more text."""
+        """Remove shards of an earlier call on more text."""
         for split in SPLITS:
             keep = {shard_stem(index) for index in range(len(manifest.splits[split]))}
             for path in self._shard_files(split):
@@ -352,7 +358,7 @@ class _Run:
         return sorted((self.folder / split).glob("shard-[0-9]*"))
 
     def sweep(self) -> None:
-        """Remove what a killed process left half-written."""
+        """Remove half-written files of a killed process."""
         recover(self.folder / "tokenizer")
         for place in (self.folder, *(self.folder / split for split in SPLITS)):
             for path in (*place.glob("*.tmp"), *place.glob(".*.new")):
@@ -360,12 +366,12 @@ class _Run:
                     path.unlink()
 
     def discard(self) -> None:
-        """Remove all that this call wrote: other settings are needed, for which none of it is of use."""
+        """Remove all that this call wrote, since a call with other settings cannot use it."""
         self.sweep()
         for split in SPLITS:
             for path in self._shard_files(split):
                 path.unlink()
-            with suppress(OSError):  # there is none, or it holds a file of somebody else
+            with suppress(OSError):  # missing, or not empty
                 (self.folder / split).rmdir()
         shutil.rmtree(self.folder / "tokenizer", ignore_errors=True)
         for name in (MANIFEST_FILE, PLAN_FILE):
@@ -373,24 +379,24 @@ class _Run:
 
 
 def disk_space_needed(files: Sequence[Path], written: int = 0) -> int:
-    """Bytes that a corpus made of `files` takes at least; low on purpose, since a refusal must be right.
+    """Lower bound of the bytes that a corpus of `files` takes; low, so that no possible call is refused.
 
     Args:
-        written: bytes of shards that are there, which stay or make room for their like one at a time.
+        written: bytes of existing shards, which stay or are replaced one at a time.
     """
-    text = sum(f.stat().st_size * (_UNPACKS_TO if f.suffix.lower() in _PACKED else 1) for f in files)
-    return max(0, int(text * _PER_BYTE) - written) + _MARGIN
+    text = sum(f.stat().st_size * (_MIN_RATIO if f.suffix.lower() in _COMPRESSED else 1) for f in files)
+    return max(0, int(text * _SHARD_RATIO) - written) + _MARGIN
 
 
 @contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Turn an error of the file system while writing to `folder` into one message."""
+    """Raise an OSError while writing to `folder` as a RunError with a remedy."""
     try:
         yield
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         what = "the disk is full" if full else f"cannot be written ({error.strerror or error})"
-        remedy = "Free space" if full else "Mend this"
+        remedy = "Free space" if full else "Fix this"
         raise RunError(
             what, where=folder, remedy=f"{remedy} and run the same command again; finished shards are kept"
         ) from error

@@ -1,4 +1,4 @@
-"""A prepared corpus, read by index: any sentence or span of it without reading the rest."""
+"""Random access to a corpus: read any span of sentences without reading the rest."""
 
 from __future__ import annotations
 
@@ -23,18 +23,17 @@ Ints = NDArray[np.int64]
 class Corpus:
     """One split of a corpus folder.
 
-    Opening compares the size, the first and the last bytes of every file with the manifest, so that a
-    missing, truncated or swapped shard is found at once. Shards are mapped when first used, in each process
-    by itself, and each block of their files is compared with its SHA-256 before its first use there.
-    `verify(full=True)` checks everything.
+    Opening compares the size and the first and last bytes of every file with the manifest, which finds
+    missing, truncated and swapped shards. Shards are memory-mapped at first use in each process; each block
+    of a file is compared with its SHA-256 before its first use there. `verify(full=True)` checks everything.
 
     Args:
         folder: made by `prepare`.
         split: `train` or `heldout`.
 
     Raises:
-        CorpusError: the folder is no corpus, is unfinished, or a file does not agree with the manifest; of
-            the middle of a file, when it is read.
+        CorpusError: the folder is no corpus or is unfinished, or a file differs from the manifest (the middle
+            of a file: when it is read).
     """
 
     def __init__(self, folder: Path | str, split: str = "train") -> None:
@@ -44,7 +43,7 @@ class Corpus:
         self.folder, self.split = Path(folder), split
         self.manifest = load_manifest(self.folder)
         self._records = self.manifest.splits[split]
-        _room_for(len(PARTS) * sum(map(len, self.manifest.splits.values())))
+        _raise_file_limit(len(PARTS) * sum(map(len, self.manifest.splits.values())))
         self._shards: dict[int, Shard] = {}
         self._first_sentence = _offsets([r.sentences for r in self._records])
         self._documents: Ints | None = None
@@ -52,7 +51,7 @@ class Corpus:
         self.verify()
 
     def __getstate__(self) -> dict[str, Any]:
-        # a loader process maps the shards by itself
+        # worker processes map the shards themselves
         return {**self.__dict__, "_shards": {}, "_documents": None, "_lengths": None}
 
     @property
@@ -96,11 +95,11 @@ class Corpus:
         return self._lengths
 
     def sentence_tokens(self, sentence: int) -> NDArray[np.unsignedinteger[Any]]:
-        """Token ids of one sentence, a view into the file."""
+        """Token ids of one sentence, a view of the file."""
         return self.span(sentence, sentence + 1)[0]
 
     def span(self, start: int, end: int) -> tuple[NDArray[np.unsignedinteger[Any]], NDArray[np.bool_]]:
-        """Token ids and word starts of the sentences start:end; a view where one shard holds them all."""
+        """Token ids and word starts of the sentences start:end; views if they are in one shard."""
         if not 0 <= start < end <= self.num_sentences:
             raise IndexError(f"sentences {start}:{end} of {self.num_sentences}")
         tokens, words = [], []
@@ -117,10 +116,10 @@ class Corpus:
         return np.concatenate(tokens), np.concatenate(words)
 
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer in the folder.
+        """Load the tokenizer in the folder.
 
         Raises:
-            CorpusError: it is not the one the text was prepared with, or a file of it is damaged.
+            CorpusError: it is not the one that the text was encoded with, or one of its files is damaged.
         """
         from albertine.tokenizers.load import load_tokenizer
 
@@ -136,10 +135,10 @@ class Corpus:
         return tokenizer
 
     def verify(self, full: bool = False) -> None:
-        """Compare the files with the manifest; with `full` every byte, offset and token id, of both splits.
+        """Compare the files with the manifest; with `full` every byte, offset and token id of both splits.
 
         Raises:
-            CorpusError: names the first file that is wrong and what to do.
+            CorpusError: names the first file that differs.
         """
         for name, record in self.manifest.files(None if full else self.split):
             check_file(self.folder / name, record, full=full)
@@ -157,9 +156,9 @@ def _offsets(lengths: list[int]) -> Ints:
     return np.concatenate([[0], np.cumsum(np.array(lengths, dtype=np.int64))]).astype(np.int64)
 
 
-def _room_for(files: int) -> None:
-    """Let this process and those it starts have so many files open beside the usual: Python keeps one open
-    for every array that it maps, and many systems allow 1,024 until somebody asks for more."""
+def _raise_file_limit(files: int) -> None:
+    """Raise the soft limit of open files of this process and its children by `files`: Python keeps a file
+    open for every mapped array, and the limit is often 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = files + 1024
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -1,6 +1,6 @@
-"""From a stream of documents to the text of shards: what is dropped, what is held out, where a shard ends.
+"""Assign documents to shards: drop short ones and duplicates, hold some out, and end shards by size.
 
-All of it follows from the stream alone, so the shards do not depend on who encodes them.
+The result depends only on the stream of documents, not on the processes that encode the shards.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from albertine.corpus.duplicates import SeenDigests, content_digest
 from albertine.corpus.manifest import SPLITS
 from albertine.text.documents import Document
 
-_PULSE = 200_000
-_WAITING = 16_000_000
-"""Characters that wait at most for a document of the other split, beside the longest document."""
+_POLL_CHARACTERS = 200_000
+_MAX_WAITING = 16_000_000
+"""Characters kept in memory until both splits have a document, in addition to the longest document."""
 
 
 @dataclass(frozen=True)
 class SplitRules:
-    """What happens to a document.
+    """Rules by which documents are dropped, held out and grouped.
 
     Args:
         min_characters: shorter documents are dropped.
-        held_out: share of documents kept for evaluation.
-        shard_characters: a shard ends with the document that reaches this.
-        seed: which documents are held out.
+        held_out: share of documents held out for evaluation.
+        shard_characters: a shard ends with the document that reaches this size.
+        seed: of the draw of held-out documents.
     """
 
     min_characters: int
@@ -36,15 +36,15 @@ class SplitRules:
     seed: int
 
     def draw(self, digest: bytes) -> float:
-        """A number from 0 to 1; a document is held out where it is below `held_out`: a function of its
-        content, whatever stands around it."""
+        """A number from 0 to 1 as a function of a document's content; documents below `held_out` are held
+        out."""
         key = self.seed.to_bytes(8, "little")
         return int.from_bytes(hashlib.blake2b(digest, digest_size=8, key=key).digest(), "little") / 2**64
 
 
 @dataclass
 class DocumentCounts:
-    """What went by so far; `text_bytes` is UTF-8 of all documents read."""
+    """Documents read and dropped so far; `text_bytes` is UTF-8 of all documents read."""
 
     documents: int = 0
     short: int = 0
@@ -78,18 +78,18 @@ def split_into_shards(
     rules: SplitRules,
     seen: SeenDigests | None,
     tally: DocumentCounts,
-    pulse: Callable[[], None],
+    poll: Callable[[], None],
 ) -> Iterator[ShardText]:
-    """The text of every shard, in the order in which they are full.
+    """Yield the text of every shard when it is full.
 
     Args:
-        seen: digests of documents already taken; None to keep duplicates.
-        tally: counted up as documents go by.
-        pulse: called every few hundred thousand characters.
+        seen: digests of earlier documents; None keeps duplicates.
+        tally: updated with every document.
+        poll: called every few hundred thousand characters.
     """
     open_jobs = {split: ShardText(split, 0) for split in SPLITS}
     hashes = {split: hashlib.sha256() for split in SPLITS}
-    for kept in _both(_not_dropped(documents, rules, seen, tally, pulse), rules.held_out):
+    for kept in _with_both_splits(_filtered(documents, rules, seen, tally, poll), rules.held_out):
         document, split = kept.document, kept.split
         job, text = open_jobs[split], _bytes(document)
         job.documents.append((document.presplit, document.paragraphs))
@@ -106,21 +106,21 @@ def split_into_shards(
             yield job
 
 
-def _not_dropped(
+def _filtered(
     documents: Iterable[Document],
     rules: SplitRules,
     seen: SeenDigests | None,
     tally: DocumentCounts,
-    pulse: Callable[[], None],
+    poll: Callable[[], None],
 ) -> Iterator[_Kept]:
-    since_pulse = 0
+    since_poll = 0
     for document in documents:
         characters = document.characters
         tally.documents += 1
-        since_pulse += characters
-        if since_pulse >= _PULSE:
-            pulse()
-            since_pulse = 0
+        since_poll += characters
+        if since_poll >= _POLL_CHARACTERS:
+            poll()
+            since_poll = 0
         digest = content_digest(document.paragraphs)
         tally.text_bytes += len(_bytes(document)) + 1
         if characters < rules.min_characters:
@@ -132,11 +132,12 @@ def _not_dropped(
             yield _Kept(document, draw, "heldout" if draw < rules.held_out else "train")
 
 
-def _both(kept: Iterator[_Kept], held_out: float) -> Iterator[_Kept]:
-    """The same documents, of which one at least is for training, and one, of two or more, is held out.
+def _with_both_splits(kept: Iterator[_Kept], held_out: float) -> Iterator[_Kept]:
+    """Ensure that at least one document is for training and, of two or more, one is held out.
 
-    Few documents may all draw the same: then the smallest draw is held out, or the largest is not. The first
-    documents wait until that is known.
+    If all draws of a few documents fall on the same side, the document with the largest draw moves to
+    training, or the one with the smallest is held out. The first documents are kept in memory until this is
+    decided.
     """
     waiting: list[_Kept] = []
     characters = longest = 0
@@ -144,9 +145,9 @@ def _both(kept: Iterator[_Kept], held_out: float) -> Iterator[_Kept]:
         waiting.append(one)
         characters += one.document.characters
         longest = max(longest, one.document.characters)
-        if one.split != waiting[0].split or characters - longest > _WAITING:
+        if one.split != waiting[0].split or characters - longest > _MAX_WAITING:
             break
-    moved: dict[float, str] = {}  # by draw: copies of a document go with it
+    moved: dict[float, str] = {}  # by draw, so that copies of a document move with it
     draws = {one.draw for one in waiting}
     if waiting and all(one.split == "heldout" for one in waiting):
         moved[max(draws)] = "train"

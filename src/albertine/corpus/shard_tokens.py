@@ -1,4 +1,4 @@
-"""The text of a shard to its arrays: sentences, tokens, word starts."""
+"""Encode the text of a shard: sentences, tokens, word starts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from albertine.text.documents import Document
 from albertine.text.sentences import Language, document_sentences
 from albertine.tokenizers.base import Tokenizer
 
-SLICE = 8192
+SENTENCES_PER_BATCH = 8192
 WordSource = Literal["pieces", "jieba"]
 Ints = NDArray[np.int64]
 
@@ -22,14 +22,14 @@ Ints = NDArray[np.int64]
 def encode_shard(
     job: ShardText, tokenizer: Tokenizer, language: Language, words: WordSource
 ) -> tuple[ShardArrays, int, int]:
-    """The arrays of a shard, its unknown tokens, and its documents without any token.
+    """The arrays of a shard, the number of unknown tokens, and the number of documents without tokens.
 
-    Sentences without a token are left out, and so are documents without such a sentence. The job's text is
-    used up on the way, because a single document may be as large as all else in memory.
+    Sentences and documents without tokens are left out. The job's documents are removed while they are
+    encoded, because a single document may take as much memory as all else.
     """
     parts: list[tuple[NDArray[np.unsignedinteger[Any]], Ints, NDArray[np.bool_]]] = []
     counts: list[int] = []
-    for sentences in _slices(job, language, counts):
+    for sentences in _sentence_batches(job, language, counts):
         ids, sizes, marks = _encode(sentences, tokenizer, words)
         parts.append((ids.astype(token_dtype(tokenizer.vocab_size)), sizes, marks))
     tokens, lengths, starts = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -43,8 +43,8 @@ def encode_shard(
     return arrays, unknown, int(np.count_nonzero(documents == 0))
 
 
-def _slices(job: ShardText, language: Language, counts: list[int]) -> Iterator[list[str]]:
-    """The sentences of a job, a few thousand at a time; `counts` gets the number of each document's."""
+def _sentence_batches(job: ShardText, language: Language, counts: list[int]) -> Iterator[list[str]]:
+    """The sentences of a job in batches; the number of sentences of each document is appended to `counts`."""
     waiting: list[str] = []
     job.documents.reverse()
     while job.documents:
@@ -53,9 +53,9 @@ def _slices(job: ShardText, language: Language, counts: list[int]) -> Iterator[l
         counts.append(len(found))
         waiting += found
         del found, paragraphs
-        while len(waiting) >= SLICE:
-            yield waiting[:SLICE]
-            del waiting[:SLICE]
+        while len(waiting) >= SENTENCES_PER_BATCH:
+            yield waiting[:SENTENCES_PER_BATCH]
+            del waiting[:SENTENCES_PER_BATCH]
     yield waiting
 
 
@@ -66,7 +66,7 @@ def _offsets(sizes: NDArray[np.int64] | NDArray[np.bool_]) -> Ints:
 def _encode(
     sentences: list[str], tokenizer: Tokenizer, words: WordSource
 ) -> tuple[NDArray[np.uint32], Ints, NDArray[np.bool_]]:
-    """Ids end to end, tokens of every sentence, and which tokens begin a word."""
+    """Ids of all sentences end to end, the number of tokens of each, and which tokens begin a word."""
     if words == "pieces":
         ids, lengths = tokenizer.encode_flat(sentences)
         return ids, lengths, tokenizer.word_starts(ids)

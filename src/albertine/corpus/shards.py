@@ -1,9 +1,9 @@
-"""One shard on disk: four plain `.npy` arrays, written whole or not at all, and checked before they are used.
+"""Shards on disk: four `.npy` arrays, written atomically and verified before use.
 
 tokens     uint16, or uint32 for vocabularies above 65,535; flat
 sentences  int64 (sentences+1,), offsets into tokens
 documents  int64 (documents+1,), offsets into sentences
-words      uint8, one bit a token (numpy.packbits order): the token begins a word
+words      uint8, one bit per token (numpy.packbits order): the token begins a word
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REPAIR_REMEDY = "Run the `prepare` command that made this corpus again, or copy 
 
 @dataclass(frozen=True)
 class ShardArrays:
-    """The content of a shard in memory; `starts` has one boolean a token."""
+    """The content of a shard in memory; `starts` has one boolean per token."""
 
     tokens: NDArray[np.unsignedinteger[Any]]
     sentences: NDArray[np.int64]
@@ -39,7 +39,7 @@ class ShardArrays:
 
 
 def token_dtype(vocab_size: int) -> type[np.uint16] | type[np.uint32]:
-    """The narrowest of the two types that holds every id."""
+    """The narrower of uint16 and uint32 that can represent every id."""
     return np.uint16 if vocab_size <= 65_535 else np.uint32
 
 
@@ -85,11 +85,11 @@ def write_shard(
     text: str,
     stamp: str,
 ) -> ShardRecord:
-    """Write the four files and then the record that makes them count.
+    """Write the four files, then the record by which a later call finds the shard finished.
 
     Args:
-        text: digest of the text it was made from.
-        stamp: digest of the settings; both are compared at a restart.
+        text: digest of the shard's text.
+        stamp: digest of the plan. A restart compares both.
     """
     parts: dict[str, NDArray[Any]] = {
         "tokens": arrays.tokens,
@@ -107,13 +107,13 @@ def write_shard(
         text=text,
         files={part: _write_array(part_path(folder, index, part), parts[part]) for part in PARTS},
     )
-    content = json.dumps({"stamp": stamp, **record.plain()}, indent=1) + "\n"
+    content = json.dumps({"stamp": stamp, **record.as_dict()}, indent=1) + "\n"
     replace_durably(record_path(folder, index), content.encode())
     return record
 
 
 def load_finished_shard(folder: Path, index: int, *, text: str, stamp: str) -> ShardRecord | None:
-    """The record of a shard already written from the same text under the same settings, or None."""
+    """The record of a shard written before from the same text and plan; None if there is none."""
     try:
         tree = json.loads(record_path(folder, index).read_text(encoding="utf-8"))
         record = ShardRecord.parse(tree)
@@ -121,7 +121,7 @@ def load_finished_shard(folder: Path, index: int, *, text: str, stamp: str) -> S
             return None
         for part, file in record.files.items():
             if file.bytes > BLOCK_BYTES and not file.blocks:
-                return None  # written before there were digests of blocks
+                return None  # from a version without digests of blocks
             check_file(part_path(folder, index, part), file, full=True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, CorpusError):
         return None
@@ -129,7 +129,7 @@ def load_finished_shard(folder: Path, index: int, *, text: str, stamp: str) -> S
 
 
 def file_record(path: Path) -> FileRecord:
-    """Size and digests of a file as it is."""
+    """Size and digests of a file."""
     whole = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(BLOCK_BYTES):
@@ -148,7 +148,7 @@ def check_file(path: Path, record: FileRecord, *, full: bool = False) -> None:
     """Compare a file with its record: size and edges, or every byte.
 
     Raises:
-        CorpusError: it is missing, truncated, swapped or damaged; the message names the file.
+        CorpusError: it is missing, truncated, swapped or damaged.
     """
     try:
         size = path.stat().st_size
@@ -168,14 +168,14 @@ def check_file(path: Path, record: FileRecord, *, full: bool = False) -> None:
 
 
 class CheckedArray:
-    """A `.npy` file, memory-mapped and read-only; nothing is copied. Each block of it is compared with its
-    SHA-256 before its first use in this process.
+    """A read-only memory-mapped `.npy` file. Each block is compared with its SHA-256 before its first use in
+    this process.
 
     Args:
-        limit: numbers in it must be smaller.
+        limit: upper bound (exclusive) of its numbers.
 
     Raises:
-        CorpusError: here and in every method; names the file and what is wrong with it.
+        CorpusError: here and in every method: the file is damaged.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class CheckedArray:
         return self._array[start:end]
 
     def whole(self) -> NDArray[Any]:
-        """All of it, a view."""
+        """The whole array, a view."""
         for block in range(len(self._checked)) if self._unchecked else ():
             if not self._checked[block]:
                 self._check(block)
@@ -231,16 +231,15 @@ class CheckedArray:
 
 
 def out_of_vocabulary_error(path: Path, largest: int) -> CorpusError:
-    """The error for a token id beyond the vocabulary."""
+    """The error for a token id outside the vocabulary."""
     return CorpusError(f"holds token {largest}, which the vocabulary lacks", where=path, remedy=REPAIR_REMEDY)
 
 
 class Shard:
-    """One shard, memory-mapped and read-only; nothing is copied. Every block of its files is checked before
-    its first use.
+    """A read-only memory-mapped shard. Every block of its files is verified before its first use.
 
     Raises:
-        CorpusError: here and wherever it is read: a file is damaged.
+        CorpusError: here and at every read: a file is damaged.
     """
 
     def __init__(self, folder: Path, index: int, record: ShardRecord, vocab_size: int) -> None:
@@ -289,7 +288,7 @@ class Shard:
         return bits[start - 8 * first : end - 8 * first].view(np.bool_)
 
     def check(self) -> None:
-        """Check all of it that was not checked before."""
+        """Verify all blocks that were not verified yet."""
         _ = self.tokens, self.sentences, self.documents, self._bits.whole()
 
     def _increasing_offsets(self, part: str) -> NDArray[np.int64]:
@@ -305,10 +304,10 @@ class Shard:
 
 
 def _map(path: Path, dtype: type[Any], length: int) -> tuple[mmap.mmap, int]:
-    """A `.npy` file, mapped, and the offset of its numbers.
+    """Memory-map a `.npy` file; also the offset of its data.
 
     Raises:
-        CorpusError: it cannot be mapped, or holds something else.
+        CorpusError: it cannot be mapped, or has another dtype or shape.
     """
     try:
         with path.open("rb") as file:

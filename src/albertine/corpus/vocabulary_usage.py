@@ -1,4 +1,4 @@
-"""Which pieces a prepared corpus uses, and what becomes of it with fewer of them."""
+"""Token counts of a corpus, and how a smaller vocabulary would encode it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Coverage:
-    """What of a text stays as it was with fewer pieces.
+    """How much of a text has the same encoding with a pruned vocabulary.
 
     Attributes:
-        tokens, sentences: in all. tokens_kept: those whose piece stays.
-        sentences_changed: those with a token whose piece does not; only these are cut anew.
-        tokens_after: how many tokens there are then.
-        unknown, unknown_after: tokens that no piece stands for.
+        tokens, sentences: of the text.
+        tokens_kept: tokens that stay in the vocabulary.
+        sentences_changed: sentences with a removed token; only these are encoded again.
+        tokens_after: number of tokens with the pruned vocabulary.
+        unknown, unknown_after: number of unknown tokens before and after.
     """
 
     tokens: int
@@ -41,8 +42,7 @@ class Coverage:
 
 
 def token_counts(folder: Path | str) -> Ints:
-    """How often a corpus has each piece, held-out documents included, int64 (V,); a shard after the other,
-    at the speed of the disk."""
+    """Count each token of the vocabulary in a corpus, both splits, int64 (V,)."""
     size = Corpus(folder).manifest.vocab_size
     counts = np.zeros(size, dtype=np.int64)
     for shard in _shards(folder):
@@ -57,11 +57,12 @@ def measure_coverage(
     kept: Ints,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Coverage:
-    """What a corpus loses by a vocabulary that has the pieces `kept` (V',) alone.
+    """Measure how a corpus is encoded by a vocabulary with only the tokens `kept` (V',).
 
     Args:
-        before: its tokenizer. after: that of the smaller vocabulary.
-        progress: called with sentences seen and sentences in all.
+        before: the tokenizer of the corpus.
+        after: the pruned tokenizer.
+        progress: called with the number of sentences done and in total.
     """
     stays = np.zeros(before.vocab_size, dtype=np.bool_)
     stays[kept] = True
@@ -69,21 +70,25 @@ def measure_coverage(
     total = sum(Corpus(folder, split).num_sentences for split in SPLITS)
     for shard in _shards(folder):
         here, ends = shard.tokens, shard.sentences
-        odd = ~stays[here]
+        removed = ~stays[here]
         unknown_here = int((here == before.unk_id).sum())
-        cut_anew = np.flatnonzero(np.add.reduceat(odd, ends[:-1])) if len(here) else np.zeros(0, np.int64)
-        old, new, new_unknown_here = _cut_anew(before, after, [here[ends[i] : ends[i + 1]] for i in cut_anew])
-        tokens, tokens_kept = tokens + len(here), tokens_kept + len(here) - int(odd.sum())
-        seen, changed = seen + len(ends) - 1, changed + len(cut_anew)
+        changed_here = (
+            np.flatnonzero(np.add.reduceat(removed, ends[:-1])) if len(here) else np.zeros(0, np.int64)
+        )
+        old, new, new_unknown_here = _encode_again(
+            before, after, [here[ends[i] : ends[i + 1]] for i in changed_here]
+        )
+        tokens, tokens_kept = tokens + len(here), tokens_kept + len(here) - int(removed.sum())
+        seen, changed = seen + len(ends) - 1, changed + len(changed_here)
         new_tokens += len(here) - old + new
         unknown, new_unknown = unknown + unknown_here, new_unknown + unknown_here + new_unknown_here
         progress(seen, total)
     return Coverage(tokens, tokens_kept, seen, changed, new_tokens, unknown, new_unknown)
 
 
-def _cut_anew(before: Tokenizer, after: Tokenizer, sentences: list[NDArray[Any]]) -> tuple[int, int, int]:
-    """Tokens of some sentences before, after, and how many more of them are unknown. What was unknown before
-    has no letters any more and stays unknown."""
+def _encode_again(before: Tokenizer, after: Tokenizer, sentences: list[NDArray[Any]]) -> tuple[int, int, int]:
+    """Number of tokens of some sentences before and after, and of new unknown tokens. Tokens unknown before
+    stay unknown, since their characters are lost."""
     known = [row[row != before.unk_id] for row in sentences]
     texts = [before.decode(row.tolist()) for row in known]
     ids, _ = after.encode_flat(texts)

@@ -1,4 +1,4 @@
-"""What the English splitter must know about words before a full stop and words that begin sentences."""
+"""Word lists of the English sentence splitter: abbreviations, and words that often start a sentence."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# A stop after these never ends a sentence: they need what follows.
+# A full stop after these never ends a sentence.
 NEVER_LAST = _words(
     """
     Mr Mrs Ms Mx Messrs Mme Mmes Mlle Dr Drs Prof Profs Rev Revd Hon Gen Col Maj Capt Cpt Cmdr Cdr Comdr
@@ -16,7 +16,7 @@ NEVER_LAST = _words(
     """
 )
 
-# A stop after these does not end a sentence if a number follows: No. 5, Fig. IV, pp. 10-12.
+# A full stop after these does not end a sentence if a number follows: No. 5, Fig. IV, pp. 10-12.
 BEFORE_NUMBER = _words(
     """
     No no Nos nos Nr Vol vol Vols vols Fig fig Figs figs Ch ch Chap chap Chaps chaps Sec sec Sect sect
@@ -25,7 +25,7 @@ BEFORE_NUMBER = _words(
     """
 )
 
-# A stop after these ends a sentence only if the next word is one that usually begins sentences.
+# A full stop after these ends a sentence only if the next word is one of SENTENCE_STARTERS.
 SOMETIMES_LAST = _words(
     """
     Jr jr Sr sr Inc Ltd Co Corp Bros Cie etc al Ave Blvd Rd St Ste Sq Dept dept Univ Assn Bldg Esq Ph.D
@@ -37,7 +37,7 @@ SOMETIMES_LAST = _words(
     """
 )
 
-# The reverse of the list above: seen after an abbreviation, these tell that a new sentence has begun.
+# After an abbreviation of SOMETIMES_LAST, these words indicate a new sentence.
 SENTENCE_STARTERS = _words(
     """
     The A An He She It They We I You His Her Its Their Our My Your This That These Those There Here In

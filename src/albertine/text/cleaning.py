@@ -1,11 +1,9 @@
-"""What happens to a text before SentencePiece sees it (`google-research/albert:tokenization.py`,
-preprocess_text).
+"""Text normalisation before SentencePiece (`google-research/albert:tokenization.py`, preprocess_text), and
+character classes.
 
-White space is collapsed, the text is brought to NFKD and loses its combining marks, then its capitals. Each
-step
-works inside words: white space is neither cased nor part of any decomposition, so cleaning a text equals
-    cleaning
-its words one by one. The word cache of `sentencepiece.py` rests on that.
+White space is collapsed, the text is converted to NFKD, combining marks are removed, then it is lowercased.
+White space has no case and is not part of any decomposition, so cleaning a text equals cleaning its words one
+by one; the word cache of `sentencepiece.py` depends on that.
 """
 
 from __future__ import annotations
@@ -22,11 +20,11 @@ import numpy as np
 from albertine.errors import DataError
 
 HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
-"""An ideograph: the main block, the extensions and the compatibility forms."""
+"""A Chinese ideograph: the main block, the extensions and the compatibility forms."""
 SURROGATE = re.compile("[\ud800-\udfff]")
 _QUOTES_OR_ONE = re.compile("``|''|.", re.DOTALL)
 LONG = 256
-"""Characters above which quadratic time would be noticed."""
+"""Characters above which the quadratic time of NFKD matters."""
 
 
 def is_han(character: str) -> bool:
@@ -36,10 +34,10 @@ def is_han(character: str) -> bool:
 
 @lru_cache(maxsize=1)
 def combining_class() -> str:
-    """All characters of non-zero combining class, as the inside of a regular expression's character class.
+    """All characters of non-zero combining class, for use inside a regular expression's brackets.
 
-    This is what the reference drops. It is not the category Mn that accent strippers elsewhere use: variation
-    selectors and many Indic vowel signs are Mn but stay, a few spacing marks go.
+    The reference removes these. They differ from category Mn, which other programs remove: variation
+    selectors and many Indic vowel signs are Mn but stay, a few spacing marks are removed.
     """
     codes = [c for c in range(0x300, sys.maxunicode + 1) if unicodedata.combining(chr(c))]
     runs: list[list[int]] = []
@@ -58,8 +56,7 @@ def _combining() -> re.Pattern[str]:
 
 @lru_cache(maxsize=1)
 def _all_dropped() -> re.Pattern[str]:
-    """Runs of characters of which NFKD leaves nothing but what is dropped: marks, and the few characters that
-    decompose into marks alone, such as U+0F73."""
+    """Runs of combining marks, and of the few characters whose NFKD is only marks, such as U+0F73."""
     codes = (c for c in range(0x300, sys.maxunicode + 1) if unicodedata.decomposition(chr(c)))
     apart = (chr(c) for c in codes if all(map(unicodedata.combining, unicodedata.normalize("NFKD", chr(c)))))
     return re.compile(f"[{combining_class()}{''.join(apart)}]+")
@@ -68,8 +65,8 @@ def _all_dropped() -> re.Pattern[str]:
 def _without_marks(text: str) -> str:
     """The text in NFKD without characters of non-zero combining class.
 
-    From long texts runs of marks go first: NFKD sorts every run by combining class, in quadratic time, and
-    the order of what is dropped has no influence on what stays.
+    In long texts runs of marks are removed first: NFKD sorts every run by combining class in quadratic time,
+    and the order of removed characters does not matter.
     """
     if len(text) > LONG:
         text = _all_dropped().sub("", text)
@@ -77,18 +74,18 @@ def _without_marks(text: str) -> str:
 
 
 def well_formed(text: str) -> str:
-    """The text with every lone surrogate replaced by U+FFFD, as decoding broken input with "replace" gives.
+    """The text with every lone surrogate replaced by U+FFFD, as in decoding with errors="replace".
 
-    A lone surrogate is no character: it cannot be written as UTF-8, which both tokenizer libraries need.
+    Lone surrogates cannot be encoded as UTF-8, which both tokenizer libraries need.
     """
     return text if text.isascii() else SURROGATE.sub("\ufffd", text)
 
 
 def check_well_formed(text: str, where: str) -> str:
-    """The text.
+    """Return the text unchanged.
 
     Raises:
-        DataError: it has a lone surrogate, which no file can hold.
+        DataError: it contains a lone surrogate, which cannot be written to a file.
     """
     if text.isascii() or (half := SURROGATE.search(text)) is None:
         return text
@@ -98,12 +95,12 @@ def check_well_formed(text: str, where: str) -> str:
 
 @dataclass(frozen=True)
 class Cleaning:
-    """How text is cleaned.
+    """Cleaning settings; calling an instance cleans a text.
 
     Attributes:
-        lower: small letters only (ALBERT yes, XLNet no).
-        keep_accents: leave the text unnormalised and its combining marks in place.
-        replace_quotes: turn `` and '' into ". XLNet's reference and transformers do; Google's ALBERT does
+        lower: lowercase the text (ALBERT: yes; XLNet: no).
+        keep_accents: no NFKD, combining marks stay.
+        replace_quotes: replace `` and '' by ". XLNet's reference and transformers do, Google's ALBERT does
             not.
     """
 
@@ -112,10 +109,10 @@ class Cleaning:
     replace_quotes: bool = False
 
     def __call__(self, text: str) -> str:
-        """The cleaned text: words parted by single spaces, nothing at either end (but see below).
+        """The cleaned text: words separated by single spaces, none at either end.
 
-        NFKD turns a few characters, such as the free-standing ¨, into a space and a mark. Such a space is
-        left for SentencePiece's own normalisation to remove, as in the reference.
+        NFKD turns a few characters, such as the standalone ¨, into a space and a mark. Such spaces stay, as
+        in the reference; SentencePiece's own normalisation removes them.
         """
         text = " ".join(well_formed(text).split())
         if self.replace_quotes:
@@ -125,14 +122,14 @@ class Cleaning:
         return text.lower() if self.lower else text
 
     def with_origins(self, text: str) -> tuple[str, list[int]]:
-        """The cleaned text and, for each of its characters, where in `text` it came from."""
+        """The cleaned text and, for each of its characters, the index of its source in `text`."""
         clean = self(text)
         origins: list[int] = []
         end = 0
         for word in text.split():
             start = text.index(word, end)
             if end:
-                origins.append(start - 1)  # the one space left of those between two words
+                origins.append(start - 1)  # the space between two words
             end = start + len(word)
             if word.isascii() and not self.replace_quotes:
                 origins.extend(range(start, end))
@@ -142,12 +139,14 @@ class Cleaning:
                 wide = np.fromiter(map(len, units), np.int64, len(units))
                 kept = np.fromiter(map(sizes.__getitem__, units), np.int64, len(units))
                 origins.extend(np.repeat(start + np.cumsum(wide) - wide, kept).tolist())
-        if len(origins) != len(clean):  # no known text does this; offsets then stay in range but are coarse
+        if len(origins) != len(
+            clean
+        ):  # no known text reaches this; the origins are then approximate but in range
             origins = [min(at, len(text) - 1) for at in range(len(clean))]
         return clean, origins
 
     def _units(self, word: str) -> Sequence[str]:
-        """What is cleaned together: single characters, and the two halves of a quotation mark."""
+        """Units that are cleaned separately: single characters, and the pairs `` and ''."""
         if not self.replace_quotes or ("``" not in word and "''" not in word):
             return word
         return _QUOTES_OR_ONE.findall(word)

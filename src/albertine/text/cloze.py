@@ -1,7 +1,9 @@
-"""Questions about passages that nobody had to write: a sentence of a passage with a part taken out of it.
+"""Cloze questions for question answering, generated from plain English and Chinese text without annotation.
 
-What is learned from them is to find the sentence that a question is about, and the part that it lacks, which
-a small encoder does not learn from a few thousand questions of people (docs/decisions/032).
+A question is a sentence of a passage whose answer is replaced by a question word (after Lewis et al. 2019,
+arXiv 1906.04980, who find answers with a tagger; here regular expressions do). Other words are dropped at
+random. Training on them teaches a small encoder to find the sentence and the span that a question refers to,
+which a few thousand human questions do not (docs/decisions/032).
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ STOP_WORDS = frozenset((
     "while", "who", "whom", "whose", "will", "with", "would",
 ))
 # fmt: on
-"""Words that say little of what a sentence is about."""
+"""Function words: never answers, and dropped from questions more often."""
 MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
 NUMBERS = "two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|thirty|hundreds|thousands"
 NAME = r"[A-Z](?:[\w.-]|['’](?=[A-Z]))*\w"
@@ -50,15 +52,15 @@ CHINESE = {
     "name": r"《[^《》]{1,20}》|(?<=“)[^“”，。]{2,12}(?=”)|[A-Z][A-Za-z .'-]{2,30}",
     "phrase": rf"(?<=[{_EDGES}叫、])(?!者|其)(?:(?![{_EDGES}])[{_HAN}]){{2,8}}(?=[{_EDGES}，。；：、（]|$)",
 }
-"""Patterns of answers by kind; of what is found by two, the first counts."""
+"""Patterns of answers by kind; where matches overlap, the kind listed first applies."""
 SHARES = {"date": 2, "number": 2, "name": 4, "phrase": 2}
-"""How often each kind is asked for where a sentence has all of them."""
-LEFT_OUT, LEFT_OUT_SMALL, LEFT_OUT_PAIRS = 0.13, 0.35, 0.25
-"""Of the words around an answer: who asks does not quote."""
+"""Relative frequencies of the kinds of answers, if a sentence has all of them."""
+DROP_WORD, DROP_STOP_WORD, DROP_PAIR = 0.13, 0.35, 0.25
+"""Probabilities of dropping words, stop words and pairs of Chinese characters from a question."""
 
 
 class Gap(NamedTuple):
-    """A part of a sentence that can be an answer."""
+    """A span of a sentence that can be an answer."""
 
     begin: int
     end: int
@@ -66,7 +68,7 @@ class Gap(NamedTuple):
 
 
 class RandomChooser:
-    """Choices out of a stream of numbers."""
+    """Random choices from a NumPy generator."""
 
     def __init__(self, numbers: np.random.Generator) -> None:
         self.numbers = numbers
@@ -82,7 +84,7 @@ class RandomChooser:
 
 
 def find_gaps(sentence: str, patterns: Mapping[str, str]) -> list[Gap]:
-    """All that can be asked for in a sentence."""
+    """All possible answers in a sentence."""
     found: list[Gap] = []
     for kind, pattern in patterns.items():
         for match in re.finditer(pattern, sentence):
@@ -94,7 +96,7 @@ def find_gaps(sentence: str, patterns: Mapping[str, str]) -> list[Gap]:
                 and (not others or first.lower() in STOP_WORDS)
                 and first.isascii()
             ):
-                continue  # a capital that means no more than the sentence's begin
+                continue  # capitalised only because it starts the sentence
             taken = any(begin < one.end and one.begin < end for one in found)
             if text and text.lower() not in STOP_WORDS and not taken:
                 found.append(Gap(begin, end, kind))
@@ -102,10 +104,10 @@ def find_gaps(sentence: str, patterns: Mapping[str, str]) -> list[Gap]:
 
 
 def english_question(sentence: str, gap: Gap, draw: RandomChooser) -> str | None:
-    """A question that the gap answers; None where too little is left to ask with."""
-    word, instead = _english_word(sentence, gap, draw)
+    """A question whose answer is the gap; None if fewer than four other words remain."""
+    word, replaces_preposition = _english_word(sentence, gap, draw)
     left, right = sentence[: gap.begin].split(), sentence[gap.end :].split()
-    if left and (instead or left[-1].lower() in ("a", "an", "the")):
+    if left and (replaces_preposition or left[-1].lower() in ("a", "an", "the")):
         left.pop()
     count = draw.between(6, 13)
     right = right[: max(1, count - min(len(left), draw.between(2, count)))]
@@ -113,18 +115,22 @@ def english_question(sentence: str, gap: Gap, draw: RandomChooser) -> str | None
     before, behind = _fewer(left, draw), _fewer(right, draw, first=word == "how many")
     if len(before) + len(behind) < 4:
         return None
-    helping = draw.one([[], [], ["did"], ["was"], ["is"], ["does"]])
-    if word == "how many":  # of what stands behind it
-        words = draw.one([[word, *behind, *helping, *before]] * 2 + [[*before, word, *behind]])
+    auxiliary = draw.one([[], [], ["did"], ["was"], ["is"], ["does"]])
+    if word == "how many":  # "how many" must precede the counted noun
+        words = draw.one([[word, *behind, *auxiliary, *before]] * 2 + [[*before, word, *behind]])
     else:
-        front, turned, within = [word, *helping, *before, *behind], [word, *behind, *before], [*before, word]
+        front, turned, within = (
+            [word, *auxiliary, *before, *behind],
+            [word, *behind, *before],
+            [*before, word],
+        )
         words = draw.one([front, front, turned, [*within, *behind]])
-    asked = " ".join(words)
-    return asked[0].upper() + asked[1:] + "?"
+    question = " ".join(words)
+    return question[0].upper() + question[1:] + "?"
 
 
 def _english_word(sentence: str, gap: Gap, draw: RandomChooser) -> tuple[str, bool]:
-    """What to ask with, and whether it says what the word before the answer did."""
+    """The question word, and whether it replaces the preposition before the answer."""
     text, before = sentence[gap.begin : gap.end], sentence[: gap.begin].split()[-1:]
     last = before[0].lower() if before else ""
     if gap.kind == "date":
@@ -146,15 +152,15 @@ def _english_word(sentence: str, gap: Gap, draw: RandomChooser) -> tuple[str, bo
 
 
 def _fewer(words: Sequence[str], draw: RandomChooser, *, first: bool = False) -> list[str]:
-    """Some of the words are left out, two may change places.
+    """Drop words at random; swap two neighbours at random.
 
     Args:
-        first: the first word stays where it is.
+        first: keep the first word in place.
     """
     left = []
     for number, word in enumerate(word.strip('.,;:()"“”') for word in words):
         stays = first and number == 0
-        if word and (stays or not draw.chance(LEFT_OUT_SMALL if word.lower() in STOP_WORDS else LEFT_OUT)):
+        if word and (stays or not draw.chance(DROP_STOP_WORD if word.lower() in STOP_WORDS else DROP_WORD)):
             left.append(word)
     if len(left) > 3 and draw.chance(0.3):
         at = draw.between(int(first), len(left) - 2)
@@ -163,20 +169,19 @@ def _fewer(words: Sequence[str], draw: RandomChooser, *, first: bool = False) ->
 
 
 def chinese_question(sentence: str, gap: Gap, draw: RandomChooser) -> str | None:
-    """The same in Chinese, where the question word stands in the answer's place: its clause, perhaps with a
-    neighbour, less some pairs of characters."""
+    """As `english_question`: the question word takes the answer's place in its clause, a neighbouring clause
+    may be added, and pairs of characters are dropped."""
     clauses = [(m.start(), m.end()) for m in re.finditer("[^，；：,;。！？]+", sentence)]
     at = next((i for i, (begin, end) in enumerate(clauses) if begin <= gap.begin and gap.end <= end), None)
     if at is None:
         return None
     begin, end = clauses[at]
     left, right = sentence[begin : gap.begin], sentence[gap.end : end]
-    asked = _shorter(left, draw) + _chinese_word(sentence, gap, draw) + _shorter(right, draw)
+    question = _shorter(left, draw) + _chinese_word(sentence, gap, draw) + _shorter(right, draw)
     if len(clauses) > 1 and (len(left + right) < 8 or draw.chance(0.5)):
         other = _shorter(sentence[slice(*clauses[at - 1 if at else 1])], draw)
-        asked = draw.one([f"{other}，{asked}", f"{other}，{asked}", f"{asked}，{other}"])
-    known = asked.replace("，", "")
-    return asked + "？" if len(known) >= 10 else None
+        question = draw.one([f"{other}，{question}", f"{other}，{question}", f"{question}，{other}"])
+    return question + "？" if len(question.replace("，", "")) >= 10 else None
 
 
 def _chinese_word(sentence: str, gap: Gap, draw: RandomChooser) -> str:
@@ -195,64 +200,65 @@ def _chinese_word(sentence: str, gap: Gap, draw: RandomChooser) -> str:
 
 
 def _shorter(text: str, draw: RandomChooser) -> str:
-    """Without some of its pairs of characters, which are words as often as not."""
+    """Drop pairs of characters, often words, at random."""
     pairs = [text[i : i + 2] for i in range(0, len(text), 2)]
-    return "".join(pair for pair in pairs if not draw.chance(LEFT_OUT_PAIRS))
+    return "".join(pair for pair in pairs if not draw.chance(DROP_PAIR))
 
 
 RULES = {"en": (ENGLISH, english_question), "zh": (CHINESE, chinese_question)}
 PASSAGE_CHARACTERS = {"en": (360, 660), "zh": (120, 300)}
-"""Characters of a passage: it ends with the first sentence behind a length drawn from these."""
+"""Range of passage lengths in characters: a passage ends with the sentence that reaches the drawn length."""
 SENTENCE_CHARACTERS = {"en": 48, "zh": 14}
-"""Least characters of a sentence that is asked about."""
+"""Minimum characters of a sentence for a question."""
 MAX_QUESTIONS = 3
-"""Most questions about a passage, each about another of its sentences."""
-SPARE = 2
-"""Passages kept for each that is needed: not all can be asked about."""
+"""Per passage, each about another of its sentences."""
+SPARE_PASSAGES = 2
+"""Passages sampled per passage needed, since some give no question."""
 
 
 def cloze_questions(
     documents: Iterable[Document], language: Language, *, count: int, seed: int = 0
 ) -> dict[str, Any]:
-    """Questions in the form of SQuAD's files, `count` of them or as many as the text gives.
+    """Up to `count` questions in SQuAD's JSON format.
 
-    Only so many passages are in memory as they need, drawn from all of the text.
+    Passages are sampled uniformly from all of the text; only the sample is in memory.
     """
     draw = RandomChooser(generator(seed, "cloze"))
-    told: list[dict[str, Any]] = []
+    articles: list[dict[str, Any]] = []
     made = 0
-    for group in _drawn(_passages(documents, language, draw), SPARE * count // MAX_QUESTIONS + 1, draw):
+    for group in _sample(
+        _passages(documents, language, draw), SPARE_PASSAGES * count // MAX_QUESTIONS + 1, draw
+    ):
         if made >= count:
             break
-        asked = _asked_of(group, language, draw)[: count - made]
-        if asked:
-            named = [{"id": str(made + i), **one} for i, one in enumerate(asked)]
+        questions = _questions(group, language, draw)[: count - made]
+        if questions:
+            numbered = [{"id": str(made + i), **one} for i, one in enumerate(questions)]
             between = " " if language == "en" else ""
-            told.append({"title": "", "paragraphs": [{"context": between.join(group), "qas": named}]})
-            made += len(asked)
-    return {"version": "1.1", "data": told}
+            articles.append({"title": "", "paragraphs": [{"context": between.join(group), "qas": numbered}]})
+            made += len(questions)
+    return {"version": "1.1", "data": articles}
 
 
 def _passages(documents: Iterable[Document], language: Language, draw: RandomChooser) -> Iterator[list[str]]:
-    """Sentences that stand together and are long enough: of one paragraph, or of short ones that follow each
-    other."""
+    """Passages as lists of sentences: from one paragraph, or from consecutive short paragraphs."""
     least, most = PASSAGE_CHARACTERS[language]
     for document in documents:
         group: list[str] = []
-        wanted = draw.between(least, most)
+        length = draw.between(least, most)
         for paragraph in document.paragraphs:
             if len(paragraph) >= least:
                 group = []
             for sentence in split_sentences(well_formed(paragraph), language):
                 group.append(sentence)
-                if (size := sum(map(len, group))) >= wanted:
+                if (size := sum(map(len, group))) >= length:
                     if size <= 1.5 * most:
                         yield group
-                    group, wanted = [], draw.between(least, most)
+                    group, length = [], draw.between(least, most)
 
 
-def _drawn(passages: Iterable[list[str]], count: int, draw: RandomChooser) -> list[list[str]]:
-    """So many of them, each as likely as any other, in any order (Vitter 1985, algorithm R)."""
+def _sample(passages: Iterable[list[str]], count: int, draw: RandomChooser) -> list[list[str]]:
+    """A uniform sample of `count` passages in random order (reservoir sampling, Vitter 1985, algorithm R)."""
     kept: list[list[str]] = []
     for number, passage in enumerate(passages):
         if number < count:
@@ -263,9 +269,9 @@ def _drawn(passages: Iterable[list[str]], count: int, draw: RandomChooser) -> li
     return kept
 
 
-def _asked_of(group: Sequence[str], language: Language, draw: RandomChooser) -> list[dict[str, Any]]:
-    """Questions about a passage, and their answers with their places."""
-    patterns, ask = RULES[language]
+def _questions(group: Sequence[str], language: Language, draw: RandomChooser) -> list[dict[str, Any]]:
+    """Questions about a passage and their answers with character offsets, as SQuAD's `qas`."""
+    patterns, make_question = RULES[language]
     between = len(" ") if language == "en" else 0
     places = [sum(len(s) + between for s in group[:i]) for i in range(len(group))]
     found = []
@@ -278,7 +284,7 @@ def _asked_of(group: Sequence[str], language: Language, draw: RandomChooser) -> 
             [k for k, share in SHARES.items() for _ in range(share) if k in {s.kind for s in among}]
         )
         gap = draw.one([s for s in among if s.kind == kind])
-        if (text := ask(sentence, gap, draw)) is not None:
+        if (text := make_question(sentence, gap, draw)) is not None:
             answer = {"text": sentence[gap.begin : gap.end], "answer_start": at + gap.begin}
             found.append({"question": text, "answers": [answer]})
     return found

@@ -1,7 +1,7 @@
-"""Documents out of files and folders: the one entrance for text, streaming, in a fixed order.
+"""Read documents from files and folders, streaming, in a fixed order. All text is read through this module.
 
-A document is what sentence pairs are drawn from; it never crosses a file. Which format each file was taken
-for is told to `on_file`, so that a command can print what was decided.
+Sentence pairs are drawn within a document; a document never spans files. The detected format of each file is
+reported to `on_file`.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _TEXT_SUFFIXES = {
     ".tgz",
     ".txz",
 }
-_ABOUT = {"readme", "license", "licence", "copying", "notice", "changelog"}
-_CORPUS = {"manifest.json", "prepare.json", "tokenizer", "train", "heldout"}
+_NOT_TEXT_NAMES = {"readme", "license", "licence", "copying", "notice", "changelog"}
+_CORPUS_NAMES = {"manifest.json", "prepare.json", "tokenizer", "train", "heldout"}
 _VOCABULARIES = {"vocab.txt", "spiece.model", "tokenizer.json"}
 _VOCABULARY = _VOCABULARIES | {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}
 _CONFIGURATION = re.compile(r".*config.*\.json")
 _WEIGHTS = re.compile(r"(pytorch|tf|flax)_model.*|.*model.*\.(safetensors|onnx)|.+\.data-\d+-of-\d+")
 _EXPORTS = {"onnx", "openvino", "torch", "model.gguf"}
 PASSED_OVER = ("skipped", "empty", "unreadable", "broken off")
-"""What `FileReport.format` says of a file that gives no documents, or none from some place on."""
+"""Values of `FileReport.format` for files that give no documents, or only some before an error."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Document:
     Args:
         source: the file it came from, `archive:member` inside an archive.
         paragraphs: its paragraphs in order, none empty, without line breaks.
-        presplit: each paragraph already is one sentence.
+        presplit: each paragraph is one sentence.
     """
 
     source: str
@@ -69,17 +69,17 @@ class Document:
 
     @property
     def characters(self) -> int:
-        """Length of the text, one character counted between paragraphs."""
+        """Length of the text, with one character between paragraphs."""
         return sum(map(len, self.paragraphs)) + max(0, len(self.paragraphs) - 1)
 
 
 @dataclass(frozen=True)
 class FileReport:
-    """How one file or archive member is read, and why; the last report of a source is the one that counts.
+    """The format of a file or archive member and the reason; a later report of the same source replaces it.
 
-    `narrow` is that of `FileShape`: columns of lines that look hard-wrapped and are taken as they stand.
+    `narrow` is as in `FileShape`: columns of lines that look hard-wrapped and are not joined.
 
-    Of what a folder or archive holds, `format` may also be `skipped` (by its name), `empty` (no text),
+    For members of folders and archives `format` may also be `skipped` (by its name), `empty` (no text),
     `unreadable`, or `broken off` (unreadable from some place on; the documents before it are kept).
     """
 
@@ -90,23 +90,23 @@ class FileReport:
 
 
 def list_files(paths: Sequence[Path | str]) -> list[Path]:
-    """The files meant by `paths`: files as given, folders searched through in sorted order.
+    """The text files in `paths`: files as given, folders searched recursively in sorted order.
 
-    In a folder, hidden files, empty files, READMEs and licences, files whose extension is not that of text,
-    links to nothing, folders that cannot be opened, and folders of corpora, vocabularies, runs and models are
-    passed over; a file named outright is always taken. Links to folders are followed, every folder is
+    In folders, these are skipped: hidden files, empty files, READMEs and licences, files with an extension
+    that is not of text, broken links, folders that cannot be opened, and folders of corpora, vocabularies,
+    runs and models. Files given explicitly are always read. Links to folders are followed; every folder is
     searched once.
 
     Raises:
-        DataError: a path that does not exist, an empty file named outright, such a folder named outright,
-            or a folder without text files.
+        DataError: a path that does not exist, an explicitly given file that is empty, an explicitly given
+            corpus, vocabulary, run or model, or a folder without text files.
     """
     return [file for found in _found(paths) for file in found.files]
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What one path means: a file named outright, or what a folder holds."""
+    """The files of one path: a file given explicitly, or those in a folder."""
 
     folder: bool
     files: list[Path]
@@ -133,7 +133,7 @@ def _search(folder: Path) -> _Found:
     files: list[Path] = []
     passed_over: list[FileReport] = []
     for file in _walk(folder, passed_over):
-        if (report := _not_taken(file)) is not None:
+        if (report := _skip_reason(file)) is not None:
             passed_over.append(report)
         else:
             files.append(file)
@@ -149,22 +149,22 @@ def _search(folder: Path) -> _Found:
     return _Found(True, files, passed_over)
 
 
-def _not_taken(file: Path) -> FileReport | None:
-    """Why a file in a folder is passed over unopened, if it is."""
-    if reason := _no_text_by_name(file.name):
+def _skip_reason(file: Path) -> FileReport | None:
+    """A report if a file in a folder is skipped without opening it."""
+    if reason := _skipped_by_name(file.name):
         return FileReport(str(file), "skipped", reason)
     try:
         size = file.stat().st_size
     except OSError as error:
-        return FileReport(str(file), "unreadable", _not_opened(error))
+        return FileReport(str(file), "unreadable", _open_failure(error))
     return None if size else FileReport(str(file), "empty", "has no bytes")
 
 
 def _walk(folder: Path, passed_over: list[FileReport]) -> Iterator[Path]:
-    """The files in a folder and in those below; folders that cannot be opened are added to `passed_over`."""
+    """The files in a folder, recursively; folders that cannot be opened are added to `passed_over`."""
 
     def note(error: OSError) -> None:
-        passed_over.append(FileReport(str(error.filename), "unreadable", _not_opened(error)))
+        passed_over.append(FileReport(str(error.filename), "unreadable", _open_failure(error)))
 
     seen: set[tuple[int, int]] = set()
     for here, folders, names in os.walk(folder, onerror=note, followlinks=True):
@@ -172,21 +172,23 @@ def _walk(folder: Path, passed_over: list[FileReport]) -> Iterator[Path]:
         seen.add((place.st_dev, place.st_ino))
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         names = sorted(name for name in names if not name.startswith("."))
-        made = _made_of_text({*folders, *names})
-        if made and Path(here) == folder:
-            raise DataError(f"is {made}, not text", where=folder, remedy="Name the text that it was made of")
-        if made or len(seen) == known:  # or a link led here before
+        product = _product_of_text({*folders, *names})
+        if product and Path(here) == folder:
+            raise DataError(
+                f"is {product}, not text", where=folder, remedy="Name the text that it was made of"
+            )
+        if product or len(seen) == known:  # the latter: visited before through a link
             folders.clear()
         else:
             yield from (Path(here, name) for name in names)
 
 
-def _made_of_text(names: set[str]) -> str | None:
-    """What a folder of such names is that was made of text: its vocabulary, its numbers and what it says of
-    the texts of a task are no text. A corpus may be unfinished."""
+def _product_of_text(names: set[str]) -> str | None:
+    """The kind of folder, by the names in it, if it is a corpus (finished or not), vocabulary, run or model,
+    whose files look like text but are not to be read as text."""
     if {"tokenizer", "train"} <= names and names & {"manifest.json", "prepare.json"}:
         return "a prepared corpus"
-    if "prepare.json" in names and names <= _CORPUS:
+    if "prepare.json" in names and names <= _CORPUS_NAMES:
         return "a prepared corpus"
     if {"settings.yaml", "metrics.jsonl"} <= names:
         return "a run"
@@ -196,24 +198,24 @@ def _made_of_text(names: set[str]) -> str | None:
 
 
 def _is_model(names: set[str]) -> bool:
-    """Of transformers or with a checkpoint of TensorFlow, then a configuration stands beside the weights; or
-    from TF-Hub, or exported. A configuration alone may be that of anything."""
+    """Whether a folder holds a model: weights of transformers or TensorFlow with a configuration (which alone
+    is no evidence), a TF-Hub module, or an export."""
     if any(map(_CONFIGURATION.fullmatch, names)) and any(map(_WEIGHTS.fullmatch, names)):
         return True
     exported = {"config.json", "export.json"} <= names and not names.isdisjoint(_EXPORTS)
     return exported or {"saved_model.pb", "variables"} <= names
 
 
-def _not_opened(error: OSError) -> str:
+def _open_failure(error: OSError) -> str:
     return f"cannot be opened ({error.strerror})"
 
 
-def _no_text_by_name(name: str) -> str | None:
-    """Why a file is taken for no text by its name: its extension, or the name of what is about the text."""
+def _skipped_by_name(name: str) -> str | None:
+    """The extension or name because of which a file is skipped, such as README; None if it is not."""
     if (ending := suffix(name)) not in _TEXT_SUFFIXES:
         return ending
     stem = name.partition(".")[0]
-    return stem if stem.lower() in _ABOUT else None
+    return stem if stem.lower() in _NOT_TEXT_NAMES else None
 
 
 def read_documents(
@@ -229,17 +231,15 @@ def read_documents(
     """All documents in files and folders, in order, one in memory at a time.
 
     Args:
-        paths: files and folders; see `list_files`. In a folder, what `list_files` passes over is reported
-            to `on_file`, and so is a file without text or that cannot be read: no error then, unless all are
-            so.
+        paths: files and folders; see `list_files`. In a folder, skipped files and files without text or that
+            cannot be read are reported to `on_file` and are no error, unless all files are such.
         format: one of `formats.FORMATS`; `auto` decides for each file from its extension and first 64 kB.
         text_field: the field or column of JSON lines and Parquet that holds the text.
         encoding: of text files; one that begins with the byte order mark of UTF-8 is UTF-8.
-        limits: what reading may cost.
-        on_file: called with a report before the first document of each file or archive member, and again
-            when it turns out to be empty or unreadable; without it, such a file in a folder is an error too.
-        on_bytes: called with every number of bytes more that were read of the files as they lie on disk; in
-            the end they add up to the files' sizes.
+        limits: bounds on memory and sizes.
+        on_file: called with a report before the first document of each file or archive member, and again if
+            it turns out to be empty or unreadable. Without it, such files in folders are errors.
+        on_bytes: called with the number of bytes of each read from disk; they add up to the files' sizes.
 
     Raises:
         DataError: at the call for missing files and unknown formats, while iterating for everything inside a
@@ -253,13 +253,13 @@ def read_documents(
         limits or Limits(),
         on_file or (lambda _: None),
         on_bytes or (lambda _: None),
-        forgiving=on_file is not None,
+        skip_errors=on_file is not None,
     )
     return reader.documents(_found(paths))
 
 
 class _Counted:
-    """A file that tells how much of it was read."""
+    """A file that reports the bytes read."""
 
     def __init__(self, raw: Readable, on_bytes: Callable[[int], None]) -> None:
         self._raw, self._on_bytes = raw, on_bytes
@@ -273,7 +273,7 @@ class _Counted:
 
 
 class _NoText(DataError):
-    """A file in which there is no document."""
+    """A file without documents."""
 
 
 @dataclass(frozen=True)
@@ -284,12 +284,12 @@ class _Reader:
     limits: Limits
     on_file: Callable[[FileReport], None]
     on_bytes: Callable[[int], None]
-    forgiving: bool
+    skip_errors: bool
 
     def documents(self, found: list[_Found]) -> Iterator[Document]:
         for one in found:
             for report in one.passed_over:
-                if report.format == "unreadable" and not self.forgiving:
+                if report.format == "unreadable" and not self.skip_errors:
                     raise DataError(report.reason, where=report.source, remedy="Remove it")
                 self.on_file(report)
             parts = ((str(file), self._file(file)) for file in one.files)
@@ -302,8 +302,8 @@ class _Reader:
     def _parts(
         self, parts: Iterable[tuple[str, Iterator[Document]]], archive: str | None = None
     ) -> Iterator[Document]:
-        """The documents of what a folder or an archive holds, by name. An odd part is passed over where
-        somebody is told, but not every one, nor damage to the archive itself."""
+        """The documents of the parts of a folder or archive. With `skip_errors`, unusable parts are reported
+        and skipped, unless all are; damage to the archive itself is always an error."""
         first: DataError | None = None
         some = False
         for name, documents in parts:
@@ -313,20 +313,20 @@ class _Reader:
                     count, some = count + 1, True
                     yield document
             except DataError as error:
-                if not self.forgiving or isinstance(error, PackageMissing) or error.where == archive:
+                if not self.skip_errors or isinstance(error, PackageMissing) or error.where == archive:
                     raise
                 first = first or error
-                told = str(error).removeprefix(f"{name}: ")
+                reason = str(error).removeprefix(f"{name}: ")
                 kept = f". {count:,} documents before that are kept" if count else ""
-                how = "broken off" if count else "unreadable"
+                kind = "broken off" if count else "unreadable"
                 if isinstance(error, _NoText):
-                    how, told = "empty", error.what
-                self.on_file(FileReport(name, how, f"{told}{kept}"))
+                    kind, reason = "empty", error.what
+                self.on_file(FileReport(name, kind, f"{reason}{kept}"))
         if first is not None and not some:
             raise first
 
     def _file(self, path: Path) -> Iterator[Document]:
-        """The documents of a file; raises DataError if there is none."""
+        """The documents of a file, at least one; else DataError."""
         empty = True
         for document in self._read(path):
             empty = False
@@ -342,8 +342,9 @@ class _Reader:
                 raw = _Counted(stack.enter_context(path.open("rb", buffering=0)), self.on_bytes)
                 stream = ByteStream(raw, str(path))
             except OSError as error:
-                raise DataError(_not_opened(error), where=path) from error
-            # Parquet is read past the stream, a tar ends before its padding, an odd file is left anywhere
+                raise DataError(_open_failure(error), where=path) from error
+            # report the rest: Parquet is read without the stream, a tar ends before its padding, errors stop
+            # early
             stack.callback(lambda: self.on_bytes(max(0, size - raw.total)))
             inside = decompressed(stream, self.limits)
             if is_tar(inside):
@@ -354,7 +355,7 @@ class _Reader:
 
     def _archived(self, member: ByteStream) -> Iterator[Document]:
         base = member.name.rpartition(":")[2].rpartition("/")[2]
-        reason = _no_text_by_name(base)
+        reason = _skipped_by_name(base)
         if reason or not member.head(1):
             self.on_file(FileReport(member.name, "skipped" if reason else "empty", reason or "has no bytes"))
             return
@@ -367,7 +368,7 @@ class _Reader:
 
     def _stream(self, stream: ByteStream, path: Path | None) -> Iterator[Document]:
         if self.format == "parquet" or (self.format == "auto" and stream.head(4) == b"PAR1"):
-            shape = FileShape("parquet", "begins with PAR1" if self.format == "auto" else "as asked")
+            shape = FileShape("parquet", "begins with PAR1" if self.format == "auto" else "as requested")
             self.on_file(FileReport(stream.name, shape.format, shape.reason))
             found = read_parquet(stream, path, self.text_field, self.limits)
         else:
@@ -377,8 +378,8 @@ class _Reader:
             if shape.format == "parquet":
                 raise DataError("is damaged or no Parquet file", where=stream.name, remedy="Copy it again")
             blank = whole and not head.strip("\ufeff \t\r\n\f\v\u3000")
-            told = "empty" if blank else shape.format
-            self.on_file(FileReport(stream.name, told, shape.reason, shape.narrow))
+            format = "empty" if blank else shape.format
+            self.on_file(FileReport(stream.name, format, shape.reason, shape.narrow))
             found = iter(()) if blank else self._text(stream, encoding, shape)
         presplit = shape.format == "lines"
         for paragraphs in found:

@@ -1,4 +1,4 @@
-"""Text lines out of bytes: decoding, line ends, and the messages for bytes that are no text."""
+"""Decode bytes to text lines; guess encodings; errors for bytes that are not text."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any
 from albertine.errors import DataError
 from albertine.text.streams import HEAD_BYTES, ByteStream, Limits
 
-_WIDE_MARKS = {  # the mark of UTF-32 begins with that of UTF-16
+_WIDE_MARKS = {  # UTF-32 first: its byte order mark begins with that of UTF-16
     "utf-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
     "utf-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
 }
 _CHINESE_RUN = re.compile("[—‘’“”…\u3000-\u303f\u4e00-\u9fff\uff01-\uff5e]{2,}")
-"""Han characters, Chinese marks and full-width forms in a row."""
+"""Runs of Chinese characters, punctuation and full-width forms."""
 _COMMON_HAN = re.compile(rb"[\xa1\xa3\xb0-\xd7][\xa1-\xfe]")
-"""The commoner half of the characters of GB2312, and Chinese punctuation."""
+"""The more frequent half of the characters of GB2312, and Chinese punctuation."""
 _MARK, _FIRST_MARK = re.compile("\ufeff"), re.compile("(?<=\n)\ufeff+")
 _INNER = re.compile(rb"\A[\x80-\xbf]{1,3}")
-"""The rest of a character of UTF-8 that began before."""
+"""Continuation bytes of a UTF-8 character that began before."""
 
 
 def check_encoding(encoding: str) -> str:
-    """The Python name of a text encoding; raises DataError for one that does not exist."""
+    """The Python name of a text encoding; DataError if there is no such encoding."""
     try:
         found = codecs.lookup(encoding)
         if not found._is_text_encoding:
@@ -39,23 +39,27 @@ def check_encoding(encoding: str) -> str:
 
 
 def detect_encoding(stream: ByteStream, encoding: str) -> str:
-    """The Python name of the encoding of a stream: UTF-8 where its mark begins it, else the one given; raises
-    DataError where that does not exist."""
-    given = check_encoding(encoding)
-    return "utf-8-sig" if stream.head(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else given
+    """The Python name of the encoding of a stream: UTF-8 if it begins with that byte order mark, else
+    `encoding`.
+
+    Raises:
+        DataError: there is no such encoding.
+    """
+    requested = check_encoding(encoding)
+    return "utf-8-sig" if stream.head(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else requested
 
 
 def _wide(head: bytes) -> str | None:
-    """`utf-32` or `utf-16`, if the byte order mark of either begins the file."""
+    """`utf-32` or `utf-16` if the file begins with their byte order mark."""
     for name, marks in _WIDE_MARKS.items():
         if head.startswith(marks):
             return name
     return None
 
 
-def _unmarked(head: bytes) -> str | None:
-    """`utf-16-le` or `utf-16-be`, if the beginning of a file looks like that unmarked: it has NULs, more
-    at one side of its pairs, and nearly all its characters can be printed."""
+def _utf16_without_mark(head: bytes) -> str | None:
+    """`utf-16-le` or `utf-16-be` if the bytes look like that without a byte order mark: NULs mostly in one
+    half of the byte pairs, and nearly all characters printable."""
     sides = {"utf-16-le": head[1::2].count(0), "utf-16-be": head[::2].count(0)}
     for name in sorted(sides, key=lambda name: -sides[name]):
         text = head[: len(head) // 2 * 2].decode(name, errors="replace")
@@ -65,28 +69,28 @@ def _unmarked(head: bytes) -> str | None:
 
 
 _WINDOWS, _NOT_WINDOWS = re.compile(rb"[\x80-\x9f]"), re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
-"""Control characters in Latin-1, and quotes and dashes in what Windows writes; five of them are neither."""
+"""Control characters in Latin-1, quotes and dashes in cp1252; five of them undefined in cp1252."""
 
 
 def guess_encoding(head: bytes) -> str:
-    """A likely encoding of bytes that another one could not read, for a message: one of nine.
+    """A likely encoding of bytes that another encoding could not decode, for a message.
 
     Args:
-        head: from anywhere in a text; a character at either end may lack some of its bytes. Only the
-            beginning tells UTF-16.
+        head: bytes from anywhere in a text; characters at either end may be truncated. UTF-16 is recognised
+            only at the beginning of a text.
     """
-    if wide := _wide(head) or _unmarked(head):
+    if wide := _wide(head) or _utf16_without_mark(head):
         return wide
     if b"\0" not in head and _is_utf8(head):
         return "utf-8"
     high = sum(b >= 0x80 for b in head)
     for encoding in ("gb18030", "big5"):
         text = head.decode(encoding, errors="replace")
-        # An accent of Latin-1 and the letter after it make a Han character too, but one that stands alone.
+        # an accented Latin-1 letter and the next letter also decode as a Chinese character, but a single one
         chinese = sum(map(len, _CHINESE_RUN.findall(text)))
         if text.count("\ufffd") <= 1 + high // 200 and chinese >= 4 and chinese * 2 > 0.6 * high:
             return encoding
-    # A word or two. Accents of Latin-1 stand among ASCII letters, not in pairs that begin as these do.
+    # a few Chinese characters: accented Latin-1 letters stand among ASCII letters, not in such pairs
     if high and _COMMON_HAN.sub(b"", head).isascii():
         return "gb18030"
     return "cp1252" if _WINDOWS.search(head) and not _NOT_WINDOWS.search(head) else "latin-1"
@@ -101,10 +105,10 @@ def _is_utf8(head: bytes) -> bool:
 
 
 def decoding_error(name: str, line: int, head: bytes, encoding: str, reason: str) -> DataError:
-    """The error for bytes that an encoding does not read, with a guess at one that does.
+    """The error for undecodable bytes, with a guess at the right encoding.
 
     Args:
-        head: bytes around the place.
+        head: bytes around the error.
     """
     shown = "utf-8" if encoding == "utf-8-sig" else encoding
     guess = guess_encoding(head)
@@ -113,17 +117,18 @@ def decoding_error(name: str, line: int, head: bytes, encoding: str, reason: str
 
 
 def _advice(encoding: str) -> str:
-    way = "It is UTF-8:" if encoding == "utf-8" else "Convert it to UTF-8, or"
-    return f"{way} pass --encoding {encoding} where a command has that option"
+    advice = "It is UTF-8:" if encoding == "utf-8" else "Convert it to UTF-8, or"
+    return f"{advice} pass --encoding {encoding} where a command has that option"
 
 
 def _binary(name: str, line: int, head: bytes) -> DataError:
     """The error for a NUL byte.
 
     Args:
-        line: its number. head: bytes from where a line begins.
+        line: its line number.
+        head: bytes from the start of a line.
     """
-    if wide := _unmarked(head):
+    if wide := _utf16_without_mark(head):
         what = f"looks like {wide.upper()} (NUL byte in line {line})"
         return DataError(what, where=name, remedy=_advice(wide))
     return DataError(
@@ -135,8 +140,8 @@ def _binary(name: str, line: int, head: bytes) -> DataError:
 
 
 def ends_lines_with_carriage_returns(stream: ByteStream, encoding: str) -> bool:
-    """Whether the lines of a text end in carriage returns alone, as those of old Macs, by its first ~64 kB:
-    more of them than line feeds."""
+    """Whether lines end in carriage returns alone, as on old Macs: more of them than line feeds in the first
+    ~64 kB."""
     head = stream.head(HEAD_BYTES).decode(encoding, errors="ignore")
     return head.count("\r") - head.count("\r\n") > head.count("\n")
 
@@ -151,7 +156,7 @@ def head_text(stream: ByteStream, encoding: str) -> tuple[str, bool]:
     whole = len(head) <= HEAD_BYTES
     if encoding == "utf-8-sig" and (wide := _wide(head)):
         raise DataError(f"is {wide.upper()}, not UTF-8", where=stream.name, remedy=_advice(wide))
-    # checked before decoding: a binary file is rarely valid UTF-8, and "binary" is the more useful message
+    # before decoding: a binary file is rarely valid UTF-8, and "binary" is the more useful message
     if encoding == "utf-8-sig" and b"\0" in head:
         before = head[: head.index(0)].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         raise _binary(stream.name, before.count(b"\n") + 1, head)
@@ -165,13 +170,12 @@ def head_text(stream: ByteStream, encoding: str) -> tuple[str, bool]:
 
 
 class TextLines:
-    """The lines of a stream, without their ends. `number` is the number of the line given last, from 1.
+    """Iterates over the lines of a stream without line ends. `number` is the number of the last line, from 1.
 
     Args:
-        inner_marks: leave byte order marks where they do not begin a line. There they are characters of a
-            text, which offsets count; else they go everywhere.
-        returns: leave carriage returns as they are, also those at the end of a line; else each of them, and
-            each with a line feed, is the end of one.
+        inner_marks: keep byte order marks inside lines, so that character offsets stay valid; else remove
+            all.
+        returns: keep carriage returns; else each, with or without a line feed, ends a line.
     """
 
     def __init__(
@@ -192,7 +196,7 @@ class TextLines:
 
     @property
     def mixed_ends(self) -> bool:
-        """Whether a carriage return alone has ended a line so far, and something else another one."""
+        """Whether some lines so far ended with a carriage return alone and others did not."""
         ends = getattr(self._decoder, "newlines", None)
         return isinstance(ends, tuple) and "\r" in ends
 
@@ -219,7 +223,7 @@ class TextLines:
             yield "".join(rest)
 
     def blocks(self) -> Iterator[str]:
-        """The text in blocks of some 256 kB, with `\n` line ends; instead of lines, not beside them."""
+        """The text in blocks of about 256 kB with `\n` line ends; an alternative to iterating over lines."""
         decoder: Any = self._decoder
         lines, block, before = 0, b"-", "\n"
         while block:
@@ -227,8 +231,6 @@ class TextLines:
             try:
                 text = decoder.decode(block, final=not block)
             except UnicodeError as error:
-                # the line is counted in the block that failed; a start inside a carried-over byte is off by
-                # none
                 start = getattr(error, "start", 0)
                 line = lines + block.count(b"\n", 0, start) + 1
                 reason, begin = getattr(error, "reason", str(error)), max(0, start - HEAD_BYTES // 2)
@@ -237,7 +239,7 @@ class TextLines:
             if "\0" in text:
                 line = lines + text.count("\n", 0, text.index("\0")) + 1
                 raise _binary(self.name, line, block)
-            if "\ufeff" in text:  # left inside where files with marks were concatenated
+            if "\ufeff" in text:  # inside, where files with marks were concatenated
                 text = self._mark.sub("", before + text)[1:]
             before = "\n" if text.endswith("\n") or (before == "\n" and not text) else "-"
             lines += text.count("\n")
@@ -245,7 +247,7 @@ class TextLines:
 
 
 def too_long_error(where: str, limits: Limits, subject: str) -> DataError:
-    """The error for a document or line beyond the limit."""
+    """The error for a document or line longer than the limit."""
     return DataError(
         f"{subject} longer than {limits.document_characters:,} characters",
         where=where,

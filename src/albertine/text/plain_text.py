@@ -1,4 +1,5 @@
-"""Documents out of lines: sentences, paragraphs, wrapped books, Markdown, WikiExtractor and WikiText."""
+"""Readers of plain text formats: lines, paragraphs, hard-wrapped books, Markdown, WikiExtractor and
+WikiText."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ from albertine.text.streams import Limits
 Paragraphs = tuple[str, ...]
 
 
-class _Gather:
-    """The lines of the document at hand, counted against the limit."""
+class _DocumentLines:
+    """Collects the lines of a document up to the size limit."""
 
     def __init__(self, lines: TextLines, limits: Limits) -> None:
         self._lines, self._limits = lines, limits
@@ -37,32 +38,32 @@ class _Gather:
 
 
 def read_lines(lines: TextLines, shape: FileShape, limits: Limits) -> Iterator[Paragraphs]:
-    """`lines` and `paragraphs`: documents end at blank lines, or with the file where the shape says so."""
-    gather = _Gather(lines, limits)
+    """`lines` and `paragraphs`: documents end at blank lines, or at the end of the file, by the shape."""
+    collected = _DocumentLines(lines, limits)
     blank_ends = shape.blank_ends_document or shape.format == "lines"
     for line in lines:
         if text := line.strip():
-            gather.add(text)
-        elif blank_ends and (taken := gather.take()):
+            collected.add(text)
+        elif blank_ends and (taken := collected.take()):
             yield taken
-    if taken := gather.take():
+    if taken := collected.take():
         yield taken
 
 
 def read_line_documents(lines: TextLines, shape: FileShape, limits: Limits) -> Iterator[Paragraphs]:
-    """`documents`: every line that is not blank is a document."""
+    """`documents`: every non-blank line is a document."""
     for line in lines:
         if text := remove_soft_hyphens(line).strip():
             yield (text,)
 
 
 def remove_soft_hyphens(text: str) -> str:
-    """A text without the marks of where a word may be broken."""
+    """Remove soft hyphens, with a line break after them."""
     return text.replace("\u00ad\n", "").replace("\u00ad", "") if "\u00ad" in text else text
 
 
 def _whole(lines: TextLines, limits: Limits) -> str:
-    """All text of a file that is one document."""
+    """The text of a file that is one document."""
     parts: list[str] = []
     size = 0
     for part in lines.blocks():
@@ -73,7 +74,7 @@ def _whole(lines: TextLines, limits: Limits) -> str:
     return "".join(parts)
 
 
-# Patterns begin with a rare literal wherever they can: the search skips ahead instead of trying every letter.
+# Patterns begin with a rare literal where possible, so that the search skips ahead.
 _HYPHENATED = re.compile(r"-[ \t]*\n[ \t]*([^\W\d_]+)")
 _WORD_AT_END = re.compile(r"[^\W\d_]+$")
 _DASH_AT_END = re.compile(r"([-–—])[ \t]*\n[ \t]*")
@@ -95,7 +96,8 @@ _QUOTE_MARK = re.compile(r"^(?:[ \t]*>)+[ \t]?", re.MULTILINE)
 
 
 def _join_hyphens(text: str) -> str:
-    """Words broken at a line end, put together: without the hyphen if the text has more without than with."""
+    """Join words hyphenated at line ends; without the hyphen if that spelling is more frequent in the
+    text."""
     words: Counter[str] | None = None
 
     def join(match: re.Match[str]) -> str:
@@ -112,9 +114,9 @@ def _join_hyphens(text: str) -> str:
     return _HYPHENATED.sub(join, text) if "-" in text else text
 
 
-def _ruled(block: str) -> bool:
-    """Whether dashes in a block are a rule: a row of them, or a line without letters; not those for the
-    letters of a name such as `Mr. B----`."""
+def _has_rule(block: str) -> bool:
+    """Whether a block has a rule of dashes: eight in a row, or a line without letters; not a name such as
+    `Mr. B----`."""
     if "----" not in block:
         return False
     return "--------" in block or any(
@@ -122,9 +124,9 @@ def _ruled(block: str) -> bool:
     )
 
 
-def _drawn(block: str) -> bool:
-    """Whether a block is a table or rule drawn with characters."""
-    if "|" not in block and "====" not in block and "* *" not in block and not _ruled(block):
+def _is_drawing(block: str) -> bool:
+    """Whether a block is a table or rule made of characters."""
+    if "|" not in block and "====" not in block and "* *" not in block and not _has_rule(block):
         return False
     signs = block.translate(_NO_SPACE)
     return sum(map(str.isalnum, signs)) < 0.6 * len(signs)
@@ -133,31 +135,30 @@ def _drawn(block: str) -> bool:
 def unwrap_paragraphs(text: str) -> list[str]:
     """The paragraphs of hard-wrapped text, each joined into one line.
 
-    A hyphen at a line end stays (`well-⏎known`) unless the rest of the text writes the word without it.
-    Nothing goes between two Chinese characters, or one and a digit, nor after a dash. What stands in a list
-    is a paragraph each; mail that is quoted by `>`, and `_emphasis_`, as Project Gutenberg has it, lose
-    their marks.
+    A hyphen at a line end stays (`well-⏎known`) unless the text elsewhere has the word without it. No space
+    is inserted between Chinese characters, between one and a digit, or after a dash. List items are separate
+    paragraphs. Quote marks (`>`) of mail and Project Gutenberg's `_emphasis_` are removed.
     """
     text = remove_soft_hyphens(text)
-    if ">" in text:  # a mail that another one answers: two such lines at least
+    if ">" in text:  # quoted mail: at least two such lines
         text = _QUOTED.sub(lambda lines: f"\n{_QUOTE_MARK.sub('', lines[0])}\n", text)
     paragraphs: list[str] = []
     for block in _BLANK.split(_join_hyphens(text)):
-        if _drawn(block):
+        if _is_drawing(block):
             continue
         if "_" in block:
             block = _UNDERLINED.sub(r"\1", block)
-        paragraphs += filter(None, map(_joined, _items(block)))
+        paragraphs += filter(None, map(_join_lines, _items(block)))
     return paragraphs
 
 
 def _items(block: str) -> list[str]:
-    """A block, or what stands in a list that begins it or follows a colon in it."""
+    """The items of a list that begins the block or follows a colon in it; else the block."""
     return _NEXT_ITEM.split(block) if _LIST.search(block) else [block]
 
 
-def _joined(block: str) -> str:
-    """The lines of a paragraph as one."""
+def _join_lines(block: str) -> str:
+    """Join the lines of a paragraph."""
     if "-" in block or not block.isascii():
         block = _DASH_AT_END.sub(r"\1", block)
         if _HAS_WIDE.search(block):
@@ -167,7 +168,7 @@ def _joined(block: str) -> str:
 
 
 def separate_paragraphs(text: str, shape: FileShape) -> str:
-    """Hard-wrapped text with a blank line between its paragraphs, whatever marks them."""
+    """Insert blank lines between the paragraphs of hard-wrapped text, whatever separates them."""
     if shape.marks == "indents":
         return _INDENTED.sub("\n\n", text)
     if shape.marks == "short lines":
@@ -188,7 +189,7 @@ def read_book(lines: TextLines, shape: FileShape, limits: Limits) -> Iterator[Pa
 _FRONT_MATTER = re.compile(
     r"\A\s*---[ \t]*\n(?=(?:#.*\n)*(?:[\w\"' -]+:|---))(?s:.*?)^---(?:\n|$|(?=#))", re.MULTILINE
 )
-"""A rule at the beginning is one only where a comment or a key follows at once."""
+"""Front matter begins with a rule that is followed at once by a comment or a key."""
 _FENCE = re.compile(r"^[ \t]*(?:(`{3,})[^`\n]*|(~{3,}).*)$", re.MULTILINE)
 _COMMENT, _COMMENT_END = re.compile("<!--"), re.compile("-->")
 _MARK = re.compile(r"^[ \t]*(?:#{1,6}(?:[ \t]+|$)|>[ \t]?|[-*+][ \t]+(?=\S))+", re.MULTILINE)
@@ -201,20 +202,22 @@ _DEFINITION = re.compile(
     rf"(?:[ \t]+{_TITLE})?[ \t]*$",
     re.MULTILINE,
 )
-"""What a reference stands for: a place that looks like an address, for `[Note]: word` may be text."""
+"""Definitions of link references; the target must look like an address, since `[Note]: word` may be text."""
 _REFERENCE = re.compile(r"!?\[([^\[\]]{1,500})\](?:\[([^\[\]]{0,300})\])?(?!\()")
 _EMPHASIS = re.compile(r"(\*{1,3}|`{1,3})(?=\S)([^*`\n]{1,500}?)(?<=\S)\1")
 
 
 def _closing_fence(opening: re.Match[str]) -> re.Pattern[str]:
-    """The same mark at least as often, alone in its line."""
+    """The same mark at least as long, alone in its line."""
     mark = opening[1] or opening[2]
     return re.compile(rf"^[ \t]*{mark[0]}{{{len(mark)},}}[ \t]*$", re.MULTILINE)
 
 
-def _without(text: str, opening: re.Pattern[str], closing: Callable[[re.Match[str]], re.Pattern[str]]) -> str:
-    """A text without what stands between marks; an opening that is never closed stays. One pattern for both
-    would search to the end of the text again for every such opening."""
+def _remove_between(
+    text: str, opening: re.Pattern[str], closing: Callable[[re.Match[str]], re.Pattern[str]]
+) -> str:
+    """Remove what lies between opening and closing marks; an unclosed opening stays. A single pattern for
+    both would search to the end of the text again for every unclosed opening."""
     kept, at = [], 0
     while (begin := opening.search(text, at)) and (end := closing(begin).search(text, begin.end())):
         kept.append(text[at : begin.start()])
@@ -225,14 +228,14 @@ def _without(text: str, opening: re.Pattern[str], closing: Callable[[re.Match[st
 _ITEM = re.compile(r"[ \t>]*(?:(?:[-*+]|[0-9]{1,3}[.)])[ \t]+\S|\[[^\[\]]{1,80}\]:|\u3000)")
 _ALONE = re.compile(r"[ \t>]*(?:#{1,6}(?:[ \t]|$)|\||<[A-Za-z/!])")
 _CODE = re.compile(r"(?: {4}|\t)\s*\S")
-WIDEST = 120
-"""Columns of a line of Markdown that may be a part of a paragraph; a longer one is a whole paragraph."""
+MAX_WRAPPED_COLUMNS = 120
+"""Longer lines of Markdown are a whole paragraph."""
 
 
-def _parted(text: str) -> str:
-    """Markdown with blank lines between its paragraphs, where it needs none: around headings, rows of tables,
-    lines of HTML and of indented code, before what stands in a list, after lines that say that they end."""
-    parted: list[str] = []
+def _separate_markdown(text: str) -> str:
+    """Insert blank lines where Markdown needs none: around headings, table rows, HTML lines and indented
+    code, before list items, after hard line breaks."""
+    separated: list[str] = []
     listed, after = False, True
     for line in text.split("\n"):
         item = _ITEM.match(line) is not None
@@ -240,62 +243,68 @@ def _parted(text: str) -> str:
         code = after and not listed and _CODE.match(line) is not None
         alone = code or " | " in line or _ALONE.match(line) is not None
         ends = alone or line.endswith(("  ", "\\"))
-        parted += ["", line] if alone or item else [line]
-        parted += [""] if ends else []
+        separated += ["", line] if alone or item else [line]
+        separated += [""] if ends else []
         after = ends or not line.strip()
-    return "\n".join(parted)
+    return "\n".join(separated)
 
 
-def _unwrapped(text: str) -> str:
-    """Markdown with blank lines also where a paragraph ends though no mark says so: beside lines that are too
-    long for a part of one, and everywhere if most lines end a sentence."""
+def _separate_long_lines(text: str) -> str:
+    """Insert blank lines where paragraphs end without a mark: around lines too long to be wrapped, and
+    between all lines if most end a sentence."""
     lines = text.split("\n")
-    fits = [bool(line.strip()) and display_width(_linked(line)) <= WIDEST for line in lines]
+    fits = [
+        bool(line.strip()) and display_width(_replace_links(line)) <= MAX_WRAPPED_COLUMNS for line in lines
+    ]
     goes_on = [one and following for one, following in pairwise([*fits, False])]
     if mostly_sentences(list(compress(lines, goes_on))):
         return "\n\n".join(lines)
     return "\n".join(line if on else f"{line}\n" for line, on in zip(lines, goes_on, strict=True))
 
 
-def _linked(text: str) -> str:
-    """Markdown with the words of its links in their place; a link may stand in the words of another."""
+def _replace_links(text: str) -> str:
+    """Replace links by their text; a link may be nested in the text of another."""
     return _LINK.sub(r"\1", _LINK.sub(r"\1", text))
 
 
-def _without_references(text: str) -> str:
-    """Markdown without the lines that name targets, and with the words of what refers to them."""
+def _replace_references(text: str) -> str:
+    """Remove link definitions and replace references to them by their text."""
     names: set[str] = set()
 
-    def noted(line: re.Match[str]) -> str:
-        names.add(_folded(line[1]))
+    def collect(line: re.Match[str]) -> str:
+        names.add(_normalized_label(line[1]))
         return ""
 
-    text = _DEFINITION.sub(noted, text)
-    return _REFERENCE.sub(lambda m: m[1] if _folded(m[2] or m[1]) in names else m[0], text) if names else text
+    text = _DEFINITION.sub(collect, text)
+    return (
+        _REFERENCE.sub(lambda m: m[1] if _normalized_label(m[2] or m[1]) in names else m[0], text)
+        if names
+        else text
+    )
 
 
-def _folded(label: str) -> str:
+def _normalized_label(label: str) -> str:
     return " ".join(label.split()).casefold()
 
 
 def read_markdown(lines: TextLines, shape: FileShape, limits: Limits) -> Iterator[Paragraphs]:
-    """`markdown`: the file is one document; heading marks, front matter, comments, fenced code, link targets
-    and the lines that name targets go. The lines of a paragraph are one, as Markdown has it."""
+    """`markdown`: the file is one document. Heading marks, front matter, comments, fenced code, link targets
+    and link definitions are removed; the lines of a paragraph are joined."""
     text = _FRONT_MATTER.sub("", remove_soft_hyphens(_whole(lines, limits)))
-    text = _without(_without(text, _FENCE, _closing_fence), _COMMENT, lambda _: _COMMENT_END)
-    text = _without_references(text)
-    text = _MARK.sub("", _RULE.sub("", _parted(text)))
-    blocks = _BLANK.split(_join_hyphens(_linked(_unwrapped(text))))
-    if paragraphs := tuple(_EMPHASIS.sub(r"\2", line) for block in blocks if (line := _joined(block))):
+    text = _remove_between(_remove_between(text, _FENCE, _closing_fence), _COMMENT, lambda _: _COMMENT_END)
+    text = _replace_references(text)
+    text = _MARK.sub("", _RULE.sub("", _separate_markdown(text)))
+    blocks = _BLANK.split(_join_hyphens(_replace_links(_separate_long_lines(text))))
+    if paragraphs := tuple(_EMPHASIS.sub(r"\2", line) for block in blocks if (line := _join_lines(block))):
         yield paragraphs
 
 
 _DOC = re.compile(r"<doc\s[^>]*>\s*$")
 _DOC_TITLE = re.compile(r'\btitle="(.*?)"(?=\s+\w+=|\s*>)')
 _TAG = re.compile(r"</?[A-Za-z][A-Za-z0-9]{0,20}(?:\s[^<>]{0,300})?/?>")
-_HOLLOW = re.compile(r"[(（][\s,;:，；：、]*[)）]")
-_HOLLOW_SPACED = re.compile(" ?" + _HOLLOW.pattern)
-_HALF_HOLLOW = re.compile(r"([(（])[\s,;:，；：、]+")
+_EMPTY_BRACKETS = re.compile(r"[(（][\s,;:，；：、]*[)）]")
+_EMPTY_BRACKETS_SPACED = re.compile(" ?" + _EMPTY_BRACKETS.pattern)
+_BRACKET_BEFORE_MARKS = re.compile(r"([(（])[\s,;:，；：、]+")
 _VARIANTS = re.compile(r"-\{([^{}]{0,500})\}-")
 _BRACKETS = re.compile(r"\[\[(?:[^\[\]|]{0,300}\|)?([^\[\]|]{0,300})\]\]|\{\{[^{}]{0,1000}\}\}")
 _BULLET = re.compile(r"^(?:BULLET::::[-*#:;.]*\s*)+")
@@ -308,11 +317,11 @@ _PRONOUN = ("He ", "She ", "It ", "They ", "We ", "I ", "You ", "This ", "These 
 
 
 def is_section_heading(line: str) -> bool:
-    """Whether a WikiExtractor line is a section heading such as `Career.` or `车站结构.` and no sentence.
+    """Whether a WikiExtractor line is a section heading such as `Career.` or `车站结构.`, not a sentence.
 
     WikiExtractor writes headings as paragraphs with a full stop. Chinese sentences end in 。, so a lone ASCII
-    stop decides; in English a short line without a verb we know, a pronoun in front or inner punctuation
-    counts.
+    stop decides; in English a heading is a short line without a known verb, leading pronoun or inner
+    punctuation.
     """
     if not line.endswith(".") or len(line) > 60 or line.endswith(".."):
         return False
@@ -325,7 +334,7 @@ def is_section_heading(line: str) -> bool:
 
 
 def clean_wiki(line: str) -> str:
-    """One line of a WikiExtractor file without leftovers of templates, tables, tags and entities."""
+    """Remove remains of templates, tables, tags and entities from a line of a WikiExtractor file."""
     if "&" in line:
         line = html.unescape(line)
     if "{" in line or "[[" in line:
@@ -334,15 +343,15 @@ def clean_wiki(line: str) -> str:
         line = _TAG.sub(" ", line)
     if "''" in line:
         line = line.replace("'''", "").replace("''", "")
-    if _HOLLOW.search(line):
-        line = _HOLLOW_SPACED.sub("", line)
-    line = _HALF_HOLLOW.sub(r"\1", line)
+    if _EMPTY_BRACKETS.search(line):
+        line = _EMPTY_BRACKETS_SPACED.sub("", line)
+    line = _BRACKET_BEFORE_MARKS.sub(r"\1", line)
     return " ".join(line.split()) if "  " in line or "\xa0" in line else line.strip()
 
 
 def _first_variant(match: re.Match[str]) -> str:
-    """What `-{zh-hans:计算机;zh-hant:電腦;}-` shows: its first variant, its text if it has none; nothing of a
-    rule for the rest of the page, or for its title."""
+    """The displayed text of `-{zh-hans:计算机;zh-hant:電腦;}-`: its first variant, or its text without
+    variants; empty for a rule about the rest of the page or its title."""
     flag, rule, _ = match.group(1).partition("|")
     if rule and flag.strip() in ("H", "T", "-"):
         return ""
@@ -351,7 +360,7 @@ def _first_variant(match: re.Match[str]) -> str:
 
 
 def _wiki_paragraph(raw: str) -> str:
-    """The text of one line between the <doc> marks; empty for a heading, a piece of a table or nothing."""
+    """The text of one line inside <doc>; empty for a heading or part of a table."""
     line = raw.strip()
     if not line or line.startswith(_NO_TEXT):
         return ""
@@ -362,31 +371,31 @@ def _wiki_paragraph(raw: str) -> str:
 
 
 def read_wiki(lines: TextLines, shape: FileShape, limits: Limits) -> Iterator[Paragraphs]:
-    """`wiki`: one document for each `<doc …>` that holds more than its title and headings.
+    """`wiki`: one document for each `<doc …>` with more text than its title and headings.
 
     Raises:
         DataError: there is no `<doc …>` line in the file.
     """
-    gather = _Gather(lines, limits)
+    collected = _DocumentLines(lines, limits)
     title: str | None = None
     seen = inside = False
     for line in lines:
         if line.startswith("<doc ") and _DOC.match(line):
-            if taken := gather.take():
+            if taken := collected.take():
                 yield taken
             found = _DOC_TITLE.search(line)
             title = html.unescape(found.group(1)) if found else None
             seen = inside = True
         elif line.startswith("</doc>"):
             inside = False
-            if taken := gather.take():
+            if taken := collected.take():
                 yield taken
         elif inside and (text := _wiki_paragraph(line)):
             if title is not None and (text == title or line.strip() == title):
                 title = None  # the title is repeated as the first line of the article
             else:
-                gather.add(text)
-    if taken := gather.take():
+                collected.add(text)
+    if taken := collected.take():
         yield taken
     if not seen:
         raise DataError(
@@ -399,15 +408,15 @@ _NEW_ARTICLE = re.compile(r"^\s*=\s(?:[^=].*)?[^=\s]\s=\s*$")
 
 
 def read_wikitext(lines: TextLines, shape: FileShape, limits: Limits) -> Iterator[Paragraphs]:
-    """`wikitext`: a `= Title =` line begins a document; deeper headings go; ` @-@ ` is joined again."""
-    gather = _Gather(lines, limits)
+    """`wikitext`: a `= Title =` line begins a document; other headings are removed; ` @-@ ` is joined."""
+    collected = _DocumentLines(lines, limits)
     for line in lines:
         if _NEW_ARTICLE.match(line):
-            if taken := gather.take():
+            if taken := collected.take():
                 yield taken
         elif not _HEADING.match(line) and (text := line.strip()):
-            gather.add(text.replace(" @-@ ", "-").replace(" @,@ ", ",").replace(" @.@ ", "."))
-    if taken := gather.take():
+            collected.add(text.replace(" @-@ ", "-").replace(" @,@ ", ",").replace(" @.@ ", "."))
+    if taken := collected.take():
         yield taken
 
 

@@ -1,4 +1,4 @@
-"""Documents out of records: JSON lines and Parquet rows, by the name of the field that holds the text."""
+"""Readers of JSON lines and Parquet: one document per record, from a text field."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _BATCH_ROWS = 256
 
 
 def _lines(text: str) -> list[str]:
-    """The lines of a text, those of a paragraph as one where it is hard-wrapped."""
+    """The lines of a text; if it is hard-wrapped, its paragraphs."""
     lines = remove_soft_hyphens(text).splitlines()
     shape = detect_wrapping(lines)
     return lines if shape is None else unwrap_paragraphs(separate_paragraphs("\n".join(lines), shape))
 
 
 def _paragraphs(value: Any, title: Any, where: str, field: str, limits: Limits) -> Paragraphs:
-    """The paragraphs of a text, or of a list of texts; a first one that repeats the title goes."""
+    """The paragraphs of a text or list of texts, without a first one that repeats the title."""
     if value is None:
         return ()
     texts = value if isinstance(value, list) else [value]
@@ -51,10 +51,10 @@ def _no_field(field: str, names: list[str], where: str) -> DataError:
 
 
 def read_jsonl(lines: TextLines, field: str, limits: Limits) -> Iterator[Paragraphs]:
-    """One document for each line; blank lines are passed over.
+    """One document per line; blank lines are skipped.
 
     Raises:
-        DataError: with file and line, for a line that is no JSON object or lacks the field.
+        DataError: a line is not a JSON object or lacks the field; names file and line.
     """
     for line in lines:
         if not (text := line.strip()):
@@ -80,10 +80,10 @@ def read_jsonl(lines: TextLines, field: str, limits: Limits) -> Iterator[Paragra
 
 
 def read_parquet(stream: ByteStream, path: Path | None, field: str, limits: Limits) -> Iterator[Paragraphs]:
-    """One document for each row, a batch of rows in memory at a time.
+    """One document per row, a batch of rows in memory at a time.
 
-    Parquet keeps its index at the end, so only a plain file (`path`) is streamed; one inside an archive is
-    held in memory up to `limits.in_memory_bytes`.
+    Parquet has its index at the end, so only a plain file (`path`) is streamed; one inside an archive is read
+    into memory, up to `limits.in_memory_bytes`.
 
     Raises:
         DataError: pyarrow missing, file damaged, field missing, not text or unreadable.
@@ -103,10 +103,10 @@ def read_parquet(stream: ByteStream, path: Path | None, field: str, limits: Limi
         names = table.schema_arrow.names
         if field not in names:
             raise _no_field(field, names, name)
-        wanted = [field, "title"] if "title" in names and field != "title" else [field]
+        columns = [field, "title"] if "title" in names and field != "title" else [field]
         row = 0
-        for batch in table.iter_batches(batch_size=_BATCH_ROWS, columns=wanted):
-            titles = batch.column("title").to_pylist() if len(wanted) > 1 else [None] * batch.num_rows
+        for batch in table.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
+            titles = batch.column("title").to_pylist() if len(columns) > 1 else [None] * batch.num_rows
             for value, title in zip(batch.column(field).to_pylist(), titles, strict=True):
                 row += 1
                 if paragraphs := _paragraphs(value, title, f"{name}, row {row}", field, limits):

@@ -1,9 +1,9 @@
-"""Bytes out of files: plain, compressed, or members of a tar, never written to disk and never unbounded.
+"""Byte streams of plain and compressed files and tar members, in bounded memory and without temporary files.
 
-What a file is follows from its first bytes, not from its name, because renamed downloads are common.
-Compressed input is fed to the decompressor a thousand bytes at a time, and those of bzip2 and xz, in which
-these may hold any number of others, are asked for a block at a time. So even a bomb yields a bounded block
-per call, and the ratio of bytes out to bytes in is checked after each.
+The kind of a file is determined by its first bytes, not its name, because renamed downloads are common.
+Compressed input is passed to the decompressor a thousand bytes at a time; bzip2 and xz, which can expand
+these without bound, also get a maximum output length. So a decompression bomb gives a bounded block per call,
+and the ratio of output to input is checked after each.
 """
 
 from __future__ import annotations
@@ -27,15 +27,14 @@ _BLOCK_BYTES = 1 << 18
 
 @dataclass(frozen=True)
 class Limits:
-    """What reading may cost at most.
+    """Upper bounds of reading.
 
     Args:
-        document_characters: longest document; more means that the format was misjudged.
-        ratio: bytes out per byte in, for one compressed stream, once `ratio_after` bytes came out.
-        ratio_after: bytes that may come out before the ratio counts.
-        unpacked_bytes: bytes that one compressed file may unpack to.
+        document_characters: longest document; a longer one means that the format was misdetected.
+        ratio: output bytes per input byte of a compressed stream, after `ratio_after` bytes of output.
+        unpacked_bytes: output of one compressed file.
         members: files in one archive.
-        in_memory_bytes: size of a file that cannot be streamed where it lies (Parquet in an archive).
+        in_memory_bytes: size of a file that has to be read into memory (Parquet in an archive).
     """
 
     document_characters: int = 64_000_000
@@ -47,7 +46,7 @@ class Limits:
 
 
 class PackageMissing(DataError):
-    """A file that a package not installed here could read."""
+    """Reading a file needs a package that is not installed."""
 
 
 class Readable(Protocol):
@@ -57,10 +56,10 @@ class Readable(Protocol):
 
 
 class ByteStream:
-    """A forward-only stream whose first bytes can be looked at before reading.
+    """A forward-only stream with a look-ahead at its first bytes.
 
     Raises:
-        DataError: at any read, the disk or the network does not give the bytes.
+        DataError: at any read, on an error of the disk or network.
     """
 
     def __init__(self, raw: Readable, name: str) -> None:
@@ -102,10 +101,16 @@ _MAGIC = {
     "zstd": re.compile(rb"\x28\xb5\x2f\xfd"),
     "bzip2": re.compile(rb"BZh[1-9]1AY&SY"),
 }
-_TABLE = "a workbook of a spreadsheet", "Save its sheet there as CSV in UTF-8"
-_WRITING = "a document of a word processor", "Save it there as plain text in UTF-8"
-_OFFICE = {".xlsx": _TABLE, ".xlsm": _TABLE, ".ods": _TABLE, ".docx": _WRITING, ".odt": _WRITING}
-"""What is a zip archive by its bytes, and nothing that a person would unpack."""
+_SPREADSHEET = "a workbook of a spreadsheet", "Save its sheet there as CSV in UTF-8"
+_WORD_DOCUMENT = "a document of a word processor", "Save it there as plain text in UTF-8"
+_OFFICE = {
+    ".xlsx": _SPREADSHEET,
+    ".xlsm": _SPREADSHEET,
+    ".ods": _SPREADSHEET,
+    ".docx": _WORD_DOCUMENT,
+    ".odt": _WORD_DOCUMENT,
+}
+"""Office files are zip archives by their bytes, but 'unpack it' would be the wrong remedy."""
 _SUFFIX = {".gz": "gzip", ".tgz": "gzip", ".xz": "xz", ".txz": "xz", ".zst": "zstd", ".bz2": "bzip2"}
 
 
@@ -124,7 +129,7 @@ def _decompressor(kind: str, name: str) -> Callable[[], Any]:
             where=name,
             remedy="pip install 'albertine[data]'",
         ) from error
-    # 128 MiB is the window the zstd program itself accepts without --long
+    # 128 MiB is the largest window that the zstd program accepts without --long
     return lambda: zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
 
 
@@ -133,7 +138,7 @@ def _broken(kind: str, name: str, why: str) -> DataError:
 
 
 class _Unpacked:
-    """The bytes inside one compressed stream of any number of concatenated frames."""
+    """The decompressed bytes of a stream of any number of concatenated frames."""
 
     def __init__(self, source: ByteStream, kind: str, limits: Limits) -> None:
         self._source, self._kind, self._limits = source, kind, limits
@@ -141,21 +146,21 @@ class _Unpacked:
         self._bound = {"max_length": _BLOCK_BYTES} if kind in ("bzip2", "xz") else {}
         self._engine = self._make()
         self._pending = b""
-        self._taken = self._given = 0
+        self._bytes_in = self._bytes_out = 0
         self._ready = bytearray()
 
     def read(self, size: int = -1, /) -> bytes:
-        wanted = _BLOCK_BYTES if size < 0 else size
-        while len(self._ready) < wanted and self._feed():
+        count = _BLOCK_BYTES if size < 0 else size
+        while len(self._ready) < count and self._feed():
             pass
-        block = bytes(self._ready[:wanted])
-        del self._ready[:wanted]
+        block = bytes(self._ready[:count])
+        del self._ready[:count]
         return block
 
     def _feed(self) -> bool:
-        """Unpack a little more; False at the end of the stream."""
+        """Decompress one more block; False at the end of the stream."""
         name, block = self._source.name, b""
-        if self._engine.eof or getattr(self._engine, "needs_input", True):  # else it has more to give
+        if self._engine.eof or getattr(self._engine, "needs_input", True):  # else it has more output
             block = self._pending or self._source.read(_FEED_BYTES)
             self._pending = b""
             if not block:
@@ -163,27 +168,27 @@ class _Unpacked:
                     raise _broken(self._kind, name, "the file ends too early")
                 return False
         if self._engine.eof:
-            block = block.lstrip(b"\0")  # archivers pad with zeros between and after streams
+            block = block.lstrip(b"\0")  # archivers pad with zeros between and after frames
             if not block:
                 return True
             self._engine = self._make()
         try:
             out = self._engine.decompress(block, **self._bound)
         except Exception as error:
-            # zstandard has an error class of its own; every one of them means the same to the reader
+            # each library has its own error classes; all mean a damaged file
             raise _broken(self._kind, name, str(error)) from error
         self._pending = self._engine.unused_data
-        self._taken += len(block) - len(self._pending)
-        self._given += len(out)
+        self._bytes_in += len(block) - len(self._pending)
+        self._bytes_out += len(out)
         self._ready += out
         self._check()
         return True
 
     def _check(self) -> None:
         limits = self._limits
-        if self._given > limits.unpacked_bytes:
+        if self._bytes_out > limits.unpacked_bytes:
             raise DataError(f"unpacks to more than {limits.unpacked_bytes:,} bytes", where=self._source.name)
-        if self._given > limits.ratio_after and self._given > limits.ratio * max(1, self._taken):
+        if self._bytes_out > limits.ratio_after and self._bytes_out > limits.ratio * max(1, self._bytes_in):
             raise DataError(
                 f"unpacks to more than {limits.ratio} times its size, as no text does",
                 where=self._source.name,
@@ -196,12 +201,12 @@ def _suffix(name: str) -> str:
 
 
 def decompressed(stream: ByteStream, limits: Limits) -> ByteStream:
-    """The stream itself, or what is inside if its first bytes say that it is compressed."""
+    """The stream, decompressed if its first bytes are of a compressed format."""
     head = stream.head(10)
     kind = next((k for k, magic in _MAGIC.items() if magic.match(head)), None)
-    promised = _SUFFIX.get(_suffix(stream.name))
-    if promised and head and kind is None:
-        raise DataError(f"is named {_suffix(stream.name)} but holds no {promised} data", where=stream.name)
+    expected = _SUFFIX.get(_suffix(stream.name))
+    if expected and head and kind is None:
+        raise DataError(f"is named {_suffix(stream.name)} but holds no {expected} data", where=stream.name)
     if head.startswith(b"%PDF-"):
         remedy = "Save its words as plain text in UTF-8"
         raise DataError("is a PDF, which is not read", where=stream.name, remedy=remedy)
@@ -218,7 +223,7 @@ def is_tar(stream: ByteStream) -> bool:
 
 
 class _Member:
-    """A tar member whose read errors are those of a cut-off archive."""
+    """A tar member; read errors are reported as a truncated archive."""
 
     def __init__(self, content: Readable, archive: str) -> None:
         self._content, self._archive = content, archive
@@ -230,28 +235,28 @@ class _Member:
             raise _broken("tar", self._archive, str(error)) from error
 
 
-_LONG = (
+_EXTENDED = (
     *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
     *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
 )
-"""Kinds of headers that have further words behind them."""
+"""Types of headers that are followed by extended header data."""
 
 
 class _Header(tarfile.TarInfo):
-    """A header, whose further words tarfile reads whole, however many it tells."""
+    """A header with a bound on extended header data, which tarfile would read whole whatever its size."""
 
     def _proc_member(self, archive: Any) -> Any:
-        if self.type in _LONG and self.size > 1 << 20:
+        if self.type in _EXTENDED and self.size > 1 << 20:
             raise tarfile.ReadError(f"a header of {self.size:,} bytes")
         if self.type == tarfile.GNUTYPE_SPARSE:
             raise tarfile.ReadError("a file with gaps")
         return super()._proc_member(archive)  # type: ignore[misc]
 
-    def _no_gaps(self, *_: Any) -> Any:
-        """Where the parts of a file with gaps lie is told in lists without end."""
+    def _refuse_sparse(self, *_: Any) -> Any:
+        """Sparse files are refused: their maps can be endless."""
         raise tarfile.ReadError("a file with gaps")
 
-    _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _no_gaps
+    _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _refuse_sparse
 
 
 class _Archive(tarfile.TarFile):
@@ -260,15 +265,14 @@ class _Archive(tarfile.TarFile):
     def next(self) -> tarfile.TarInfo | None:
         try:
             return super().next()
-        except (ValueError, RecursionError) as error:  # words that are no numbers, headers behind headers
+        except (ValueError, RecursionError) as error:  # invalid numbers, endlessly nested headers
             raise tarfile.ReadError(str(error)) from error
 
 
 def tar_members(stream: ByteStream, limits: Limits) -> Iterator[ByteStream]:
-    """The regular files in a tar, in its order; folders, links, devices, hidden files and what lies in hidden
-    folders are passed over.
+    """The regular files in a tar in order, without hidden files and files in hidden folders.
 
-    Nothing is extracted, so a member's name is only ever a label, whatever it contains.
+    Nothing is extracted to disk, so a member's name is only a label.
     """
     try:
         with _Archive.open(fileobj=stream, mode="r|") as archive:  # type: ignore[call-overload]

@@ -1,4 +1,4 @@
-"""What every tokenizer can do, whatever its vocabulary: encode, lay out, pad, decode, save."""
+"""Base class of the tokenizers: encode, build model inputs, pad, decode, save."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ Padding = bool | Literal["longest", "max_length"]
 Pair = tuple[str, str]
 
 CLS_SEGMENT, PAD_SEGMENT = 2, 3
-"""Where [CLS] is last. A separator has the segment of the text before it, as in XLNet's reference, whose
-SEG_ID_SEP is never used (classifier_utils.py, run_squad.py)."""
+"""Segment ids of XLNet's layout. A separator has the segment of the text before it, as in XLNet's reference,
+which never uses its SEG_ID_SEP (classifier_utils.py, run_squad.py)."""
 MODEL_FILE, VOCABULARY_FILE = "spiece.model", "vocab.txt"
 MAX_WORD_CHARACTERS = 100
-"""Characters of a word of WordPiece; longer ones are unknown. The value of transformers; Google's 200 differs
-for no real word."""
+"""Longer words are unknown to WordPiece. The value of transformers; Google's 200 makes no difference for real
+words."""
 CHARACTERS_PER_TOKEN = 8
-"""More than most texts have; only the time of `head` and `tail` depends on it."""
-_HANDLES = ("_library", "_words", "_located", "_bulk", "_found")  # made anew in another process
+"""An upper estimate; only the speed of `head` and `tail` depends on it."""
+_HANDLES = ("_library", "_words", "_located", "_bulk", "_found")  # not pickled; created again by `_open`
 
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """How the five special pieces are written in the vocabulary."""
+    """The five special tokens as written in the vocabulary."""
 
     pad: str
     unk: str
@@ -45,15 +45,15 @@ class SpecialTokens:
 
 
 class Spans(NamedTuple):
-    """Tokens and where they stand in the text: character `starts[i]` up to but not including `ends[i]`."""
+    """Token ids with the character span `starts[i]:ends[i]` of each in the text."""
 
     ids: list[int]
     starts: list[int]
     ends: list[int]
 
     def with_combining_marks(self, text: str) -> Spans:
-        """The same, where a token ends behind the combining marks of its last character, which cleaning takes
-        away: a name that ends in one is that of its tokens."""
+        """Extend each token over the combining marks after its last character, which cleaning removes, so
+        that spans of words include them."""
         if text.isascii():
             return self
         ends = list(self.ends)
@@ -66,63 +66,64 @@ class Spans(NamedTuple):
 
 
 def _is_mark(character: str) -> bool:
-    """Whether cleaning takes a character away: ALBERT's by its combining class, BERT's by its category."""
+    """Whether cleaning removes a character: ALBERT's by combining class, BERT's by category."""
     return unicodedata.combining(character) > 0 or unicodedata.category(character) == "Mn"
 
 
 class Tokenizer(ABC):
     """Text to token ids and back. Made by `load_tokenizer`.
 
-    `encode`, `encode_batch` and the two methods with offsets treat the text as nothing but text: "[MASK]" in
-    a corpus is five characters in brackets, as in the reference code. Calling the tokenizer prepares model
-    input and does what users of fill-mask expect: there a special piece written in the text is that piece.
+    `encode`, `encode_batch` and the methods with offsets do not recognise special tokens: "[MASK]" in a
+    corpus is ordinary text, as in the reference code. Calling the tokenizer builds model inputs and, as users
+    of fill-mask expect, does recognise special tokens written in the text.
 
     Attributes:
         kind: "sentencepiece", "wordpiece" or "byte-level".
-        vocab_size: number of pieces.
-        pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special pieces.
-        special_ids: these five and every other id that no text encodes to (control pieces).
+        vocab_size: number of tokens.
+        pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
+        special_ids: these five and every other id that no text encodes to (control pieces of SentencePiece).
         fingerprint: SHA-256 over the vocabulary and every setting that changes ids.
-        between: separators between two texts of a row. segments: whether the second is of another segment.
-        cls_last: XLNet's layout: A [SEP] B [SEP] [CLS], the last in segment 2, padding on the left in segment
-            3.
+        between: number of separators between two texts of an input.
+        segments: whether the second text has segment id 1, else 0.
+        cls_last: XLNet's layout A [SEP] B [SEP] [CLS], with [CLS] in segment 2 and padding on the left in
+            segment 3.
     """
 
     kind: str
     between: ClassVar[int] = 1
     segments: ClassVar[bool] = True
     _borders: re.Pattern[str] | None
-    """Where a text can be cut so that both parts have the ids that they have together; None: nowhere."""
+    """Positions at which a text can be split without changing its ids; None: there are none."""
     _bulk: BatchEncoder
     _found: Callable[[str], list[tuple[int, int, str]]]
 
     def __init__(
         self,
-        pieces: Sequence[str],
+        tokens: Sequence[str],
         special: SpecialTokens,
         fingerprint: str,
         *,
         cls_last: bool = False,
-        more_special: Iterable[int] = (),
+        other_special_ids: Iterable[int] = (),
     ) -> None:
-        self._pieces = tuple(pieces)
-        self._ids = {piece: i for i, piece in enumerate(self._pieces)}
+        self._tokens = tuple(tokens)
+        self._ids = {token: i for i, token in enumerate(self._tokens)}
         self.special, self.fingerprint, self.cls_last = special, fingerprint, cls_last
-        self.vocab_size = len(self._pieces)
+        self.vocab_size = len(self._tokens)
         self.pad_id, self.unk_id = self._ids[special.pad], self._ids[special.unk]
         self.cls_id, self.sep_id, self.mask_id = (
             self._ids[p] for p in (special.cls, special.sep, special.mask)
         )
         five = (self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id)
-        self.special_ids: frozenset[int] = frozenset(five) | frozenset(more_special)
-        written = sorted((self._pieces[i] for i in self.special_ids), key=len, reverse=True)
+        self.special_ids: frozenset[int] = frozenset(five) | frozenset(other_special_ids)
+        written = sorted((self._tokens[i] for i in self.special_ids), key=len, reverse=True)
         self._written_special = re.compile("(" + "|".join(map(re.escape, written)) + ")")
-        self._starts = np.array([self._is_start(p) for p in self._pieces], dtype=np.bool_)
+        self._starts = np.array([self._is_start(p) for p in self._tokens], dtype=np.bool_)
         self._starts[sorted(self.special_ids)] = True
 
     @abstractmethod
     def _open(self) -> None:
-        """Make the handles, here or in another process."""
+        """Create the attributes of `_HANDLES`, at construction and after unpickling."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in _HANDLES}
@@ -133,27 +134,27 @@ class Tokenizer(ABC):
 
     @property
     def lead(self) -> int:
-        """How many special pieces stand before a text that is alone in its row: [CLS], unless it is last."""
+        """Number of special tokens before a single text: 1 for [CLS], 0 with `cls_last`."""
         return 0 if self.cls_last else 1
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text, without special pieces. A lone surrogate in it counts as U+FFFD."""
+        """Token ids of a text, without special tokens. Lone surrogates count as U+FFFD."""
 
     def head(self, text: str, tokens: int) -> str:
-        """A beginning of a text whose first ids, so many of them, are those of the whole text: what is enough
-        of a text that will be cut on the right. The whole text, where it is short or cannot be cut."""
+        """A prefix of a text with the same first `tokens` ids as the whole text, so that a text to be
+        truncated need not be encoded whole. The text itself if it is short or cannot be split."""
         return self._end(text, tokens, left=False)
 
     def tail(self, text: str, tokens: int) -> str:
-        """As `head`, an end of a text with its last ids."""
+        """As `head`: a suffix with the same last ids."""
         return self._end(text, tokens, left=True)
 
     def _end(self, text: str, tokens: int, *, left: bool) -> str:
         size = CHARACTERS_PER_TOKEN * (tokens + 1)
         while self._borders is not None and size < len(text):
             found = self._borders.search(text, len(text) - size if left else size)
-            if found is None:  # no border up to the end
+            if found is None:  # no position up to the end
                 if not left:
                     break
                 part = ""
@@ -170,18 +171,18 @@ class Tokenizer(ABC):
         return [encode(text) for text in texts]
 
     def encode_flat(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-        """The ids of `encode` for many texts end to end, and how many each text has; the fastest way."""
+        """The ids of `encode` for many texts end to end, and the number of ids of each; the fastest way."""
         return self._bulk(texts)
 
     @abstractmethod
     def encode_spans(self, text: str) -> Spans:
-        """The ids of `encode` with the characters of the given text that each token came from.
+        """The ids of `encode` with their character spans in the text.
 
-        A token that stands for nothing visible (a lone space marker) has an empty span.
+        A token without visible characters (a lone space marker) has an empty span.
         """
 
-    def _parted(self, text: str) -> Iterator[tuple[str, int]]:
-        """The text in parts, each with the id of the added piece that it is; -1: none."""
+    def _split_added(self, text: str) -> Iterator[tuple[str, int]]:
+        """Split a text at added tokens; each part with the id of the added token that it is, or -1."""
         end = 0
         for start, stop, name in self._found(text):
             yield text[end:start], -1
@@ -190,10 +191,10 @@ class Tokenizer(ABC):
         yield text[end:], -1
 
     def _joined_spans(self, text: str) -> Spans:
-        """`encode_spans` where pieces are kept whole."""
+        """`encode_spans` of a text with added tokens."""
         spans, begin = Spans([], [], []), 0
-        for part, piece in self._parted(text):
-            ids, starts, ends = self._encode_spans(part) if piece < 0 else ([piece], [0], [len(part)])
+        for part, token in self._split_added(text):
+            ids, starts, ends = self._encode_spans(part) if token < 0 else ([token], [0], [len(part)])
             spans.ids.extend(ids)
             spans.starts.extend([begin + place for place in starts])
             spans.ends.extend([begin + place for place in ends])
@@ -202,22 +203,22 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def _encode_spans(self, text: str) -> Spans:
-        """`encode_spans` of a text without added pieces."""
+        """`encode_spans` of a text without added tokens."""
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[int]]:
-        """The ids of `encode` and, for each, the character of the given text at which it begins."""
+        """The ids of `encode` and the index of the first character of each."""
         ids, starts, _ = self.encode_spans(text)
         return ids, starts
 
     @abstractmethod
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
-        """Readable text for token ids. What cleaning took away (capitals, accents, spacing) stays away."""
+        """Readable text for token ids. Capitals, accents and spacing removed by cleaning are lost."""
 
-    def check_can_save(self) -> None:  # noqa: B027  # most can
-        """Whoever will save it at the end of hours asks before.
+    def check_can_save(self) -> None:  # noqa: B027  # not abstract: most tokenizers can be saved
+        """Check before a long run that `save` will succeed.
 
         Raises:
-            TokenizerError: `save` would refuse.
+            TokenizerError: `save` would raise.
         """
 
     @abstractmethod
@@ -226,21 +227,21 @@ class Tokenizer(ABC):
 
     @staticmethod
     @abstractmethod
-    def _is_start(piece: str) -> bool:
-        """Whether a piece begins a word, by its spelling alone."""
+    def _is_start(token: str) -> bool:
+        """Whether a token begins a word, by its spelling."""
 
     def id_to_piece(self, token: int) -> str:
-        """The piece with this id, spelled as in the vocabulary."""
+        """The token with this id, as written in the vocabulary."""
         if not 0 <= token < self.vocab_size:
             raise TokenizerError(f"there is no token {token}; ids run from 0 to {self.vocab_size - 1}")
-        return self._pieces[token]
+        return self._tokens[token]
 
     def piece_to_id(self, piece: str) -> int:
-        """The id of a piece; the unknown id if the vocabulary lacks it."""
+        """The id of a token of the vocabulary; `unk_id` if there is no such token."""
         return self._ids.get(piece, self.unk_id)
 
     def word_starts(self, ids: Sequence[int] | npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.bool_]:
-        """Which tokens begin a word, (T,) boolean. Special pieces do."""
+        """Which tokens begin a word, (T,) boolean. Special tokens do."""
         marks: npt.NDArray[np.bool_] = self._starts[np.asarray(ids, dtype=np.int64)]
         return marks
 
@@ -248,10 +249,10 @@ class Tokenizer(ABC):
         return self.vocab_size
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.vocab_size:,} pieces, fingerprint {self.fingerprint[:12]})"
+        return f"{type(self).__name__}({self.vocab_size:,} tokens, fingerprint {self.fingerprint[:12]})"
 
     def encode_with_special_tokens(self, text: str) -> list[int]:
-        """`encode`, but special pieces written in the text, such as [MASK], become those pieces."""
+        """`encode`, but special tokens written in the text, such as [MASK], become those tokens."""
         parts = self._written_special.split(text)
         if len(parts) == 1:
             return self.encode(text)
@@ -263,7 +264,7 @@ class Tokenizer(ABC):
         return ids
 
     def encode_spans_with_special_tokens(self, text: str) -> Spans:
-        """The ids of `encode_with_special_tokens` with the characters of the text that each came from."""
+        """The ids of `encode_with_special_tokens` with their character spans in the text."""
         found, begin = Spans([], [], []), 0
         parts = self._written_special.split(text)
         for part, special in zip_longest(parts[::2], parts[1::2], fillvalue=""):
@@ -280,8 +281,7 @@ class Tokenizer(ABC):
         return found
 
     def _before(self, text: str, special: str) -> str:
-        """The text between two special pieces as it is encoded; `special` is the one behind it, empty at the
-        end of all."""
+        """The text to encode before the special token `special`, which is empty at the end of the input."""
         return text
 
     def layout(
@@ -291,8 +291,8 @@ class Tokenizer(ABC):
         A [SEP] [CLS] or A [SEP] B [SEP] [CLS], or RoBERTa's <s> A </s> or <s> A </s> </s> B </s>.
 
         Args:
-            a, b: ids without special pieces.
-            max_length: whole length allowed; the longer of A and B loses tokens from its end until all fits.
+            a, b: ids without special tokens.
+            max_length: maximum length of the input; tokens are removed from the end of the longer of A and B.
         """
         a, b = list(a), (None if b is None else list(b))
         if max_length is not None:
@@ -320,17 +320,17 @@ class Tokenizer(ABC):
         padding: Padding = False,
         return_tensors: Literal["pt", "np"] | None = None,
     ) -> dict[str, Any]:
-        """Model input: `input_ids`, `attention_mask` and `token_type_ids`, always all three.
+        """Model inputs: `input_ids`, `attention_mask` and `token_type_ids`.
 
         Args:
             text: one text, a list of texts, or a list of (text, pair) tuples.
-            pair: the second segment of `text`, or a list of them, one for each.
-            max_length: longest input in tokens, special pieces included; longer ones lose tokens of the
-                longer segment, from its end. None: no limit.
+            pair: the second text of each input.
+            max_length: maximum tokens of an input with special tokens; longer inputs are truncated at the end
+                of the longer text. None: no limit.
             padding: True or "longest" pads to the longest input, "max_length" to `max_length`. Tensors are
-                always padded, since they have to be rectangular.
-            return_tensors: "pt" for torch (B, L) int64, "np" for numpy, None for lists; one text alone then
-                gives flat lists.
+                always padded.
+            return_tensors: "pt" for torch (B, L) int64, "np" for numpy, None for lists (flat lists for a
+                single text).
 
         Raises:
             TokenizerError: lists of different length, not text, or a length without room for text.
@@ -393,15 +393,15 @@ def truncate(a: list[int], b: list[int] | None, room: int) -> tuple[list[int], l
 def _pairs(
     text: str | Sequence[str] | Sequence[Pair], pair: str | Sequence[str] | None
 ) -> list[tuple[str, str | None]]:
-    """The texts as (text, pair or None), whatever shape they came in.
+    """The texts as tuples (text, pair or None).
 
     Raises:
-        TokenizerError: they are a table, whose names of columns would be the texts, or nothing of the kind.
+        TokenizerError: not texts, or a table, whose iteration would give column names.
     """
-    for given in (text, pair) if pair is not None else (text,):
-        if not isinstance(given, Iterable) or is_table(given):
+    for value in (text, pair) if pair is not None else (text,):
+        if not isinstance(value, Iterable) or is_table(value):
             remedy = "Give a text, a list of them, or the values of one column of a table"
-            raise TokenizerError(f"a {type(given).__name__} is no list of texts", remedy=remedy)
+            raise TokenizerError(f"a {type(value).__name__} is no list of texts", remedy=remedy)
     found: list[tuple[Any, Any]]
     if isinstance(text, str):
         if pair is not None and not isinstance(pair, str):

@@ -1,4 +1,4 @@
-"""The tokenizer of RoBERTa: byte pair encoding of bytes (Radford et al. 2019), to which no text is unknown.
+"""The tokenizer of RoBERTa: byte-level byte pair encoding (Radford et al. 2019), which has no unknown text.
 Read from `tokenizer.json`, or from `vocab.json` and `merges.txt`."""
 
 from __future__ import annotations
@@ -18,27 +18,28 @@ from albertine.tokenizers.word_cache import BatchEncoder
 ROBERTA = SpecialTokens("<pad>", "<unk>", "<s>", "</s>", "<mask>")
 BYTE_FILE, PAIRS_FILE = "vocab.json", "merges.txt"
 SPACE = "Ġ"
-"""How the space before a word is written in its piece."""
+"""The space before a word, as written in the vocabulary."""
 _BORDER = re.compile(r"(?<=\S) (?=\S)")
-"""A space that belongs to the word behind it, before which a text can be cut."""
+"""A space that belongs to the word after it; a text can be split before it."""
 _DAMAGED = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
-_PLAIN = {"dropout": None, "byte_fallback": False, "ignore_merges": False}
-"""Settings of a model of pairs that change ids, and their usual values; of affixes the usual one is none."""
+_DEFAULTS = {"dropout": None, "byte_fallback": False, "ignore_merges": False}
+"""Settings of a BPE model that change ids, with RoBERTa's values."""
 
 
 class ByteLevelTokenizer(Tokenizer):
-    """Words with the space before them, as bytes, which are joined pair by pair.
+    """Byte pair encoding of words with the space before them.
 
-    A pair of texts is `<s> A </s> </s> B </s>`, all in segment 0, as RoBERTa knows no other.
+    A pair of texts is `<s> A </s> </s> B </s>`, all in segment 0, RoBERTa's only one.
 
     Args:
-        pieces: the vocabulary in the order of ids. merges: the pairs that are joined, the first ones first.
-        prefix_space: a text begins with a space, written or not.
-        mask_lstrip: the spaces before `<mask>` belong to it.
-        where: named in error messages.
+        vocabulary: tokens in the order of ids.
+        merges: pairs of tokens to merge, by priority.
+        prefix_space: add a space before a text that has none.
+        mask_lstrip: spaces before `<mask>` belong to it.
+        where: for error messages.
 
     Raises:
-        TokenizerError: a special piece is missing, or pairs are not of the vocabulary.
+        TokenizerError: a special token is missing, or merges are not in the vocabulary.
     """
 
     kind = "byte-level"
@@ -47,28 +48,28 @@ class ByteLevelTokenizer(Tokenizer):
 
     def __init__(
         self,
-        pieces: Sequence[str],
+        vocabulary: Sequence[str],
         merges: Sequence[tuple[str, str]],
         *,
         prefix_space: bool = False,
         mask_lstrip: bool = True,
         where: object = None,
     ) -> None:
-        if missing := [piece for piece in vars(ROBERTA).values() if piece not in pieces]:
+        if missing := [token for token in vars(ROBERTA).values() if token not in vocabulary]:
             raise TokenizerError(
                 f"is a vocabulary without {', '.join(missing)}",
                 where=where,
-                remedy="Of the tokenizers of byte pairs Albertine reads RoBERTa's; use the files of one",
+                remedy="Of byte-level BPE tokenizers only RoBERTa's are supported; use the files of one",
             )
         self.merges, self.prefix_space, self.mask_lstrip = tuple(merges), prefix_space, mask_lstrip
         settings = {"kind": self.kind, "prefix_space": prefix_space, "mask_lstrip": mask_lstrip}
-        content = json.dumps([settings, list(pieces), self.merges], sort_keys=True)
-        super().__init__(pieces, ROBERTA, hashlib.sha256(content.encode()).hexdigest())
+        content = json.dumps([settings, list(vocabulary), self.merges], sort_keys=True)
+        super().__init__(vocabulary, ROBERTA, hashlib.sha256(content.encode()).hexdigest())
         try:
             self._open()
         except ImportError:
             raise
-        except Exception as error:  # the library has no class of errors of its own
+        except Exception as error:  # the library raises Exception itself
             raise TokenizerError(
                 f"is no whole tokenizer ({error})", where=where, remedy="Copy it again"
             ) from error
@@ -76,14 +77,11 @@ class ByteLevelTokenizer(Tokenizer):
     def _open(self) -> None:
         from albertine.tokenizers.fast import byte_level_backend
 
-        self._library = byte_level_backend(self._pieces, self.merges, self.prefix_space)
+        self._library = byte_level_backend(self._tokens, self.merges, self.prefix_space)
         self._borders = _BORDER
         self._bulk = BatchEncoder(None, self._encode_parts)
 
-    def _encode_text(self, text: str) -> tuple[int, ...]:
-        return tuple(self._read(text).ids)
-
-    def _read(self, text: str) -> Any:
+    def _encoding(self, text: str) -> Any:
         from albertine.tokenizers.fast import library_encode
 
         return library_encode(self._library, text)
@@ -93,16 +91,16 @@ class ByteLevelTokenizer(Tokenizer):
         return [found.ids for found in self._library.encode_batch(texts, add_special_tokens=False)]
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text, without special pieces. A lone surrogate in it counts as U+FFFD."""
-        return list(self._encode_text(text))
+        """Token ids of a text, without special tokens. Lone surrogates count as U+FFFD."""
+        return list(self._encoding(text).ids)
 
     def encode_spans(self, text: str) -> Spans:
-        """The ids of `encode` with the characters of the given text that each token came from; of a word
-        without the space before it. Tokens that share a character have it each."""
+        """The ids of `encode` with their character spans in the text, without the space before a word. Tokens
+        of the same character all have its span."""
         return self._encode_spans(text)
 
     def _encode_spans(self, text: str) -> Spans:
-        found = self._read(text)
+        found = self._encoding(text)
         spans = Spans(list(found.ids), [], [])
         for start, end in found.offsets:
             visible = start + len(text[start:end]) - len(text[start:end].lstrip())
@@ -114,7 +112,7 @@ class ByteLevelTokenizer(Tokenizer):
         return text.rstrip() if self.mask_lstrip and special == self.special.mask else text
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
-        """Readable text for token ids, without the space that begins it."""
+        """Readable text for token ids, without a leading space."""
         hidden = self.special_ids if skip_special else frozenset()
         kept = [int(token) for token in ids if token not in hidden]
         return str(self._library.decode(kept, skip_special_tokens=False)).removeprefix(" ")
@@ -126,22 +124,22 @@ class ByteLevelTokenizer(Tokenizer):
         save_byte_level(self, self._library, self.prefix_space, self.mask_lstrip, Path(folder))
 
     @staticmethod
-    def _is_start(piece: str) -> bool:
-        return piece.startswith(SPACE)
+    def _is_start(token: str) -> bool:
+        return token.startswith(SPACE)
 
 
 def read_byte_level(data: bytes, file: Path) -> ByteLevelTokenizer | None:
-    """The tokenizer of a `tokenizer.json`; None: it is of another kind than RoBERTa's.
+    """The RoBERTa tokenizer in a `tokenizer.json`; None if it is of another kind.
 
     Raises:
-        TokenizerError: it is damaged, or pieces were added behind its vocabulary.
+        TokenizerError: it is damaged, or has added tokens.
     """
     try:
         tree = json.loads(data.decode("utf-8-sig"))
         model, before = tree["model"], tree.get("pre_tokenizer") or {}
         if model.get("type") != "BPE" or "</s>" not in model["vocab"] or before.get("type") != "ByteLevel":
             return None
-        odd = [name for name, usual in _PLAIN.items() if model.get(name, usual) != usual]
+        odd = [name for name, usual in _DEFAULTS.items() if model.get(name, usual) != usual]
         odd += [n for n in ("continuing_subword_prefix", "end_of_word_suffix") if model.get(n)]
         odd += ["normalizer"] if tree.get("normalizer") else []
         odd += [] if before.get("use_regex", True) else ["use_regex"]
@@ -152,12 +150,12 @@ def read_byte_level(data: bytes, file: Path) -> ByteLevelTokenizer | None:
                 remedy="Use the tokenizer of a RoBERTa model",
             )
         added = {str(entry["content"]): entry for entry in tree.get("added_tokens") or []}
-        pieces = _ordered(model["vocab"] | {name: entry["id"] for name, entry in added.items()}, file)
+        vocabulary = _ordered(model["vocab"] | {name: entry["id"] for name, entry in added.items()}, file)
         if more := [
             name for name in added if name not in model["vocab"] and name not in vars(ROBERTA).values()
         ]:
             raise TokenizerError(
-                f"has pieces that were added to RoBERTa's ({', '.join(more[:3])}), which are not read",
+                f"has tokens added to RoBERTa's vocabulary ({', '.join(more[:3])}), which is not supported",
                 where=file,
                 remedy="Use the tokenizer without them",
             )
@@ -166,19 +164,19 @@ def read_byte_level(data: bytes, file: Path) -> ByteLevelTokenizer | None:
         prefix = bool(before.get("add_prefix_space", False))
     except _DAMAGED as error:
         raise TokenizerError(f"is not a tokenizer of the tokenizers library ({error})", where=file) from error
-    return ByteLevelTokenizer(pieces, merges, prefix_space=prefix, mask_lstrip=strips, where=file)
+    return ByteLevelTokenizer(vocabulary, merges, prefix_space=prefix, mask_lstrip=strips, where=file)
 
 
 def read_byte_pairs(
-    vocabulary: bytes, merges: bytes, config: dict[str, Any], file: Path
+    vocabulary_json: bytes, merges: bytes, config: dict[str, Any], file: Path
 ) -> ByteLevelTokenizer:
-    """The tokenizer of a `vocab.json` and a `merges.txt`.
+    """The tokenizer in a `vocab.json` and a `merges.txt`.
 
     Raises:
         TokenizerError: one of them is damaged.
     """
     try:
-        pieces = _ordered(json.loads(vocabulary.decode("utf-8-sig")), file)
+        vocabulary = _ordered(json.loads(vocabulary_json.decode("utf-8-sig")), file)
         lines = merges.decode("utf-8-sig").split("\n")
         pairs = [
             _pair(line.removesuffix("\r"))
@@ -188,7 +186,7 @@ def read_byte_pairs(
     except _DAMAGED as error:
         raise TokenizerError(f"is not a vocabulary of byte pairs ({error})", where=file) from error
     prefix = bool(config.get("add_prefix_space", False))
-    return ByteLevelTokenizer(pieces, pairs, prefix_space=prefix, where=file)
+    return ByteLevelTokenizer(vocabulary, pairs, prefix_space=prefix, where=file)
 
 
 def _pair(entry: Any) -> tuple[str, str]:
@@ -197,7 +195,7 @@ def _pair(entry: Any) -> tuple[str, str]:
 
 
 def _ordered(vocabulary: dict[str, int], file: Path) -> list[str]:
-    pieces = sorted(vocabulary, key=vocabulary.__getitem__)
-    if [vocabulary[piece] for piece in pieces] != list(range(len(pieces))):
+    tokens = sorted(vocabulary, key=vocabulary.__getitem__)
+    if [vocabulary[token] for token in tokens] != list(range(len(tokens))):
         raise TokenizerError("has ids with gaps", where=file, remedy="Use the files of the model unchanged")
-    return pieces
+    return tokens

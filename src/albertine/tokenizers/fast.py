@@ -1,7 +1,8 @@
-"""Our tokenizers in the form of the `tokenizers` library: what transformers' AutoTokenizer reads.
+"""Pipelines of the `tokenizers` library equal to our tokenizers, and files that transformers' AutoTokenizer
+loads.
 
-A folder written here needs no code of ours: `tokenizer.json` holds the whole pipeline and
-`tokenizer_config.json` names a class that takes it as it is.
+A saved folder works without this package: `tokenizer.json` has the whole pipeline, and
+`tokenizer_config.json` names a class of transformers that uses it unchanged.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from albertine.tokenizers.base import MAX_WORD_CHARACTERS, MODEL_FILE, VOCABULAR
 from albertine.tokenizers.sentencepiece_proto import SPACE, ModelProto, ends_in_digit_comma
 
 LONG = 10_000
-"""Characters that other threads are not to wait for."""
+"""Characters from which on the GIL is released while encoding."""
 DIGIT_COMMA_PENALTY = 100.0
 
 
 class TextRules(NamedTuple):
-    """What BERT's pipeline does to text: lower it, strip accents, set Chinese characters apart."""
+    """BERT's text normalisation: lowercase, strip accents, split Chinese characters."""
 
     lower: bool
     strip_accents: bool | None
@@ -37,8 +38,8 @@ class TextRules(NamedTuple):
 def wordpiece_backend(
     pieces: Sequence[str], unknown: str, rules: TextRules, whole: Sequence[AddedToken] = ()
 ) -> tokenizers.Tokenizer:
-    """BERT's pipeline as the library has it, without special pieces: text is text, but for the pieces of the
-    vocabulary that are kept whole."""
+    """BERT's pipeline, with the added tokens `whole` but without special tokens, so that those in a text are
+    not recognised."""
     vocabulary = {piece: i for i, piece in enumerate(pieces)}
     backend = tokenizers.Tokenizer(
         models.WordPiece(vocabulary, unk_token=unknown, max_input_chars_per_word=MAX_WORD_CHARACTERS)
@@ -46,12 +47,12 @@ def wordpiece_backend(
     backend.normalizer = bert_normalizer(rules)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece(prefix="##")
-    _keep_whole(backend, whole)
+    _add_tokens(backend, whole)
     return backend
 
 
 def bert_normalizer(rules: TextRules) -> Any:
-    """What BERT does to a text before it is cut into words."""
+    """BERT's normalizer."""
     return normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=rules.chinese,
@@ -60,12 +61,12 @@ def bert_normalizer(rules: TextRules) -> Any:
     )
 
 
-def _keep_whole(backend: tokenizers.Tokenizer, whole: Sequence[AddedToken]) -> None:
+def _add_tokens(backend: tokenizers.Tokenizer, whole: Sequence[AddedToken]) -> None:
     backend.add_tokens([tokenizers.AddedToken(**piece._asdict()) for piece in whole])
 
 
 def library_encode(backend: tokenizers.Tokenizer, text: str) -> tokenizers.Encoding:
-    """A text by the library, which lets other threads work meanwhile only if it is given a batch."""
+    """Encode a text by the library; a long one as a batch, for which the library releases the GIL."""
     text = well_formed(text)
     if len(text) < LONG:
         return backend.encode(text, add_special_tokens=False)
@@ -74,9 +75,10 @@ def library_encode(backend: tokenizers.Tokenizer, text: str) -> tokenizers.Encod
 
 
 def check_sentencepiece(proto: ModelProto) -> None:
-    """
+    """Check that a SentencePiece model can be written as `tokenizer.json`.
+
     Raises:
-        TokenizerError: not a unigram model, or one that does not take a text word by word.
+        TokenizerError: it is not a unigram model, or does not encode a text word by word.
     """
     if proto.model_type != 1:
         raise TokenizerError(
@@ -93,8 +95,8 @@ def check_sentencepiece(proto: ModelProto) -> None:
 def sentencepiece_backend(proto: ModelProto, unk_id: int, cleaning: Cleaning) -> tokenizers.Tokenizer:
     """The SentencePiece pipeline as a Unigram model of the library.
 
-    The digit-comma rule has no counterpart there. As in transformers, pieces such as "▁2000," are made so
-    unlikely that none is chosen; numbers may then be cut at other digits than by the rule.
+    The library has no digit-comma rule. As in transformers, pieces such as "▁2000," get such a low score that
+    none is chosen; numbers may then be split at other digits than by the rule.
 
     Raises:
         TokenizerError: as `check_sentencepiece`.
@@ -119,16 +121,16 @@ def sentencepiece_backend(proto: ModelProto, unk_id: int, cleaning: Cleaning) ->
 
 
 def sentencepiece_normalizer(cleaning: Cleaning, charsmap: bytes) -> Any:
-    """What is done to a text before SentencePiece sees it, and what SentencePiece does first."""
-    # Python's split() parts words at these control characters, the normalisation rule deletes them
+    """Cleaning before SentencePiece, and SentencePiece's own normalisation."""
+    # Python's split() separates words at these control characters, the normalisation rule deletes them
     steps: list[Any] = [normalizers.Replace(Regex("[\\x0b\\x1c-\\x1f]"), " ")]
     if cleaning.replace_quotes:
         steps += [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
     if not cleaning.keep_accents:
-        # StripAccents would drop other characters than the reference does (see combining_class)
+        # StripAccents removes other characters than the reference (see combining_class)
         steps += [normalizers.NFKD(), normalizers.Replace(Regex(f"[{combining_class()}]"), "")]
     if cleaning.lower:
-        # the library lowers character by character and would miss the final sigma
+        # the library lowercases character by character, without the final sigma
         cased = r"[\p{Lu}\p{Ll}\p{Lt}]"
         steps += [normalizers.Replace(Regex(f"(?<={cased})Σ(?!{cased})"), "ς"), normalizers.Lowercase()]
     if charsmap:
@@ -139,28 +141,28 @@ def sentencepiece_normalizer(cleaning: Cleaning, charsmap: bytes) -> Any:
 def added_token_finder(
     whole: Sequence[AddedToken], normalizer: Any
 ) -> Callable[[str], list[tuple[int, int, str]]]:
-    """What finds pieces that are kept whole in a text: (start, end, piece) of each, in their order.
+    """A function that finds added tokens in a text: (start, end, content) of each in order.
 
     Args:
-        normalizer: what is done to a text before it is cut, of the `tokenizers` library.
+        normalizer: of the `tokenizers` library, applied to the text for normalized tokens.
     """
     backend = tokenizers.Tokenizer(models.WordLevel({"": 0}, ""))
     backend.normalizer = normalizer
-    _keep_whole(backend, whole)
+    _add_tokens(backend, whole)
     names = {backend.token_to_id(piece.content): piece.content for piece in whole}
 
     def found(text: str) -> list[tuple[int, int, str]]:
         encoding = library_encode(backend, text)
         # A space that BERT's normalizer inserts beside a Chinese character has the offsets of that character.
-        # If a piece includes such a space, its offsets overlap those of its neighbour and are cut there.
+        # If a token includes such a space, its offsets overlap those of its neighbour and are cut there.
         begins = [*(start for start, _ in encoding.offsets), len(text)]
-        pieces, before = [], 0
+        matches, before = [], 0
         for token, (start, end), following in zip(encoding.ids, encoding.offsets, begins[1:], strict=True):
             if token:
                 start, end = max(start, before), min(end, following)
-                pieces.append((start, end, names[token]))
+                matches.append((start, end, names[token]))
             before = end
-        return pieces
+        return matches
 
     return found
 
@@ -174,7 +176,7 @@ def _add_special(backend: tokenizers.Tokenizer, tokenizer: Tokenizer) -> None:
 
 
 def special_tokens_template(tokenizer: Tokenizer) -> processors.TemplateProcessing:
-    """What puts the special pieces around a text and around two, with their segments."""
+    """Post-processor that adds special tokens and segment ids to a text or a pair."""
     cls, sep = tokenizer.special.cls, tokenizer.special.sep
     if tokenizer.cls_last:
         single, pair = f"$A:0 {sep}:0 {cls}:2", f"$A:0 {sep}:0 $B:1 {sep}:1 {cls}:2"
@@ -206,20 +208,19 @@ def save_sentencepiece(
     whole: Sequence[AddedToken],
     folder: Path,
 ) -> None:
-    """Write `spiece.model`, which is `model`, `tokenizer.json` and `tokenizer_config.json` into a folder."""
+    """Write `spiece.model` (the bytes `model`), `tokenizer.json` and `tokenizer_config.json` to a folder."""
     backend = sentencepiece_backend(proto, tokenizer.unk_id, cleaning)
     _add_special(backend, tokenizer)
-    _keep_whole(backend, whole)
+    _add_tokens(backend, whole)
     config = _config(tokenizer) | {
-        # transformers' AlbertTokenizer would rebuild the pipeline and replace `` and ''; this class takes the
-        # file
+        # AlbertTokenizer of transformers would rebuild the pipeline and replace `` and ''
         "tokenizer_class": "PreTrainedTokenizerFast",
         "do_lower_case": cleaning.lower,
         "keep_accents": cleaning.keep_accents,
         "replace_quotes": cleaning.replace_quotes,
         "padding_side": "left" if tokenizer.cls_last else "right",
     }
-    config |= _noted(tokenizer, whole)
+    config |= _added_tokens_config(tokenizer, whole)
     if tokenizer.cls_last:
         config["pad_token_type_id"] = 3
     _write(folder, MODEL_FILE, model, backend, config)
@@ -228,7 +229,7 @@ def save_sentencepiece(
 def save_wordpiece(
     tokenizer: Tokenizer, pieces: Sequence[str], rules: TextRules, whole: Sequence[AddedToken], folder: Path
 ) -> None:
-    """Write `vocab.txt`, `tokenizer.json` and `tokenizer_config.json` into a folder."""
+    """Write `vocab.txt`, `tokenizer.json` and `tokenizer_config.json` to a folder."""
     backend = wordpiece_backend(pieces, tokenizer.special.unk, rules, whole)
     _add_special(backend, tokenizer)
     config = _config(tokenizer) | {
@@ -237,14 +238,14 @@ def save_wordpiece(
         "strip_accents": rules.strip_accents,
         "tokenize_chinese_chars": rules.chinese,
     }
-    config |= _noted(tokenizer, whole)
+    config |= _added_tokens_config(tokenizer, whole)
     _write(folder, VOCABULARY_FILE, "".join(f"{p}\n" for p in pieces).encode("utf-8"), backend, config)
 
 
 def byte_level_backend(
     pieces: Sequence[str], merges: Sequence[tuple[str, str]], prefix_space: bool
 ) -> tokenizers.Tokenizer:
-    """RoBERTa's pipeline as the library has it, without special pieces: text is text."""
+    """RoBERTa's pipeline without special tokens, so that those in a text are not recognised."""
     vocabulary = {piece: i for i, piece in enumerate(pieces)}
     backend = tokenizers.Tokenizer(models.BPE(vocabulary, list(merges)))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
@@ -255,7 +256,7 @@ def byte_level_backend(
 def save_byte_level(
     tokenizer: Tokenizer, backend: tokenizers.Tokenizer, prefix_space: bool, mask_lstrip: bool, folder: Path
 ) -> None:
-    """Write `tokenizer.json` and `tokenizer_config.json` into a folder."""
+    """Write `tokenizer.json` and `tokenizer_config.json` to a folder."""
     special = tokenizer.special
     written = tokenizers.Tokenizer.from_str(backend.to_str())
     written.post_processor = processors.RobertaProcessing(
@@ -281,8 +282,8 @@ def save_byte_level(
     replace_durably(folder / "tokenizer_config.json", text.encode("utf-8"))
 
 
-def _noted(tokenizer: Tokenizer, whole: Sequence[AddedToken]) -> dict[str, Any]:
-    """The pieces that are kept whole, where transformers 4 reads them."""
+def _added_tokens_config(tokenizer: Tokenizer, whole: Sequence[AddedToken]) -> dict[str, Any]:
+    """The added tokens in the configuration, where transformers 4 reads them."""
     ids = {str(tokenizer.piece_to_id(piece.content)): piece._asdict() for piece in whole}
     entries = {i: {**flags, "special": False} for i, flags in ids.items()}
     return {"added_tokens_decoder": entries} if entries else {}

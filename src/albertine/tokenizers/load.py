@@ -1,4 +1,4 @@
-"""Find the tokenizer in a folder or file and open it."""
+"""Find and load the tokenizer in a folder or file."""
 
 from __future__ import annotations
 
@@ -38,31 +38,32 @@ ADDED_FILE = "added_tokens.json"
 SPECIAL_FILE = "special_tokens_map.json"
 ASSETS = "assets"
 SAVED = {MODEL_FILE, VOCABULARY_FILE, FAST_FILE, CONFIG_FILE}
-"""All that a tokenizer's folder holds."""
+"""Names of the files that a saved tokenizer consists of."""
 MAX_BYTES = 64 * 2**20
 _AS_BERT = "Bert ConvBert DPRContextEncoder DPRQuestionEncoder DistilBert Electra LayoutLM Lxmert MobileBert"
 _CLASSES = frozenset(f"{name}Tokenizer" for name in ("Albert", "XLNet", "SqueezeBert", *_AS_BERT.split()))
-"""Tokenizers of transformers, without "Fast", that cut text and place special pieces as those read here."""
+"""Tokenizer classes of transformers, without "Fast", that split text and place special tokens as the
+tokenizers here."""
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
-    """The tokenizer in a folder or vocabulary file, or of a released model by its name; its kind is told by
-    the files, never by the model's name.
+    """Load the tokenizer in a folder or vocabulary file, or of a released model by its name.
 
-    A folder with `vocab.txt` is WordPiece, also when its model is an ALBERT: all Chinese ones are. One with
-    `spiece.model` (or a single other *.model) is SentencePiece. Without either, `tokenizer.json` is read; if
-    nothing is there, the folder `assets`, where TF-Hub has them. That of a RoBERTa is `tokenizer.json`, or
-    `vocab.json` and `merges.txt`.
-    Pieces that were added to it with transformers are kept whole, as there.
-    `tokenizer_config.json` beside the vocabulary is honoured: do_lower_case, keep_accents, strip_accents,
-    tokenize_chinese_chars, replace_quotes. Google's archives have none: there the pieces of `vocab.txt` tell
-    whether text is lowered. Where the class of transformers that it names takes `tokenizer.json` as it is,
-    that file is read and not the vocabulary beside it, unless that is a SentencePiece model saved here.
+    Its kind is determined by the files, not by the model: `vocab.txt` is WordPiece, also for an ALBERT (all
+    Chinese ones); `spiece.model` (or a single other *.model) is SentencePiece; without either,
+    `tokenizer.json` is read, else the folder `assets`, as in TF-Hub modules. RoBERTa's is `tokenizer.json`,
+    or `vocab.json` and `merges.txt`.
+
+    Tokens added with transformers are not split, as there. These settings of `tokenizer_config.json` are
+    applied: do_lower_case, keep_accents, strip_accents, tokenize_chinese_chars, replace_quotes. Google's
+    archives have no such file; whether text is lowercased then follows from the tokens of `vocab.txt`. If the
+    configuration names a class of transformers that uses `tokenizer.json` unchanged, that file is read
+    instead of the vocabulary beside it, except for a SentencePiece model saved by this package.
 
     Raises:
-        TokenizerError: nothing there, several vocabularies, one that is damaged, added pieces whose ids do
-            not follow its own, or a class is named that may cut text otherwise, such as RoFormer's, or a
-            `tokenizer.json` that is taken as it is puts other special pieces around texts.
+        TokenizerError: no vocabulary, several, a damaged one, added tokens whose ids do not follow its own, a
+            tokenizer class that may split text differently, such as RoFormer's, or a `tokenizer.json` with
+            other special tokens around texts.
     """
     path = resolve_folder(Path(path))
     if not path.exists():
@@ -72,19 +73,19 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
             remedy=f"Check the path of the tokenizer. {model_name_help(str(path))}",
         )
     if is_run_checkpoint(path):
-        return _of_checkpoint(path)
+        return _checkpoint_tokenizer(path)
     file = path if path.is_file() else vocabulary_file(path)
     folder = file.parent
     config = _config(folder / CONFIG_FILE)
     if config.get("tokenizer_class") is None:
-        told = _config(folder / "config.json").get("tokenizer_class")
-        config = config | ({"tokenizer_class": told} if told else {})
-    if "added_tokens_decoder" not in config:  # else transformers does not look there either
+        named = _config(folder / "config.json").get("tokenizer_class")
+        config = config | ({"tokenizer_class": named} if named else {})
+    if "added_tokens_decoder" not in config:  # else transformers ignores that file too
         config |= {name: x for name, x in _config(folder / SPECIAL_FILE).items() if name in LIST_KEYS}
     if (found := _byte_level(file, config)) is not None:
         return found
     _check_class(config, folder)
-    if path != file and (folder / FAST_FILE).is_file() and _as_it_is(config):
+    if path != file and (folder / FAST_FILE).is_file() and _uses_tokenizer_json(config):
         file = folder / FAST_FILE
     data = _read(file)
     if not data.strip():
@@ -97,18 +98,17 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     return with_added_tokens(_sentencepiece(data, config, file), added, folder)
 
 
-def _of_checkpoint(folder: Path) -> Tokenizer:
-    """The tokenizer that a checkpoint of a run was trained with, which lies elsewhere in the run or with its
-    corpus.
+def _checkpoint_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of a checkpoint, which is stored elsewhere in its run or with the corpus.
 
     Raises:
-        TokenizerError: it is not there any more.
+        TokenizerError: it is no longer there.
     """
     fingerprints = _config(folder / "state.json").get("fingerprint")
-    wanted = fingerprints.get("tokenizer") if isinstance(fingerprints, dict) else None
+    expected = fingerprints.get("tokenizer") if isinstance(fingerprints, dict) else None
     for place in _beside_checkpoint(folder):
         found = load_tokenizer(place)
-        if found.fingerprint == wanted:
+        if found.fingerprint == expected:
             return found
     raise TokenizerError(
         "is a checkpoint, whose tokenizer is neither in its run nor with the corpus that the run names",
@@ -118,13 +118,13 @@ def _of_checkpoint(folder: Path) -> Tokenizer:
 
 
 def _beside_checkpoint(folder: Path) -> list[Path]:
-    """Where the tokenizer of a checkpoint may be."""
+    """Folders where the tokenizer of a checkpoint may be."""
     if not is_run_checkpoint(folder) or (run := run_of_checkpoint(folder)) is None:
         return []
     from albertine.core.settings import read_yaml  # slow to import, and rarely needed
 
     places = [run / "best", run / "final"]
-    with suppress(AlbertineError):  # which says nothing then
+    with suppress(AlbertineError):  # unreadable settings: look in the run only
         match read_yaml(run / "settings.yaml"):
             case {"corpus": str(corpus)}:
                 places.append(Path(corpus) / "tokenizer")
@@ -136,7 +136,7 @@ def _beside_checkpoint(folder: Path) -> list[Path]:
 
 
 def _byte_level(file: Path, config: dict[str, Any]) -> Tokenizer | None:
-    """The tokenizer of a RoBERTa, in one file or in the two of earlier releases; None: another's."""
+    """A RoBERTa tokenizer, from one file or the two of earlier releases; None if it is of another kind."""
     if file.name == PAIRS_FILE or (file.name == BYTE_FILE and (file.parent / PAIRS_FILE).is_file()):
         return read_byte_pairs(
             _read(file.with_name(BYTE_FILE)), _read(file.with_name(PAIRS_FILE)), config, file
@@ -146,18 +146,19 @@ def _byte_level(file: Path, config: dict[str, Any]) -> Tokenizer | None:
     return None
 
 
-def _as_it_is(config: dict[str, Any]) -> bool:
-    """Whether `tokenizer.json` counts and not a vocabulary beside it: for a class of transformers that takes
-    it as it is, but for a SentencePiece model of ours, which that file says less exactly."""
+def _uses_tokenizer_json(config: dict[str, Any]) -> bool:
+    """Whether to read `tokenizer.json` and not a vocabulary beside it: for classes of transformers that use
+    it unchanged, but not for a SentencePiece model saved by this package, which the file represents less
+    exactly."""
     named = str(config.get("tokenizer_class")) in GENERIC_CLASSES
     return named and config.keys().isdisjoint(("keep_accents", "replace_quotes"))
 
 
 def _check_class(config: dict[str, Any], folder: Path) -> None:
-    """Refuse a vocabulary whose class in transformers may make other ids of it.
+    """Refuse a vocabulary whose tokenizer class in transformers may give other ids.
 
-    The class is told by the `tokenizer_config.json` that was read into `config`, else by the model's
-    config.json; without either, transformers takes RoFormer's own for every RoFormer.
+    The class is named by `tokenizer_config.json` (`config`) or the model's config.json; without either,
+    transformers uses RoFormerTokenizer for every RoFormer.
     """
     named = config.get("tokenizer_class")
     if named is None:
@@ -166,18 +167,18 @@ def _check_class(config: dict[str, Any], folder: Path) -> None:
         named = model.get("tokenizer_class") or own
     if named and str(named) not in GENERIC_CLASSES and str(named).removesuffix("Fast") not in _CLASSES:
         raise TokenizerError(
-            f"is of the class {named}, which may cut text otherwise than BERT's, ALBERT's and XLNet's",
+            f"is of the class {named}, which may split text differently from BERT's, ALBERT's and XLNet's",
             where=folder,
-            remedy=f'If it cuts as BERT does, write "tokenizer_class": "BertTokenizer" into {CONFIG_FILE}',
+            remedy=f'If it splits as BERT does, write "tokenizer_class": "BertTokenizer" into {CONFIG_FILE}',
         )
 
 
 def _wordpiece(data: bytes, config: dict[str, Any], added: AddedTokens, file: Path) -> Tokenizer:
     lines = _lines(data, file)
-    pieces, whole = append_added_tokens(lines, added, vars(BERT).values(), KNOWN_SPECIAL, file.parent)
+    vocabulary, whole = append_added_tokens(lines, added, vars(BERT).values(), KNOWN_SPECIAL, file.parent)
     return WordPieceTokenizer(
-        pieces,
-        # transformers lowers where nobody says so; in Google's archives nobody does.
+        vocabulary,
+        # without a setting transformers lowercases; Google's archives (no model_type) go by the tokens
         lower=_flag(
             config,
             "do_lower_case",
@@ -203,16 +204,16 @@ def _sentencepiece(data: bytes, config: dict[str, Any], file: Path) -> SentenceP
 
 @contextmanager
 def replaced_tokenizer(folder: Path) -> Iterator[Path]:
-    """A new folder to save a tokenizer into; it takes the place of `folder`, whole or not at all.
+    """A new folder to save a tokenizer to, which atomically replaces `folder`.
 
     Raises:
-        TokenizerError: `folder` is a model or holds something else than a tokenizer, and stays as it is.
+        TokenizerError: `folder` is a model or has other files than a tokenizer; it stays unchanged.
         RunError: another process writes there.
     """
     _check_replaceable(folder)
     with replaced_folder(folder) as beside:
         yield beside
-        _check_replaceable(folder)  # a file that came meanwhile would be lost
+        _check_replaceable(folder)  # again: a file added meanwhile would be lost
 
 
 def _check_replaceable(folder: Path) -> None:
@@ -232,7 +233,7 @@ def _check_replaceable(folder: Path) -> None:
 
 
 class EncoderShape(Protocol):
-    """What a tokenizer must fit; see `EncoderConfig`."""
+    """Properties of an encoder that a tokenizer must fit; see `EncoderConfig`."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -245,44 +246,40 @@ class EncoderShape(Protocol):
 
 
 def check_tokenizer(encoder: EncoderShape, tokenizer: Tokenizer, where: object) -> None:
-    """Refuse a tokenizer that an encoder cannot read with: one with more pieces than there are word vectors,
-    one that puts [CLS] where the encoder does not look, or one with more kinds of segments.
+    """Check that a tokenizer fits an encoder: not more tokens than word embeddings, [CLS] where the encoder
+    pools, and not more segment ids than segment embeddings.
 
     Raises:
-        ModelError: the two do not belong together.
+        ModelError: it does not fit.
     """
     remedy = "Put the tokenizer that the model was trained with into the folder"
     cls, kinds = tokenizer.special.cls, encoder.type_vocab_size
     if tokenizer.vocab_size > encoder.vocab_size:
-        found = (
-            f"has {encoder.vocab_size} word vectors, and its tokenizer knows {tokenizer.vocab_size} pieces"
-        )
+        found = f"has {encoder.vocab_size} word vectors, and its tokenizer has {tokenizer.vocab_size} tokens"
     elif encoder.summary == "last" and not tokenizer.cls_last:
-        found = f"looks at the last token of a text, as XLNet does, and its tokenizer puts {cls} first"
+        found = f"pools the last token of a text, as XLNet does, and its tokenizer puts {cls} first"
         remedy = (
             "Use one with <sep> and <cls>, such as XLNet's or one of `albertine tokenizer train --kind xlnet`"
         )
     elif encoder.summary == "first" and tokenizer.cls_last:
-        found = f"looks at the first token of a text, and its tokenizer puts {cls} last"
+        found = f"pools the first token of a text, and its tokenizer puts {cls} last"
     elif tokenizer.cls_last and encoder.positions != "relative" and 0 < kinds <= CLS_SEGMENT:
-        found = f"knows {kinds} kinds of segments, and {cls} of its tokenizer is of segment {CLS_SEGMENT}"
-        remedy = (
-            "An encoder for such a tokenizer has three kinds, or none (model.change.type_vocab_size=3 or 0)"
-        )
+        found = f"has {kinds} segment embeddings, and {cls} of its tokenizer has the segment id {CLS_SEGMENT}"
+        remedy = "An encoder for such a tokenizer has three, or none (model.change.type_vocab_size=3 or 0)"
     else:
         return
     raise ModelError(found, where=where, remedy=remedy)
 
 
 def has_vocabulary(folder: Path) -> bool:
-    """Whether `load_tokenizer` finds something to open in a folder, whole or not."""
+    """Whether a folder has a vocabulary file that `load_tokenizer` would read, valid or not."""
     return bool(
         _vocabularies(folder) or _vocabularies(folder / ASSETS) or _beside_checkpoint(resolve_folder(folder))
     )
 
 
 def vocabulary_file(folder: Path) -> Path:
-    """The file with the pieces of the tokenizer that a folder holds. Raises as `load_tokenizer` does."""
+    """The vocabulary file of the tokenizer in a folder. Raises as `load_tokenizer`."""
     inside = folder / ASSETS
     return _one_of(inside if not _vocabularies(folder) and _vocabularies(inside) else folder)
 
@@ -293,11 +290,11 @@ def _vocabularies(folder: Path) -> list[Path]:
     return named or sorted(folder.glob("*.model")) or sorted(folder.glob("vocab*.txt"))
 
 
-def _cased(pieces: list[str]) -> bool:
-    """Whether a vocabulary has capital letters: one in twenty pieces, since some that are lowered have a few
-    such as `<S>` beside [CLS]."""
-    words = [piece for piece in pieces if not piece.startswith(("[", "<"))]
-    capital = sum(piece != piece.lower() and piece.isascii() for piece in words)
+def _cased(tokens: list[str]) -> bool:
+    """Whether a vocabulary is cased: one in twenty tokens has capitals, since uncased ones have a few, such
+    as `<S>` beside [CLS]."""
+    words = [token for token in tokens if not token.startswith(("[", "<"))]
+    capital = sum(word != word.lower() and word.isascii() for word in words)
     return capital * 20 > len(words)
 
 
@@ -359,7 +356,7 @@ def _lines(data: bytes, file: Path) -> list[str]:
         raise TokenizerError(
             f"is not UTF-8 (byte {error.start})", where=file, remedy="Convert the vocabulary to UTF-8"
         ) from error
-    # not splitlines(): vocabularies hold U+2028 and other line separators as pieces
+    # not splitlines(): vocabularies contain U+2028 and other line separators as tokens
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     while lines and not lines[-1]:
         lines.pop()

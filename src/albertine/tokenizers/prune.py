@@ -1,7 +1,7 @@
-"""A smaller vocabulary: which pieces of a tokenizer stay for a text, and the tokenizer that knows only these.
+"""Prune a vocabulary: select the tokens to keep for a text, and build the tokenizer with only these.
 
-A text whose pieces all stay is cut exactly as before. For a unigram model the best way to cut it is among the
-ways that remain; for WordPiece the longest match at each place is still there, and no longer one came.
+A text whose tokens are all kept has the same tokens as before: for a unigram model the best segmentation is
+among the remaining ones; for WordPiece the longest match at each position is still there.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ Flags = NDArray[np.bool_]
 def select_tokens(
     tokenizer: Tokenizer, counts: Ints, *, keep: int | None = None, coverage: float = 1.0
 ) -> Ints:
-    """The ids of the pieces that stay, increasing, int64 (V',).
+    """The ids of the tokens to keep, increasing, int64 (V',).
 
-    Those that are `required_tokens` stay in any case; then the most frequent ones, of equally frequent ones
+    All `required_tokens` are kept, then the most frequent tokens; of equally frequent ones
     those that stand first in the vocabulary.
 
     Args:
-        counts: how often the text has each piece, (V,).
-        keep: how many stay in all, pieces that the text has not among them where there is room.
-        coverage: without `keep`: share of the text's tokens that stay what they are, by the fewest pieces.
+        counts: occurrences of each token in the text, (V,).
+        keep: number of tokens to keep, which may include tokens that do not occur in the text.
+        coverage: without `keep`: keep the fewest tokens that make up this share of the text's tokens.
 
     Raises:
-        SettingsError: fewer are to stay than are needed, or more than there are; a coverage outside of 0..1.
+        SettingsError: `keep` is below the number of required tokens or above the vocabulary size; a coverage
+            outside of 0 to 1.
     """
     stay = required_tokens(tokenizer, counts)
     order = np.argsort(-counts, kind="stable")
@@ -44,13 +45,13 @@ def select_tokens(
         if not 0 <= coverage <= 1:
             raise SettingsError(f"the coverage {coverage:g} is no share", remedy="Give one from 0 to 1")
         covered = np.cumsum(counts[order])
-        wanted = covered[-1] - int((1 - coverage) * int(covered[-1]) + 1e-9)
-        stay[order[: int(np.searchsorted(covered, wanted)) + 1] if wanted > 0 else []] = True
+        target = covered[-1] - int((1 - coverage) * int(covered[-1]) + 1e-9)
+        stay[order[: int(np.searchsorted(covered, target)) + 1] if target > 0 else []] = True
         return np.flatnonzero(stay)
     least, most = int(stay.sum()), tokenizer.vocab_size
     if not least <= keep <= most:
         raise SettingsError(
-            f"of {most:,} pieces {keep:,} cannot stay: {least:,} are special or spell what the text has",
+            f"of {most:,} tokens {keep:,} cannot be kept: {least:,} are special or spell what the text has",
             where="--keep",
             remedy=f"Give a number from {least:,} to {most:,}, or --coverage",
         )
@@ -60,21 +61,21 @@ def select_tokens(
 
 
 def required_tokens(tokenizer: Tokenizer, counts: Ints) -> Flags:
-    """Which pieces stay whatever else does, (V,): the special ones, and every character by which a piece of
-    the text can be spelled, so that nothing of it becomes unknown.
+    """Which tokens must be kept, (V,) boolean: special tokens, and the single-character tokens that spell a
+    token of the text, so that nothing becomes unknown.
 
-    Also what is kept whole; and of a SentencePiece bytes, what was asked for by name, the least likely piece,
-    from which the price of an unknown one is reckoned, and pieces such as "▁2000,", which are cut otherwise
-    once they were chosen.
+    Also added tokens; and of SentencePiece byte pieces, user-defined pieces, the piece with the lowest score,
+    which sets the score of unknown ones, and pieces such as "▁2000,", which the digit-comma rule splits after
+    they are chosen.
     """
     stay = np.zeros(tokenizer.vocab_size, dtype=np.bool_)
     stay[sorted(tokenizer.special_ids)] = True
-    pieces = [tokenizer.id_to_piece(i) for i in range(tokenizer.vocab_size)]
-    ids = {piece: i for i, piece in enumerate(pieces)}
-    spelled = {c for i in np.flatnonzero((counts > 0) & ~stay) for c in _characters(tokenizer, pieces[i])}
+    tokens = [tokenizer.id_to_piece(i) for i in range(tokenizer.vocab_size)]
+    ids = {token: i for i, token in enumerate(tokens)}
+    spelled = {c for i in np.flatnonzero((counts > 0) & ~stay) for c in _characters(tokenizer, tokens[i])}
     stay[[ids[c] for c in spelled if c in ids]] = True
     if isinstance(tokenizer, WordPieceTokenizer | SentencePieceTokenizer):
-        stay[[ids[piece.content] for piece in tokenizer.whole]] = True
+        stay[[ids[token.content] for token in tokenizer.whole]] = True
     if isinstance(tokenizer, SentencePieceTokenizer):
         proto = tokenizer.proto.pieces
         for i, piece in enumerate(proto):
@@ -86,19 +87,19 @@ def required_tokens(tokenizer: Tokenizer, counts: Ints) -> Flags:
     return stay
 
 
-def _characters(tokenizer: Tokenizer, piece: str) -> list[str]:
-    """The pieces of one character that spell a piece."""
+def _characters(tokenizer: Tokenizer, token: str) -> list[str]:
+    """The single-character tokens that spell a token."""
     if tokenizer.kind == "sentencepiece":
-        return list(piece)
-    inside = piece.startswith("##")
-    return [f"##{c}" if inside or place else c for place, c in enumerate(piece.removeprefix("##"))]
+        return list(token)
+    inside = token.startswith("##")
+    return [f"##{c}" if inside or i else c for i, c in enumerate(token.removeprefix("##"))]
 
 
 def prune_tokenizer(tokenizer: Tokenizer, kept: Ints) -> Tokenizer:
-    """The tokenizer that knows the pieces `kept` alone, in the order they had; all else about it is the same.
+    """The tokenizer with only the tokens `kept`, in their order, and the same settings.
 
     Raises:
-        TokenizerError: it merges pieces pair by pair (BPE), so that a piece without its parts is never made.
+        TokenizerError: it is BPE, whose tokens are built from their parts by merges.
     """
     if isinstance(tokenizer, WordPieceTokenizer):
         return WordPieceTokenizer(
@@ -113,14 +114,14 @@ def prune_tokenizer(tokenizer: Tokenizer, kept: Ints) -> Tokenizer:
         model = select_pieces(tokenizer.model, own)
         return SentencePieceTokenizer(model, tokenizer.cleaning, whole=tokenizer.whole)
     raise TokenizerError(
-        "is no unigram model and no WordPiece, and only of these a piece can be left out",
+        "is no unigram model and no WordPiece, and only of these tokens can be left out",
         remedy="Train a vocabulary of the size you want: albertine tokenizer train --vocab-size N",
     )
 
 
 def same_vocabulary(one: Tokenizer, other: Tokenizer) -> bool:
-    """Whether two tokenizers give the same ids: told by their fingerprints, or where they lie in files of two
-    kinds, by their pieces."""
+    """Whether two tokenizers give the same ids, by their fingerprints, or by their tokens if they were stored
+    in different files."""
     if one.fingerprint == other.fingerprint:
         return True
     size = one.vocab_size
@@ -128,7 +129,7 @@ def same_vocabulary(one: Tokenizer, other: Tokenizer) -> bool:
 
 
 def has_other_vocabulary(folder: Path, tokenizer: Tokenizer) -> bool:
-    """Whether a folder of a model holds a vocabulary, and not that of this tokenizer."""
+    """Whether a model folder has a vocabulary other than that of this tokenizer."""
     return (
         folder.is_dir() and has_vocabulary(folder) and not same_vocabulary(load_tokenizer(folder), tokenizer)
     )

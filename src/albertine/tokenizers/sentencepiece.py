@@ -28,26 +28,26 @@ ALBERT = SpecialTokens("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 XLNET = SpecialTokens("<pad>", "<unk>", "<cls>", "<sep>", "<mask>")
 XLNET_CLEANING = Cleaning(lower=False, replace_quotes=True)
 
-# The reference's idea of punctuation when it looks for word starts: ASCII without ' < = >
+# punctuation in the reference's rule for word starts: ASCII without ' < = >
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
-_SPACE = re.compile(r"\s")  # what str.split() cuts at
+_SPACE = re.compile(r"\s")  # where str.split() splits
 _KNOWN = _PUNCTUATION | frozenset("abcdefghijklmnopqrstuvwxyz")
 
 
 class SentencePieceTokenizer(Tokenizer):
-    """Cleaning, SentencePiece, and the digit-comma rule: a piece that ends in a digit and a comma gives up
-    its comma.
+    """Cleaning, SentencePiece, and the digit-comma rule: the comma of a piece that ends in a digit and a
+    comma becomes a token of its own.
 
     Args:
         model: bytes of a SentencePiece model file.
-        cleaning: how the text is cleaned first; None for what the vocabulary's family does (ALBERT: small
-            letters, no accents, quotes as they are; XLNet: capitals kept, `` and '' become ").
-        whole: pieces that are kept whole wherever a text has them (`tokenizers.added_tokens`); those that the
-            model has not get the ids behind it.
-        where: named in error messages.
+        cleaning: default: that of the vocabulary's family (ALBERT: lowercase, no accents; XLNet: cased, ``
+            and '' become ").
+        whole: added tokens, which are not split (`tokenizers.added_tokens`); those not in the model get the
+            ids after its own.
+        where: for error messages.
 
     Raises:
-        TokenizerError: not a SentencePiece model, a damaged one, or one without the special pieces of ALBERT
+        TokenizerError: not a SentencePiece model, a damaged one, or one without the special tokens of ALBERT
             or XLNet.
     """
 
@@ -63,26 +63,26 @@ class SentencePieceTokenizer(Tokenizer):
     ) -> None:
         self.model, self.whole = model, tuple(whole)
         self.proto = _read(model, where)
-        special = _special_pieces(self.proto, where)
+        special = _special_tokens(self.proto, where)
         xlnet = special == XLNET
         self.cleaning = cleaning or (XLNET_CLEANING if xlnet else Cleaning())
         pieces = [piece.text for piece in self.proto.pieces]
         super().__init__(
-            list(dict.fromkeys([*pieces, *(piece.content for piece in self.whole)])),
+            list(dict.fromkeys([*pieces, *(token.content for token in self.whole)])),
             special,
             _fingerprint(model, self.cleaning, self.whole),
             cls_last=xlnet,
-            more_special=[i for i, p in enumerate(self.proto.pieces) if p.type is PieceType.CONTROL],
+            other_special_ids=[i for i, p in enumerate(self.proto.pieces) if p.type is PieceType.CONTROL],
         )
-        self._digit_comma = frozenset(i for i, piece in enumerate(self._pieces) if ends_in_digit_comma(piece))
+        self._digit_comma = frozenset(i for i, piece in enumerate(self._tokens) if ends_in_digit_comma(piece))
         self._comma = self.piece_to_id(",")
         self._losing_comma = self._digit_comma | ({self.unk_id} if self._comma == self.unk_id else set())
-        self._starts[[self._ids[piece.content] for piece in self.whole]] = True
+        self._starts[[self._ids[token.content] for token in self.whole]] = True
         try:
             self._open()
         except ImportError:
             raise
-        except Exception as error:  # of several kinds, as the libraries that read it have them
+        except Exception as error:  # the libraries raise various classes
             raise TokenizerError(
                 f"is not a whole SentencePiece model ({error})", where=where, remedy="Copy it again"
             ) from error
@@ -93,10 +93,10 @@ class SentencePieceTokenizer(Tokenizer):
         self._library = SentencePieceProcessor(model_proto=self.model)
         self._words = WordCache(self._encode_part)
         self._located = lru_cache(maxsize=1 << 15)(self._spans_of)
-        self._by_words = self.proto.cuts_at_spaces  # a look at every piece: once, not for every text
-        cut = self._by_words and not self.whole
-        self._borders = _SPACE if cut else None
-        self._bulk = BatchEncoder(str.split if cut else None, self._encode_parts)
+        self._by_words = self.proto.splits_at_spaces  # computed once: it looks at every piece
+        splittable = self._by_words and not self.whole
+        self._borders = _SPACE if splittable else None
+        self._bulk = BatchEncoder(str.split if splittable else None, self._encode_parts)
         if self.whole:
             from albertine.tokenizers.fast import added_token_finder, sentencepiece_normalizer
 
@@ -104,10 +104,10 @@ class SentencePieceTokenizer(Tokenizer):
             self._found = added_token_finder(self.whole, normalizer)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text, without special pieces. A lone surrogate in it counts as U+FFFD."""
+        """Token ids of a text, without special tokens. Lone surrogates count as U+FFFD."""
         if not self.whole:
             return self._encode(text)
-        parts = ([piece] if piece >= 0 else self._encode(part) for part, piece in self._parted(text))
+        parts = ([token] if token >= 0 else self._encode(part) for part, token in self._split_added(text))
         return list(chain.from_iterable(parts))
 
     def _encode(self, text: str) -> list[int]:
@@ -126,7 +126,8 @@ class SentencePieceTokenizer(Tokenizer):
         return found
 
     def _encode_part(self, text: str) -> tuple[int, ...]:
-        """What the reference does with a whole text; also right for a single word (see `cuts_at_spaces`)."""
+        """Encode as the reference encodes a whole text; valid for single words too (see
+        `splits_at_spaces`)."""
         clean = self.cleaning(text)
         ids: list[int] = self._library.encode(clean)
         if (self._comma == self.unk_id and "," in clean) or not self._digit_comma.isdisjoint(ids):
@@ -140,12 +141,12 @@ class SentencePieceTokenizer(Tokenizer):
             return [piece]
         parts: list[str] = self._library.encode(piece[:-1].replace(SPACE, ""), out_type=str)
         if not piece.startswith(SPACE) and parts[0].startswith(SPACE):
-            # a piece encoded alone is taken for a word and gets a marker that the original had not
+            # encoded alone, a piece gets a word marker that it did not have
             parts = parts[1:] if parts[0] == SPACE else [parts[0][1:], *parts[1:]]
         return [*parts, ","]
 
     def encode_spans(self, text: str) -> Spans:
-        """The ids of `encode` with the characters of the given text that each token came from."""
+        """The ids of `encode` with their character spans in the text."""
         if not self.whole:
             return self._encode_spans(text)
         return self._joined_spans(text)
@@ -168,7 +169,7 @@ class SentencePieceTokenizer(Tokenizer):
     def _spans_of(self, part: str) -> Spans:
         clean, origins = self.cleaning.with_origins(part)
         data = clean.encode("utf-8")
-        # from a byte of the clean text to the character of `part` that it came from
+        # for each byte of the clean text, the index of its source character in `part`
         if len(data) == len(clean):
             where = origins
         else:
@@ -177,7 +178,7 @@ class SentencePieceTokenizer(Tokenizer):
         record = self._library.encode(clean, out_type="serialized_proto")
         ids, starts, ends = spans = Spans([], [], [])
         for token, begin, end, text_begin, text_end in parse_encoded_text(record):
-            while begin < end and data[begin] == 0x20:  # the space before a word is not part of it
+            while begin < end and data[begin] == 0x20:  # the space before a word is not part of its span
                 begin += 1
             if token in self._losing_comma:
                 self._add_parts(spans, record[text_begin:text_end].decode("utf-8"), token, where, begin, end)
@@ -190,10 +191,11 @@ class SentencePieceTokenizer(Tokenizer):
     def _add_parts(
         self, spans: Spans, piece: str, token: int, where: Sequence[int], begin: int, end: int
     ) -> None:
-        """Add a piece to spans, in parts if it falls under the digit-comma rule.
+        """Append a piece to spans, split if the digit-comma rule applies.
 
         Args:
-            where: the character of each byte. begin, end: the bytes that the piece stands for.
+            where: source character of each byte.
+            begin, end: bytes of the piece.
         """
         parts = self._without_comma(piece)
         for place, sub in enumerate(parts):
@@ -205,7 +207,7 @@ class SentencePieceTokenizer(Tokenizer):
             begin = stop
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
-        """Readable text for token ids; special pieces are left out, or written between spaces."""
+        """Readable text for token ids; special tokens are omitted, or written between spaces."""
         words: list[str] = []
         run: list[int] = []
         for token in ids:
@@ -232,15 +234,15 @@ class SentencePieceTokenizer(Tokenizer):
         save_sentencepiece(self, self.model, self.proto, self.cleaning, self.whole, Path(folder))
 
     @staticmethod
-    def _is_start(piece: str) -> bool:
-        """As Google's `create_pretraining_data.py`: ▁…, <…, punctuation, or anything not plain English."""
-        if piece.startswith((SPACE, "<")) or piece in _PUNCTUATION:
+    def _is_start(token: str) -> bool:
+        """As in Google's `create_pretraining_data.py`: ▁…, <…, punctuation, or other than ASCII letters."""
+        if token.startswith((SPACE, "<")) or token in _PUNCTUATION:
             return True
-        return not all(c.lower() in _KNOWN for c in piece)
+        return not all(c.lower() in _KNOWN for c in token)
 
 
 def _bytes(character: str) -> int:
-    """Of a character in UTF-8."""
+    """Length of a character in UTF-8."""
     code = ord(character)
     return 1 if code < 0x80 else 2 if code < 0x800 else 3 if code < 0x10000 else 4
 
@@ -262,7 +264,7 @@ def _read(model: bytes, where: object) -> ModelProto:
     return proto
 
 
-def _special_pieces(proto: ModelProto, where: object) -> SpecialTokens:
+def _special_tokens(proto: ModelProto, where: object) -> SpecialTokens:
     texts = {piece.text for piece in proto.pieces}
     for special in (ALBERT, XLNET):
         needed = vars(special).values()
@@ -270,7 +272,7 @@ def _special_pieces(proto: ModelProto, where: object) -> SpecialTokens:
             return special
     missing = ", ".join(piece for piece in vars(ALBERT).values() if piece not in texts)
     raise TokenizerError(
-        f"lacks the pieces {missing}, which the model needs",
+        f"lacks the tokens {missing}, which the model needs",
         where=where,
         remedy="Train one with `albertine tokenizer`, or spm_train with --pad_id and --control_symbols",
     )

@@ -1,6 +1,6 @@
-"""The parts of a SentencePiece model file that decide how text is cut, read from its protocol-buffer bytes.
+"""Parse and write the fields of a SentencePiece model file that determine how text is split.
 
-sentencepiece itself does not show them, and the protobuf package is too much to ask for a few fields. Field
+The sentencepiece package does not expose them, and a dependency on protobuf is not worth a few fields. Field
 numbers are those of `google/sentencepiece:src/sentencepiece_model.proto`.
 """
 
@@ -18,12 +18,12 @@ SPACE = "▁"
 
 
 def ends_in_digit_comma(piece: str) -> bool:
-    """Whether a piece, such as "▁2000,", falls under the digit-comma rule (Google's `encode_pieces`)."""
+    """Whether the digit-comma rule applies to a piece, such as "▁2000," (Google's `encode_pieces`)."""
     return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
 
 
 class PieceType(IntEnum):
-    """What a piece is for."""
+    """Type of a piece, as in ModelProto.SentencePiece.Type."""
 
     NORMAL = 1
     UNKNOWN = 2
@@ -39,7 +39,7 @@ _FLOAT = struct.Struct("<f")
 
 
 class Piece(NamedTuple):
-    """One entry of the vocabulary; its id is its place."""
+    """One entry of the vocabulary; its id is its index."""
 
     text: str
     score: float
@@ -48,13 +48,13 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class ModelProto:
-    """What is read of a model file.
+    """The parsed fields of a model file.
 
     Attributes:
         pieces: the vocabulary in the order of ids.
         model_type: 1 unigram, 2 BPE, 3 word, 4 character.
         byte_fallback: unknown characters become bytes instead of the unknown piece.
-        whitespace_suffix: the space marker stands behind words instead of before them.
+        whitespace_suffix: the space marker is after words instead of before them.
         normalizer: name of the normalisation rule, such as "nmt_nfkc".
         charsmap: the rule itself, compiled; empty for the identity.
         add_dummy_prefix, remove_extra_whitespaces, escape_whitespaces: as in NormalizerSpec.
@@ -72,7 +72,7 @@ class ModelProto:
 
     @property
     def marks_words(self) -> bool:
-        """Whether a text is its words and nothing else: a marker before each, which no piece reaches over."""
+        """Whether every word gets a space marker before it, and no piece extends over a marker."""
         return (
             not self.whitespace_suffix
             and self.add_dummy_prefix
@@ -82,16 +82,16 @@ class ModelProto:
         )
 
     @property
-    def cuts_at_spaces(self) -> bool:
-        """Whether encoding a text is encoding its words one after another.
+    def splits_at_spaces(self) -> bool:
+        """Whether encoding a text equals encoding its words one by one.
 
-        It is if no piece reaches over a space and the space marker is a piece of its own: then every way to
-        cut a text has a cut before each marker, so the best way is the best way for each word. A known marker
-        also keeps runs of unknown characters in neighbouring words from becoming one unknown piece.
+        It does if no piece extends over a space and the space marker is itself a piece: then every
+        segmentation of a text splits before each marker, so the best one is the best for each word. The
+        marker also keeps unknown characters of neighbouring words from being merged into one unknown token.
 
-        Where two ways to cut a word are equally likely (6|66 and 66|6; about one word of 200,000 in English
-        Wikipedia), the library's choice for a whole text depends on rounding errors of the words before it.
-        Words encoded alone are always cut alike.
+        Where two segmentations of a word have the same score (6|66 and 66|6; about one word in 200,000 of
+        English Wikipedia), the library's choice for a whole text depends on rounding errors of the words
+        before it. A word encoded alone always has the same segmentation.
         """
         return (
             self.model_type in (1, 2)
@@ -102,7 +102,7 @@ class ModelProto:
 
 
 def parse_model(data: bytes) -> ModelProto:
-    """Read a model file.
+    """Parse a model file.
 
     Raises:
         ValueError: the bytes are not a SentencePiece model.
@@ -133,24 +133,24 @@ def parse_model(data: bytes) -> ModelProto:
 
 
 def parse_encoded_text(data: bytes) -> list[tuple[int, int, int, int, int]]:
-    """The pieces in a serialised SentencePieceText, the form with offsets that all releases give.
+    """Parse a serialised SentencePieceText, the result with offsets that all releases of sentencepiece give.
 
     Returns:
-        Of each piece its id, the bytes of the (UTF-8) input at which it begins and ends, and those of `data`
-        between which its spelling stands.
+        For each piece its id, its begin and end in the bytes of the (UTF-8) input, and the begin and end of
+        its text in `data`.
     """
-    cuts = []
+    found = []
     at, size = 0, len(data)
     while at < size:
         key = data[at]
-        if key != 0x12:  # another field than a piece
+        if key != 0x12:  # not a piece
             key, at = read_varint(data, at)
-            at = _behind(data, at, key & 7)
+            at = _skip(data, at, key & 7)
             continue
         length, at = read_varint(data, at + 1)
         stop = at + length
         token = begin = end = spelled = spelled_end = 0
-        # A loop over millions of fields: numbers of one byte are read here.
+        # one-byte numbers are read inline: this loop runs over millions of fields
         while at < stop:
             key = data[at]
             value = data[at + 1]
@@ -170,20 +170,21 @@ def parse_encoded_text(data: bytes) -> list[tuple[int, int, int, int, int]]:
                 end = value
             else:
                 raise ValueError("is no piece of a text")
-        cuts.append((token, begin, end, spelled, spelled_end))
-    return cuts
+        found.append((token, begin, end, spelled, spelled_end))
+    return found
 
 
-def _behind(data: bytes, at: int, kind: int) -> int:
-    """The place behind the value of a field."""
-    if kind in (1, 5):
-        return at + (8 if kind == 1 else 4)
+def _skip(data: bytes, at: int, wire_type: int) -> int:
+    """The offset after the value of a field."""
+    if wire_type in (1, 5):
+        return at + (8 if wire_type == 1 else 4)
     value, at = read_varint(data, at)
-    return at + value if kind == 2 else at
+    return at + value if wire_type == 2 else at
 
 
 def serialize_model(pieces: Sequence[Piece], charsmap: bytes, *, byte_fallback: bool = False) -> bytes:
-    """A unigram model file with these pieces and this normalisation rule ("nmt_nfkc" if there is one)."""
+    """A unigram model file with these pieces and this compiled normalisation rule, named "nmt_nfkc" if not
+    empty."""
     parts = []
     for piece in pieces:
         text = piece.text.encode("utf-8")
@@ -199,8 +200,8 @@ def serialize_model(pieces: Sequence[Piece], charsmap: bytes, *, byte_fallback: 
 
 
 def select_pieces(data: bytes, kept: Sequence[int]) -> bytes:
-    """A model file with these pieces alone, in this order, and everything else as it stands in `data`, but
-    for the size of the vocabulary that it tells and samples that were to test all pieces.
+    """A model file with only the pieces of these ids, in this order. All else is as in `data`, except the
+    vocabulary size, which is adjusted, and self-test samples, which are removed.
 
     Raises:
         ValueError: the bytes are not a SentencePiece model.
@@ -220,7 +221,7 @@ def select_pieces(data: bytes, kept: Sequence[int]) -> bytes:
 
 
 def _resized(trainer: bytes, size: int) -> bytes:
-    """A TrainerSpec whose vocabulary (field 4) has another size."""
+    """A TrainerSpec with another vocabulary size (field 4)."""
     parts = []
     for number, raw in _raw_fields(trainer):
         parts.append(b"\x20" + encode_varint(size) if number == 4 else raw)
@@ -228,7 +229,7 @@ def _resized(trainer: bytes, size: int) -> bytes:
 
 
 def _raw_fields(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Field numbers, and each field as it is written, its key included."""
+    """Field numbers and the raw bytes of each field, key included."""
     at = 0
     while at < len(data):
         begin = at
@@ -245,7 +246,7 @@ def _raw_fields(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _piece(data: bytes) -> Piece:
-    # the layout that every writer uses is read directly: a vocabulary holds tens of thousands of these
+    # fast path for the layout that all writers use, since a vocabulary has tens of thousands of pieces
     size = data[1] if len(data) > 1 else 0
     if size < 0x80 and len(data) in (size + 7, size + 9) and data[0] == 0x0A and data[size + 2] == 0x15:
         kind = _TYPES[1] if len(data) == size + 7 else _TYPES.get(data[-1] if data[-2] == 0x18 else 0)

@@ -1,4 +1,4 @@
-"""Read a vocabulary from `tokenizer.json`: since release 5, transformers saves nothing else."""
+"""Read a tokenizer from `tokenizer.json`, the only vocabulary file that transformers 5 saves."""
 
 from __future__ import annotations
 
@@ -34,16 +34,17 @@ _CONTROL = frozenset(
     {"<pad>", "[CLS]", "[SEP]", "[MASK]", "<s>", "</s>", "<cls>", "<sep>", "<mask>", "<eod>"}
 )
 _IN_TEXT = frozenset({"<eop>"})
-"""Special in XLNet's tokenizer.json, but its spiece.model finds it in text."""
+"""Special in XLNet's tokenizer.json, but recognised in text by its spiece.model."""
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
-KNOWN_SPECIAL = frozenset(piece for family in (BERT, ALBERT, XLNET) for piece in vars(family).values())
+KNOWN_SPECIAL = frozenset(token for family in (BERT, ALBERT, XLNET) for token in vars(family).values())
 GENERIC_CLASSES = frozenset({"PreTrainedTokenizerFast", "TokenizersBackend"})
-"""The classes of transformers that take tokenizer.json alone for the pipeline."""
+"""Classes of transformers that use the pipeline of tokenizer.json unchanged."""
 _ORDER = ("controls", "``", "''", "NFKD", "accents", "sigma", "Lowercase", "Precompiled", "spaces")
-"""The steps of ALBERT's and XLNet's normalizers, as transformers and `tokenizers.fast` write them."""
+"""The steps of ALBERT's and XLNet's normalizers in order, as written by transformers and
+`tokenizers.fast`."""
 _REPLACED = (
     ("controls", {"Regex": r"[\x0b\x1c-\x1f]"}, " "),
-    ("controls", {"Regex": r"[\x1c-\x1f]"}, " "),  # this, and the second for a sigma, of earlier versions
+    ("controls", {"Regex": r"[\x1c-\x1f]"}, " "),  # this and the second sigma: of earlier versions
     ("``", {"String": "``"}, '"'),
     ("''", {"String": "''"}, '"'),
     ("sigma", {"Regex": r"(?<=[\p{Lu}\p{Ll}\p{Lt}])Σ(?![\p{Lu}\p{Ll}\p{Lt}])"}, "ς"),
@@ -51,35 +52,37 @@ _REPLACED = (
     ("spaces", {"Regex": " {2,}"}, " "),
 )
 _MARKS = "[\u0300-\u034e"
-"""How a class of all combining marks begins, whatever the release of Unicode."""
+"""Beginning of a regular expression class of all combining marks, in any version of Unicode."""
 
 
 _DAMAGED = (
     *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError),
     struct.error,
 )
-"""What reading a file of another structure may end with; the last: a score that is no number."""
+"""Exceptions of reading a file of another structure; struct.error: a score that is not a number."""
 
 
 def read_tokenizer_json(file: Path, data: bytes, config: dict[str, Any]) -> Tokenizer:
-    """The tokenizer that a `tokenizer.json` of BERT's, ALBERT's or XLNet's kind describes.
+    """The tokenizer in a `tokenizer.json` of BERT, ALBERT or XLNet.
 
-    A SentencePiece model is put together again from pieces, scores and normalisation rule, and encodes as the
-    one it came from; its fingerprint differs, since its bytes do.
+    A SentencePiece model is rebuilt from pieces, scores and normalisation rule. It encodes as the original,
+    but has another fingerprint, since its bytes differ.
 
     Args:
-        file: the `tokenizer.json`. data: its bytes.
-        config: the `tokenizer_config.json` beside it, whose settings of the family's pipeline come first.
+        file: path of the `tokenizer.json`, for messages.
+        data: its bytes.
+        config: the `tokenizer_config.json` beside it; its settings take precedence, except for classes that
+            use `tokenizer.json` unchanged.
 
     Raises:
-        TokenizerError: not such a file, another kind of model or treatment of text, added pieces whose ids do
-            not follow, or other special pieces around a text where the file is taken as it is.
+        TokenizerError: not such a file, another model or text pipeline, added tokens whose ids do not follow
+            the vocabulary, or other special tokens around texts.
     """
     try:
         tree = json.loads(data.decode("utf-8-sig"))
         found = _read(tree, config, file)
         if config.get("tokenizer_class") in GENERIC_CLASSES:
-            _check_around(tree, found, file)
+            _check_special_tokens(tree, found, file)
         return found
     except _DAMAGED as error:
         raise TokenizerError(f"is not a tokenizer of the tokenizers library ({error})", where=file) from error
@@ -89,11 +92,11 @@ def _read(tree: Any, config: dict[str, Any], file: Path) -> Tokenizer:
     model = tree["model"]
     kind, vocabulary = model.get("type"), model["vocab"]
     if kind == "WordPiece" or (kind is None and isinstance(vocabulary, dict)):
-        pieces = sorted(vocabulary, key=vocabulary.__getitem__)
-        ids: list[Any] = [vocabulary[piece] for piece in pieces]
+        tokens = sorted(vocabulary, key=vocabulary.__getitem__)
+        ids: list[Any] = [vocabulary[token] for token in tokens]
     elif kind == "Unigram" or (kind is None and isinstance(vocabulary, list)):
-        pieces = [entry[0] for entry in vocabulary]
-        ids = list(range(len(pieces)))
+        tokens = [entry[0] for entry in vocabulary]
+        ids = list(range(len(tokens)))
     else:
         raise TokenizerError(
             f"holds a {kind} model; Albertine reads WordPiece and Unigram",
@@ -104,29 +107,29 @@ def _read(tree: Any, config: dict[str, Any], file: Path) -> Tokenizer:
         raise id_gap_error([], file)
     added = read_added_tokens(tree, config)
     if isinstance(vocabulary, dict):
-        pieces, whole = append_added_tokens(pieces, added, vars(BERT).values(), KNOWN_SPECIAL, file)
-        return _wordpiece(pieces, whole, tree, config, file)
+        tokens, whole = append_added_tokens(tokens, added, vars(BERT).values(), KNOWN_SPECIAL, file)
+        return _wordpiece(tokens, whole, tree, config, file)
     return with_added_tokens(_unigram(tree, config, file), added, file)
 
 
 def with_added_tokens(
-    plain: SentencePieceTokenizer, added: AddedTokens, where: object
+    base: SentencePieceTokenizer, added: AddedTokens, where: object
 ) -> SentencePieceTokenizer:
-    """The same tokenizer, with what was added to it: pieces behind its own, and those of its own that it does
-    not find in a text by itself, as it finds what was asked for by name when it was made."""
-    special = {plain.id_to_piece(i) for i in plain.special_ids} | KNOWN_SPECIAL
-    if added.keys() <= special:  # of nearly every model; what follows looks at all its pieces
-        return plain
-    named = {piece.text for piece in plain.proto.pieces if piece.type is PieceType.USER_DEFINED}
-    pieces = [plain.id_to_piece(i) for i in range(plain.vocab_size)]
-    _, listed = append_added_tokens(pieces, added, special | named, KNOWN_SPECIAL, where)
-    known = {piece: i for i, piece in enumerate(pieces)}
-    whole = [p for p in listed if plain.encode(p.content) != [known.get(p.content)]]
-    return SentencePieceTokenizer(plain.model, plain.cleaning, whole=whole, where=where) if whole else plain
+    """`base` with added tokens: new ones after its own, and tokens of its own that it would split in a text
+    (all but user-defined pieces)."""
+    special = {base.id_to_piece(i) for i in base.special_ids} | KNOWN_SPECIAL
+    if added.keys() <= special:  # nearly every model; the rest looks at all its tokens
+        return base
+    named = {piece.text for piece in base.proto.pieces if piece.type is PieceType.USER_DEFINED}
+    tokens = [base.id_to_piece(i) for i in range(base.vocab_size)]
+    _, listed = append_added_tokens(tokens, added, special | named, KNOWN_SPECIAL, where)
+    known = {token: i for i, token in enumerate(tokens)}
+    whole = [p for p in listed if base.encode(p.content) != [known.get(p.content)]]
+    return SentencePieceTokenizer(base.model, base.cleaning, whole=whole, where=where) if whole else base
 
 
 def _steps(part: dict[str, Any] | None, inside: str) -> list[dict[str, Any]]:
-    """The steps of a normalizer or pre-tokenizer; `inside` is the key of those in a sequence."""
+    """The steps of a normalizer or pre-tokenizer; `inside` is the key of the list in a Sequence."""
     if not part:
         return []
     if part.get("type") == "Sequence":
@@ -134,37 +137,38 @@ def _steps(part: dict[str, Any] | None, inside: str) -> list[dict[str, Any]]:
     return [part]
 
 
-def _check_around(tree: dict[str, Any], tokenizer: Tokenizer, file: Path) -> None:
-    """Refuse special pieces around texts that are not ours; other classes of transformers put their own."""
+def _check_special_tokens(tree: dict[str, Any], tokenizer: Tokenizer, file: Path) -> None:
+    """Check that the post-processor adds special tokens as our tokenizer does. Only for generic classes:
+    others of transformers set their own."""
     steps = _steps(tree.get("post_processor"), "processors")
-    if not (len(steps) == 1 and _puts_ours(steps[0], tokenizer)):
+    if not (len(steps) == 1 and _adds_same_tokens(steps[0], tokenizer)):
         kind = "BertTokenizer" if tokenizer.kind == "wordpiece" else "AlbertTokenizer"
         kind = "XLNetTokenizer" if tokenizer.cls_last else kind
         named = ", ".join(str(step.get("type")) for step in steps) or "none"
         raise TokenizerError(
-            f"puts other special pieces around a text than {kind} does (post_processor: {named})",
+            f"puts other special tokens around a text than {kind} does (post_processor: {named})",
             where=file,
             remedy=f'If the model was trained with those, write "tokenizer_class": "{kind}" into '
             "tokenizer_config.json",
         )
 
 
-def _puts_ours(step: dict[str, Any], tokenizer: Tokenizer) -> bool:
+def _adds_same_tokens(step: dict[str, Any], tokenizer: Tokenizer) -> bool:
     special = tokenizer.special
     if step.get("type") == "BertProcessing":
         ours = [special.cls, tokenizer.cls_id], [special.sep, tokenizer.sep_id]
         return not tokenizer.cls_last and (step.get("cls"), step.get("sep")) == ours
-    wanted, listed = (
+    expected, listed = (
         json.loads(special_tokens_template(tokenizer).__getstate__()),
         step.get("special_tokens", {}),
     )
-    return all(step.get(name) == wanted[name] for name in ("type", "single", "pair")) and all(
-        listed[name]["ids"] == piece["ids"] for name, piece in wanted["special_tokens"].items()
+    return all(step.get(name) == expected[name] for name in ("type", "single", "pair")) and all(
+        listed[name]["ids"] == entry["ids"] for name, entry in expected["special_tokens"].items()
     )
 
 
 def _wordpiece(
-    pieces: list[str], whole: list[AddedToken], tree: dict[str, Any], config: dict[str, Any], file: Path
+    tokens: list[str], whole: list[AddedToken], tree: dict[str, Any], config: dict[str, Any], file: Path
 ) -> Tokenizer:
     steps = _steps(tree.get("normalizer"), "normalizers")
     if not _is_bert(tree, steps):
@@ -174,21 +178,20 @@ def _wordpiece(
             remedy="Use a tokenizer with BERT's normalizer, pre-tokenizer and WordPiece settings",
         )
     rules = steps[0]
-    said = _said(config)
-    lower, chinese = said.get("do_lower_case"), said.get("tokenize_chinese_chars")
+    overrides = _overrides(config)
+    lower, chinese = overrides.get("do_lower_case"), overrides.get("tokenize_chinese_chars")
     return WordPieceTokenizer(
-        pieces,
+        tokens,
         lower=bool(rules["lowercase"] if lower is None else lower),
-        strip_accents=said.get("strip_accents", rules.get("strip_accents")),
+        strip_accents=overrides.get("strip_accents", rules.get("strip_accents")),
         chinese=bool(rules["handle_chinese_chars"] if chinese is None else chinese),
         whole=whole,
         where=file,
     )
 
 
-def _said(config: dict[str, Any]) -> dict[str, Any]:
-    """The settings beside the file that count more than what it says; for a class that takes the file as it
-    is, none."""
+def _overrides(config: dict[str, Any]) -> dict[str, Any]:
+    """The settings that take precedence over `tokenizer.json`; none for classes that use it unchanged."""
     return {} if config.get("tokenizer_class") in GENERIC_CLASSES else config
 
 
@@ -206,7 +209,7 @@ def _is_bert(tree: dict[str, Any], steps: list[dict[str, Any]]) -> bool:
 
 
 def _named(step: dict[str, Any]) -> str:
-    """What a step of a normalizer does, one of `_ORDER`; else, and of a pre-tokenizer, its type."""
+    """The name in `_ORDER` of a step of a normalizer; for others and for pre-tokenizers, its type."""
     kind, pattern, by = step.get("type"), step.get("pattern"), step.get("content")
     if kind == "Metaspace" and step.get("replacement") != SPACE:
         return f"Metaspace of {step.get('replacement')}"
@@ -220,9 +223,9 @@ def _named(step: dict[str, Any]) -> str:
 
 
 def _is_albert(names: list[str], kinds: list[str]) -> bool:
-    """Whether the steps of a normalizer and pre-tokenizer are those of ALBERT or XLNet, none without the one
-    that belongs to it."""
-    # alone, the marker would make words of spaces in a row
+    """Whether the steps of a normalizer and pre-tokenizer are those of ALBERT or XLNet, with steps that
+    belong together both present."""
+    # Metaspace alone would make words of consecutive spaces
     before = [["WhitespaceSplit", "Metaspace"], *([["Metaspace"]] if "spaces" in names else [])]
     return (
         names == [name for name in _ORDER if name in names]
@@ -260,11 +263,13 @@ def _unigram(tree: dict[str, Any], config: dict[str, Any], file: Path) -> Senten
     listed = tree.get("added_tokens") or []
     special = {str(entry["content"]) for entry in listed if entry.get("special") is True}
     control = (_CONTROL | special) - _IN_TEXT
-    usual = min((score for text, score in model["vocab"] if not ends_in_digit_comma(text)), default=0.0)
+    lowest = min((score for text, score in model["vocab"] if not ends_in_digit_comma(text)), default=0.0)
     pieces = []
     for i, (text, score) in enumerate(model["vocab"]):
-        if ends_in_digit_comma(text) and score < usual - DIGIT_COMMA_PENALTY / 2:
-            score += DIGIT_COMMA_PENALTY  # the penalty stands in for the rule, which is carried out here
+        if ends_in_digit_comma(text) and score < lowest - DIGIT_COMMA_PENALTY / 2:
+            score += (
+                DIGIT_COMMA_PENALTY  # it replaces the digit-comma rule, which our tokenizer applies itself
+            )
         if i == model.get("unk_id"):
             kind = PieceType.UNKNOWN
         elif text in control:
@@ -272,7 +277,7 @@ def _unigram(tree: dict[str, Any], config: dict[str, Any], file: Path) -> Senten
         elif model.get("byte_fallback") and _BYTE.fullmatch(text):
             kind = PieceType.BYTE
         else:
-            # only pieces that were asked for by name score exactly zero
+            # only user-defined pieces score exactly zero
             kind = PieceType.USER_DEFINED if score == 0.0 else PieceType.NORMAL
         pieces.append(Piece(text, score, kind))
     kinds = [step.get("type") for step in steps]
@@ -281,10 +286,10 @@ def _unigram(tree: dict[str, Any], config: dict[str, Any], file: Path) -> Senten
     data = serialize_model(
         pieces, base64.b64decode(charsmap or ""), byte_fallback=bool(model.get("byte_fallback"))
     )
-    said = _said(config)
+    overrides = _overrides(config)
     cleaning = Cleaning(
-        lower=bool(said.get("do_lower_case", "Lowercase" in kinds)),
-        keep_accents=bool(said.get("keep_accents", "NFKD" not in kinds)),
+        lower=bool(overrides.get("do_lower_case", "Lowercase" in kinds)),
+        keep_accents=bool(overrides.get("keep_accents", "NFKD" not in kinds)),
         replace_quotes=quotes,
     )
     return SentencePieceTokenizer(data, cleaning, where=file)

@@ -1,7 +1,7 @@
-"""Make a vocabulary from text: SentencePiece as ALBERT has it, WordPiece as BERT and Chinese ALBERT have it.
+"""Train vocabularies: SentencePiece as for ALBERT and XLNet, WordPiece as for BERT and Chinese ALBERT.
 
-Both are functions of the sentences and the settings alone: the same text gives the same bytes on any machine
-with the same libraries, and memory stays bounded whatever the length of the text.
+The result is a function of sentences and settings: the same text gives the same bytes on any machine with the
+same libraries. Memory is bounded for any length of text.
 """
 
 from __future__ import annotations
@@ -40,33 +40,33 @@ XLNET_PIECES: dict[str, Any] = {
     "user_defined_symbols": ["<eop>", *USER_DEFINED],
 }
 SAMPLE = 10_000_000  # sentences
-LONGEST_SENTENCE = 4192  # bytes; SentencePiece leaves out longer ones without a word
-THREADS = 4  # fixed: EM adds up floats thread by thread, so the number of threads changes the vocabulary
+MAX_SENTENCE_BYTES = 4192  # SentencePiece silently skips longer sentences
+THREADS = 4  # fixed: EM sums floats by thread, so the number of threads changes the vocabulary
 REPORT_EVERY = 10_000
 
-MOST_WORDS = 2_000_000  # different words kept while counting
-MOST_FED = 10_000_000  # word occurrences handed to the WordPiece trainer
+MAX_WORDS = 2_000_000  # distinct words kept while counting
+MAX_TRAINER_WORDS = 10_000_000  # word occurrences passed to the WordPiece trainer
 
 
 class VocabularyTooLarge(TokenizerError):
-    """The text does not hold as many pieces as asked for; `largest` is how many it does."""
+    """The text has fewer tokens than requested; `largest` is the largest possible size."""
 
     def __init__(self, vocab_size: int, largest: int) -> None:
         self.largest = largest
         super().__init__(
-            f"the text is too short for a vocabulary of {vocab_size:,} pieces; "
+            f"the text is too short for a vocabulary of {vocab_size:,} tokens; "
             f"the largest possible is {largest:,}",
             remedy=f"Give more text, or set vocab_size (--vocab-size) to {largest} or less",
         )
 
 
 class VocabularyTooSmall(TokenizerError):
-    """The characters of the text alone take more pieces than asked for: `smallest`."""
+    """The characters of the text alone need more tokens than requested: `smallest`."""
 
     def __init__(self, vocab_size: int, smallest: int) -> None:
         self.smallest = smallest
         super().__init__(
-            f"a vocabulary of {vocab_size:,} pieces is too small: "
+            f"a vocabulary of {vocab_size:,} tokens is too small: "
             f"the characters of the text take {smallest:,}",
             remedy=f"Set vocab_size (--vocab-size) to at least {smallest}",
         )
@@ -83,21 +83,20 @@ def train_sentencepiece(
     sample: int = SAMPLE,
     progress: Progress | None = None,
 ) -> SentencePieceTokenizer:
-    """Train ALBERT's vocabulary and save it: unigram, <pad> 0, <unk> 1, [CLS] 2, [SEP] 3, [MASK] 4. Or
-    XLNet's, which knows capitals and has the special pieces of the released one, with the same ids.
+    """Train and save a SentencePiece unigram vocabulary as ALBERT's: <pad> 0, <unk> 1, [CLS] 2, [SEP] 3,
+    [MASK] 4; or as XLNet's, cased and with the special tokens and ids of the released one.
 
-    The settings are those in google-research/albert's README. Sentences are cleaned first. If there are
-    more than `sample`, SentencePiece keeps a random sample of them, drawn with a seed of its own that never
-    changes.
+    The settings are those in google-research/albert's README. Sentences are cleaned first. Of more than
+    `sample` sentences SentencePiece uses a random sample with a fixed seed.
 
     Args:
         sentences: text, read once.
-        folder: where `spiece.model`, `tokenizer.json` and `tokenizer_config.json` go.
-        vocab_size: pieces in all, special ones included.
-        cleaning: how the text is cleaned, now and later; None for ALBERT's way, or XLNet's.
-        cls_last: XLNet's vocabulary, whose texts end with <sep> <cls>.
-        character_coverage: share of the character occurrences that get a piece of their own.
-        sample: most sentences to train on.
+        folder: for `spiece.model`, `tokenizer.json` and `tokenizer_config.json`.
+        vocab_size: number of tokens, special ones included.
+        cleaning: of training text and of the tokenizer; default ALBERT's or XLNet's.
+        cls_last: train XLNet's vocabulary, whose inputs end with <sep> <cls>.
+        character_coverage: share of character occurrences covered by single-character tokens.
+        sample: maximum number of sentences to train on.
         progress: called with the number of sentences read, every 10,000.
 
     Raises:
@@ -118,14 +117,14 @@ def train_sentencepiece(
             shuffle_input_sentence=True,
             input_sentence_size=sample,
             character_coverage=character_coverage,
-            max_sentence_length=LONGEST_SENTENCE,
+            max_sentence_length=MAX_SENTENCE_BYTES,
             num_threads=THREADS,
             minloglevel=2,
         )
     except (RuntimeError, OSError, ValueError) as error:
         if feed.error:
             raise feed.error from None
-        if not feed.given:
+        if not feed.started:
             raise _no_text() from error
         raise _too_large_or_small(error, vocab_size) from error
     tokenizer = SentencePieceTokenizer(model.getvalue(), cleaning)
@@ -145,21 +144,20 @@ def train_wordpiece(
     min_frequency: int = 2,
     progress: Progress | None = None,
 ) -> WordPieceTokenizer:
-    """Train a WordPiece vocabulary and save it.
+    """Train and save a WordPiece vocabulary.
 
     Its order: [PAD] [UNK] [CLS] [SEP] [MASK] (0 to 4), single characters by frequency, their `##` forms, then
-        longer
-    pieces as the trainer of `tokenizers` found them. Chinese characters are words by themselves and need no
-    `##`.
+    longer tokens in the order of the trainer of `tokenizers`. Chinese characters are words, without `##`
+    forms.
 
     Args:
-        sentences: text, read once. Only counts of words are kept; beyond two million different words the
-            rarest are forgotten now and then.
-        folder: where `vocab.txt`, `tokenizer.json` and `tokenizer_config.json` go.
-        vocab_size: pieces in all, special ones included.
+        sentences: text, read once. Only word counts are kept; beyond two million distinct words the rarest
+            are dropped.
+        folder: for `vocab.txt`, `tokenizer.json` and `tokenizer_config.json`.
+        vocab_size: number of tokens, special ones included.
         lower, strip_accents, chinese: as in `WordPieceTokenizer`.
-        character_coverage: share of the character occurrences that get a piece of their own.
-        min_frequency: how often two pieces must meet before they are joined.
+        character_coverage: share of character occurrences covered by single-character tokens.
+        min_frequency: minimum occurrences of a pair of tokens to be merged.
         progress: called with the number of sentences read, every 10,000.
 
     Raises:
@@ -178,7 +176,7 @@ def train_wordpiece(
     pieces = [*vars(BERT).values(), *characters, *(f"##{c}" for c in characters if c in inner)]
     if len(pieces) > vocab_size:
         raise VocabularyTooSmall(vocab_size, len(pieces))
-    pieces += _longer_pieces(usable, pieces, vocab_size, min_frequency)
+    pieces += _longer_tokens(usable, pieces, vocab_size, min_frequency)
     if len(pieces) < vocab_size:
         raise VocabularyTooLarge(vocab_size, len(pieces))
     tokenizer = WordPieceTokenizer(pieces, lower=lower, strip_accents=strip_accents, chinese=chinese)
@@ -187,10 +185,11 @@ def train_wordpiece(
 
 
 class _Feed:
-    """An iterator that knows whether it gave anything and what went wrong: the library tells neither."""
+    """An iterator that records whether it yielded anything and which error it raised; the library reports
+    neither."""
 
     def __init__(self, sentences: Iterator[str]) -> None:
-        self._sentences, self.given = sentences, False
+        self._sentences, self.started = sentences, False
         self.error: BaseException | None = None
 
     def __iter__(self) -> _Feed:
@@ -204,7 +203,7 @@ class _Feed:
         except BaseException as error:
             self.error = error
             raise
-        self.given = True
+        self.started = True
         return sentence
 
 
@@ -219,11 +218,12 @@ def _count(sentences: Iterable[str], progress: Progress | None) -> Iterator[str]
 
 
 def _clean(sentences: Iterable[str], cleaning: Cleaning) -> Iterator[str]:
-    """Cleaned sentences, long ones cut at spaces: SentencePiece counts words, so nothing is lost by that."""
+    """Cleaned sentences, long ones split at spaces, which changes nothing, since SentencePiece counts
+    words."""
     for sentence in sentences:
         rest = cleaning(sentence).strip().replace("\0", " ")
-        while len(rest) * 4 > LONGEST_SENTENCE and len(rest.encode("utf-8")) > LONGEST_SENTENCE:
-            most = LONGEST_SENTENCE // 4
+        while len(rest) * 4 > MAX_SENTENCE_BYTES and len(rest.encode("utf-8")) > MAX_SENTENCE_BYTES:
+            most = MAX_SENTENCE_BYTES // 4
             cut = rest.rfind(" ", 1, most)
             cut = cut if cut > 0 else most
             yield rest[:cut]
@@ -233,14 +233,14 @@ def _clean(sentences: Iterable[str], cleaning: Cleaning) -> Iterator[str]:
 
 
 def _word_counts(sentences: Iterable[str], rules: WordPieceTokenizer) -> Counter[str]:
-    """How often each word occurs, after BERT's cleaning and splitting."""
+    """Counts of words after BERT's cleaning and splitting."""
     raw: Counter[str] = Counter()
     for sentence in sentences:
         raw.update(rules.parts(sentence))
-        if len(raw) > MOST_WORDS:
+        if len(raw) > MAX_WORDS:
             raw = Counter({part: n for part, n in raw.items() if n > 1})
-            if len(raw) > MOST_WORDS // 2:
-                raw = Counter(dict(raw.most_common(MOST_WORDS // 2)))
+            if len(raw) > MAX_WORDS // 2:
+                raw = Counter(dict(raw.most_common(MAX_WORDS // 2)))
     words: Counter[str] = Counter()
     for part, n in raw.items():
         for word in rules.words(well_formed(part)):
@@ -249,7 +249,8 @@ def _word_counts(sentences: Iterable[str], rules: WordPieceTokenizer) -> Counter
 
 
 def _alphabet(words: Counter[str], coverage: float) -> list[str]:
-    """The most frequent characters, enough for `coverage` of the text, by frequency, then code point."""
+    """The most frequent characters that cover the share `coverage` of the text, by frequency, then code
+    point."""
     counts: Counter[str] = Counter()
     for word, n in words.items():
         for character in word:
@@ -264,13 +265,13 @@ def _alphabet(words: Counter[str], coverage: float) -> list[str]:
     return chosen
 
 
-def _longer_pieces(
+def _longer_tokens(
     words: dict[str, int], pieces: list[str], vocab_size: int, min_frequency: int
 ) -> list[str]:
-    """Pieces of two characters and more, by the WordPiece trainer of `tokenizers`.
+    """Tokens of two and more characters, by the WordPiece trainer of `tokenizers`.
 
-    The trainer numbers `##` characters as it meets them in a hash table, and breaks ties by these numbers:
-    two runs differ. Named beforehand, as if they were special pieces, they have fixed numbers.
+    The trainer numbers `##` characters in the order of a hash table and breaks ties by these numbers, so two
+    runs differ. Passed as special tokens, the characters have fixed numbers.
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -287,7 +288,7 @@ def _longer_pieces(
     )
     backend = Tokenizer(models.WordPiece(unk_token=BERT.unk))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    scale = max(1.0, sum(words[w] for w in order) / MOST_FED)
+    scale = max(1.0, sum(words[w] for w in order) / MAX_TRAINER_WORDS)
     backend.train_from_iterator(_repeated(order, words, scale), trainer)
     known = set(pieces)
     found = sorted(backend.get_vocab(with_added_tokens=False).items(), key=lambda item: item[1])
@@ -295,7 +296,7 @@ def _longer_pieces(
 
 
 def _repeated(order: list[str], words: dict[str, int], scale: float) -> Iterator[str]:
-    """Each word as often as it occurs, divided by `scale`: the trainer takes text, not counts."""
+    """Each word repeated by its count divided by `scale`, since the trainer takes text, not counts."""
     for word in order:
         times = round(words[word] / scale)
         while times > 0:
@@ -317,6 +318,6 @@ def _too_large_or_small(error: Exception, vocab_size: int) -> TokenizerError:
     if smallest := re.search(r"\d+ vs (\d+)", message):
         return VocabularyTooSmall(vocab_size, int(smallest[1]))
     return TokenizerError(
-        f"SentencePiece cannot make a vocabulary of {vocab_size:,} pieces from this text ({message[-200:]})",
+        f"SentencePiece cannot train a vocabulary of {vocab_size:,} tokens from this text ({message[-200:]})",
         remedy="Give more text, or change vocab_size (--vocab-size)",
     )

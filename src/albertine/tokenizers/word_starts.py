@@ -1,8 +1,8 @@
-"""Chinese words: which tokens of a sentence begin a word, as whole-word masking needs to know.
+"""Word starts of Chinese sentences by the segmenter jieba (`albertine[zh]`), for whole-word masking.
 
-A Chinese vocabulary has one token a character, so words come from a segmenter, jieba (`albertine[zh]`). Its
-own `initialize` is avoided: it keeps a cache in the shared temporary folder and reads it back with
-`marshal`, where another user may have put anything.
+Chinese vocabularies have one token per character, so tokens do not show words. jieba's own `initialize` is
+not used: it stores a cache in the shared temporary folder and reads it with `marshal`, where another user may
+have put anything.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ import numpy.typing as npt
 from albertine.errors import DataError
 from albertine.text.cleaning import is_han
 
-# brightmart/albert_zh masks words of at most three characters whole (create_pretraining_data.py)
-LONGEST_WORD = 3
+# as in brightmart/albert_zh (create_pretraining_data.py)
+MAX_WORD_CHARACTERS = 3
 
 
 @lru_cache(maxsize=1)
 def _segmenter() -> Any:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes and pkg_resources in jieba itself
+            warnings.simplefilter("ignore")  # jieba has invalid escapes and imports pkg_resources
             import jieba
     except ImportError as error:
         raise DataError(
@@ -44,14 +44,13 @@ def _segmenter() -> Any:
 
 
 def check_segmenter() -> None:
-    """Raises DataError: jieba is not installed."""
+    """Raise DataError if jieba is not installed."""
     _segmenter()
 
 
 @lru_cache(maxsize=1 << 14)
-def _parts_words(character: str) -> bool:
-    """Whether a character is a word alone or stands between words, in BERT's pipeline: a Chinese one, white
-    space or punctuation."""
+def _separates_words(character: str) -> bool:
+    """Whether BERT's pipeline splits words at a character: Chinese, white space or punctuation."""
     return (
         is_han(character)
         or character in string.punctuation + "\t\n\r"
@@ -60,22 +59,25 @@ def _parts_words(character: str) -> bool:
 
 
 def zh_word_starts(
-    sentence: str, offsets: Sequence[int] | npt.NDArray[np.integer[Any]], *, longest: int = LONGEST_WORD
+    sentence: str,
+    offsets: Sequence[int] | npt.NDArray[np.integer[Any]],
+    *,
+    longest: int = MAX_WORD_CHARACTERS,
 ) -> npt.NDArray[np.bool_]:
     """Which tokens of a sentence begin a word.
 
-    A token continues a word if the character it begins with stands inside one: the second character of 北京,
-    a `##` piece of a foreign word. The segmenter cuts foreign words at each letter outside ASCII (München,
-    Москва); here they are whole. A Chinese word longer than `longest` counts as single characters, because
-    masking it whole leaves too little to guess it from.
+    A token continues a word if its first character is inside one: the second of 北京, a `##` token of
+    a foreign word. jieba splits foreign words at each letter outside ASCII (München, Москва); here they are
+    one word. A Chinese word longer than `longest` is treated as single characters, because masking it whole
+    leaves too little context.
 
     Args:
-        sentence: the text that was encoded, unchanged.
-        offsets: for each token, the character at which it begins, never decreasing.
-        longest: longest Chinese word, in characters, that is kept whole.
+        sentence: the encoded text, unchanged.
+        offsets: index of the first character of each token, non-decreasing.
+        longest: maximum characters of a Chinese word.
 
     Returns:
-        One boolean for each token.
+        Boolean, (T,).
 
     Raises:
         DataError: jieba is not installed.
@@ -87,12 +89,12 @@ def zh_word_starts(
         if len(word) > longest and any(map(is_han, word)):
             begins[at:end] = True
         else:
-            begins[at] = at == 0 or _parts_words(sentence[at - 1]) or _parts_words(sentence[at])
+            begins[at] = at == 0 or _separates_words(sentence[at - 1]) or _separates_words(sentence[at])
         at = end
     begins[at:] = True
     starts = np.asarray(offsets, dtype=np.int64)
     marks: npt.NDArray[np.bool_] = begins[np.minimum(starts, len(sentence))]
     if marks.size:
         repeated = np.flatnonzero(starts[1:] == starts[:-1]) + 1
-        marks[repeated] = False  # several tokens for one character (byte pieces) are one unit
+        marks[repeated] = False  # several tokens of one character (bytes) are one unit
     return marks

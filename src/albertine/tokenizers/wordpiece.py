@@ -20,9 +20,8 @@ from albertine.tokenizers.word_cache import MAX_CACHED_CHARACTERS, BatchEncoder,
 
 BERT = SpecialTokens("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
-# The blocks that the library sets apart as Chinese characters: BERT's, but for U+2B820 to U+2B91F. Escaped:
-# normalising this file would turn the first compatibility ideograph into an ordinary one, and the range with
-# it into half of all scripts.
+# The blocks that the library treats as Chinese characters: BERT's without U+2B820 to U+2B91F. Escaped, since
+# Unicode normalisation of this file would change the first compatibility ideograph and with it the range.
 HAN = (
     r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     r"\U00020000-\U0002a6df\U0002a700-\U0002b81f\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f"
@@ -31,37 +30,35 @@ _HAN_OR_REST = re.compile(f"[{HAN}]|[^ \\t\\n\\r\\u3000{HAN}]+")
 _REST = re.compile("[^ \\t\\n\\r\\u3000]+")
 _SPACE = re.compile("[ \\t\\n\\r\\u3000]")
 _SPACE_OR_HAN = re.compile(f"[ \\t\\n\\r\\u3000{HAN}]")
-# BERT parts words at each of these, whatever stands beside them
+# BERT splits words at each of these
 _MARKS = re.escape(string.punctuation)
 _MARK_OR_REST = re.compile(f"[{_MARKS}]|[^{_MARKS}]+")
 _LONG_WORD = re.compile(f"[A-Za-z0-9]{{{MAX_WORD_CHARACTERS + 1},}}")
 
 
 class WordPieceTokenizer(Tokenizer):
-    """Clean, set Chinese characters apart, lower, strip accents, split at punctuation, then longest match
+    """Clean, split Chinese characters, lowercase, strip accents, split at punctuation, then longest match
     first.
 
-    The rules are carried out by the `tokenizers` library; words and characters met before come from a
-    dictionary.
+    The `tokenizers` library does this; known words come from a cache.
 
     Args:
-        pieces: the vocabulary in the order of ids.
-        lower: small letters only.
-        strip_accents: drop accents; None does so if `lower`, as in the original.
+        vocabulary: tokens in the order of ids.
+        lower: lowercase text.
+        strip_accents: default: if `lower`, as in the original.
         chinese: each Chinese character is a word.
-        whole: pieces of the vocabulary that are kept whole wherever a text has them
-            (`tokenizers.added_tokens`).
-        where: named in error messages.
+        whole: added tokens of the vocabulary, which are not split (`tokenizers.added_tokens`).
+        where: for error messages.
 
     Raises:
-        TokenizerError: a vocabulary that is empty, has duplicates or lacks a special piece.
+        TokenizerError: a vocabulary that is empty, has duplicates or lacks a special token.
     """
 
     kind = "wordpiece"
 
     def __init__(
         self,
-        pieces: Sequence[str],
+        vocabulary: Sequence[str],
         *,
         lower: bool = True,
         strip_accents: bool | None = None,
@@ -69,11 +66,13 @@ class WordPieceTokenizer(Tokenizer):
         whole: Sequence[AddedToken] = (),
         where: object = None,
     ) -> None:
-        _check(pieces, where)
+        _check(vocabulary, where)
         self.lower, self.strip_accents, self.chinese = lower, strip_accents, chinese
         self.whole = tuple(whole)
-        super().__init__(pieces, BERT, _fingerprint(pieces, lower, strip_accents, chinese, self.whole))
-        # without BERT's rule for Chinese characters, a cut beside one would split words
+        super().__init__(
+            vocabulary, BERT, _fingerprint(vocabulary, lower, strip_accents, chinese, self.whole)
+        )
+        # without BERT's rule for Chinese characters they are parts of words
         self._parts = _HAN_OR_REST if chinese else _REST
         self._open()
 
@@ -95,10 +94,10 @@ class WordPieceTokenizer(Tokenizer):
             self._found = added_token_finder(self.whole, bert_normalizer(rules))
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text, without special pieces. A lone surrogate in it counts as U+FFFD."""
+        """Token ids of a text, without special tokens. Lone surrogates count as U+FFFD."""
         if not self.whole:
             return self._encode(text)
-        parts = ([piece] if piece >= 0 else self._encode(part) for part, piece in self._parted(text))
+        parts = ([token] if token >= 0 else self._encode(part) for part, token in self._split_added(text))
         return list(chain.from_iterable(parts))
 
     def _encode(self, text: str) -> list[int]:
@@ -108,7 +107,7 @@ class WordPieceTokenizer(Tokenizer):
         if self.whole:
             return [self.encode(part) for part in parts]
         short = [part for part in parts if len(part) <= MAX_CACHED_CHARACTERS]
-        # in one call, which other threads do not wait for
+        # in one call, which releases the GIL
         texts = [well_formed(part) for part in short]
         found = iter(self._library.encode_batch(texts, add_special_tokens=False))
         return [
@@ -117,13 +116,13 @@ class WordPieceTokenizer(Tokenizer):
         ]
 
     def parts(self, text: str) -> list[str]:
-        """The text cut at spaces and around Chinese characters, so that each part can be encoded alone."""
-        # str.split also cuts at \x0b, \x0c and \x1c-\x1f, which BERT deletes instead: no cut there
+        """Split a text at spaces and around Chinese characters into parts that can be encoded separately."""
+        # str.split also splits at \x0b, \x0c and \x1c-\x1f, which BERT deletes
         plain = text.isascii() and text.isprintable()
         return text.split() if plain else self._parts.findall(text)
 
     def words(self, text: str) -> list[str]:
-        """The words that are looked up in the vocabulary: cleaned, lowered, split at punctuation."""
+        """The words of a text after cleaning, lowercasing and splitting at punctuation."""
         clean = self._library.normalizer.normalize_str(text)
         return [word for word, _ in self._library.pre_tokenizer.pre_tokenize_str(clean)]
 
@@ -136,7 +135,7 @@ class WordPieceTokenizer(Tokenizer):
         return tuple(self._encode_long(part).ids)
 
     def _encode_long(self, part: str) -> Spans:
-        """A part, with places in it, that has no more marks at which it could be cut."""
+        """Encode a part without punctuation at which it could be split."""
         if _LONG_WORD.fullmatch(part):
             return Spans([self.unk_id], [0], [len(part)])
         from albertine.tokenizers.fast import library_encode
@@ -144,7 +143,7 @@ class WordPieceTokenizer(Tokenizer):
         return _spans(library_encode(self._library, part))
 
     def encode_spans(self, text: str) -> Spans:
-        """The ids of `encode` with the characters of the given text that each token came from."""
+        """The ids of `encode` with their character spans in the text."""
         if not self.whole:
             return self._encode_spans(text)
         return self._joined_spans(text)
@@ -175,9 +174,9 @@ class WordPieceTokenizer(Tokenizer):
         return _spans(self._library.encode(well_formed(part), add_special_tokens=False))
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
-        """Readable text for token ids: no space beside Chinese characters and marks, before closing
-        punctuation, behind the point of a decimal nor inside straight double quotes, which open and close in
-        turn."""
+        """Readable text for token ids: without spaces beside Chinese characters and punctuation, before
+        closing punctuation, after a decimal point, and inside straight double quotes, which open and close
+        alternately."""
         hidden = self.special_ids - {self.unk_id} if skip_special else frozenset()
         text, quoted = "", False
         for token in ids:
@@ -202,16 +201,16 @@ class WordPieceTokenizer(Tokenizer):
 
     @property
     def pieces(self) -> tuple[str, ...]:
-        """The vocabulary in the order of ids."""
-        return self._pieces
+        """The tokens in the order of ids."""
+        return self._tokens
 
     @staticmethod
-    def _is_start(piece: str) -> bool:
-        return not piece.startswith("##")
+    def _is_start(token: str) -> bool:
+        return not token.startswith("##")
 
 
 def _spans(found: Any) -> Spans:
-    """Of what the library encoded."""
+    """The spans in an encoding of the library."""
     starts, ends = zip(*found.offsets, strict=True) if found.offsets else ((), ())
     return Spans(found.ids, list(starts), list(ends))
 
@@ -223,33 +222,33 @@ _OPENING = frozenset("([{“‘—·")
 
 
 def _is_spaced(text: str, piece: str, quoted: bool) -> bool:
-    """Whether a space parts a piece from the text before it; `quoted`: a quotation is open there."""
+    """Whether `decode` puts a space before a token; `quoted`: inside a quotation."""
     before = text[-1]
     if _WIDE.match(before) or _WIDE.match(piece) or piece in _CLOSING or before in _OPENING:
         return False
     if before == "." and piece[0].isdigit() and _POINT.search(text):
-        return False  # 3.14, and not a year that ends a sentence
+        return False  # 3.14, but not after a year that ends a sentence
     return not (quoted and '"' in (before, piece))
 
 
-def _check(pieces: Sequence[str], where: object) -> None:
-    missing = [piece for piece in vars(BERT).values() if piece not in pieces]
+def _check(vocabulary: Sequence[str], where: object) -> None:
+    missing = [token for token in vars(BERT).values() if token not in vocabulary]
     if missing:
         raise TokenizerError(
             f"is a vocabulary without {', '.join(missing)}",
             where=where,
-            remedy="Use the vocab.txt that belongs to the model, one piece a line",
+            remedy="Use the vocab.txt that belongs to the model, one token a line",
         )
-    if len(set(pieces)) != len(pieces):
+    if len(set(vocabulary)) != len(vocabulary):
         seen: dict[str, int] = {}
-        for line, piece in enumerate(pieces, start=1):
-            if piece in seen:
+        for line, token in enumerate(vocabulary, start=1):
+            if token in seen:
                 raise TokenizerError(
-                    f"holds {piece!r} twice, in lines {seen[piece]} and {line}, so ids are not clear",
+                    f"holds {token!r} twice, in lines {seen[token]} and {line}, so ids are not clear",
                     where=where,
                     remedy="Use the vocab.txt that belongs to the model, unchanged",
                 )
-            seen[piece] = line
+            seen[token] = line
 
 
 def _fingerprint(
