@@ -131,6 +131,7 @@ def two_steps(recipe: Path, corpora: dict[str, Path], folder: Path) -> tuple[Pat
     return corpus, pretrain(load(PretrainingSettings, recipe, toy))
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_two_steps(recipe: Path, corpora: dict[str, Path], tmp_path: Path) -> None:
     full = load(PretrainingSettings, recipe)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from albertine.tasks.multiple_choice import Choose
 from albertine.tasks.relate import Relate
 from albertine.tasks.tag import Tag
 from albertine.tokenizers.load import load_tokenizer
+from tests.session_folders import made_once
 from tests.stand_in import WORDS
 
 FAMILIES: dict[str, Callable[[], Family]] = {
@@ -72,12 +74,14 @@ def put_model(folder: Path, task: str | None = None, **changes: object) -> Path:
 
 @pytest.fixture(scope="session")
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return put_model(tmp_path_factory.mktemp("classifier"), "classify")
+    return made_once(tmp_path_factory, "classifier", partial(put_model, task="classify")) / "classify"
 
 
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory: pytest.TempPathFactory, classifier: Path) -> Path:
     """The classifier in float32 and int8, padded and packed."""
-    folder = tmp_path_factory.mktemp("exports") / "classifier"
-    assert run(["export", str(classifier), str(folder), "--int8", "--packed"]) == 0
-    return folder
+
+    def make(folder: Path) -> None:
+        assert run(["export", str(classifier), str(folder / "classifier"), "--int8", "--packed"]) == 0
+
+    return made_once(tmp_path_factory, "exports", make) / "classifier"

@@ -27,6 +27,7 @@ def asked(name: str, as_packed: bool, **changes: object) -> tuple[object, Run]:
     return head, run
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("as_packed", [False, True], ids=["padded", "packed"])
 @pytest.mark.parametrize("name", HEADS)
 def test_every_head_answers_as_its_source(name: str, as_packed: bool) -> None:
@@ -36,6 +37,7 @@ def test_every_head_answers_as_its_source(name: str, as_packed: bool) -> None:
     assert all(one.places == 1 for one in found.shapes)
 
 
+@pytest.mark.sample(22)
 @pytest.mark.parametrize("name", ["features", "classify", "answer or not", "fill-mask", "compare"])
 @pytest.mark.parametrize("plan", PLANS)
 def test_every_encoder_computes_as_its_source(plan: str, name: str) -> None:

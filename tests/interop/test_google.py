@@ -156,6 +156,7 @@ PLANS = {
 }
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("name", PLANS)
 @pytest.mark.parametrize("heads", [{"mlm", "sop"}, {"mlm", "nsp"}, {"mlm"}, {"pooler"}, set()])
 def test_every_plan_comes_back_as_it_was(name: str, heads: set[str], tmp_path: Path) -> None:

@@ -103,6 +103,7 @@ def assert_same_numbers(
         assert (mine - yours).abs().max() <= BOUND
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("case", CASES)
 def test_their_folder_here_and_back_again(case, tmp_path):
     theirs, batch = their_model(case)

@@ -97,6 +97,7 @@ def assert_same_numbers(ours: Model, theirs: transformers.PreTrainedModel, lengt
     assert (logits - expected.logits[real]).abs().max() <= BOUND
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("case", range(12))
 def test_their_folder_here_and_back_again(case: int, tmp_path: Path) -> None:
     theirs = their_model(case)
@@ -198,6 +199,7 @@ def test_what_roformer_cannot_say_keeps_our_names(changes: dict[str, Any], tmp_p
         save_model(model, None, tmp_path / "x", layout="roformer")
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", SHARED)
 @pytest.mark.parametrize("layout", ["transformers", "roformer"])
 def test_a_shared_model_is_written_as_copies_and_folded_again(name: str, layout: Any, tmp_path: Path) -> None:

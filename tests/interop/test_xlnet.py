@@ -135,6 +135,7 @@ class Step:
         )
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("case", range(30))
 def test_outputs_memories_and_gradients_are_those_of_transformers(case: int, tmp_path: Path) -> None:
     config = their_config(case)

@@ -74,6 +74,7 @@ def test_one_adapter_a_block(plan: SharingPlan) -> None:
     assert len(list(adapters(model))) == len(NAMES) * plan.num_attention_blocks
 
 
+@pytest.mark.sample(8)
 @every_plan
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("backend", ["auto", "plain"])

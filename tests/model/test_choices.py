@@ -108,6 +108,7 @@ def rows_of(states_BLH: torch.Tensor) -> torch.Tensor:
     return torch.cat([row[:n] for row, n in zip(states_BLH, LENGTHS, strict=True)])
 
 
+@pytest.mark.sample(14)
 @each
 def test_it_equals_the_reference_at_every_depth(name: str) -> None:
     model, batch = made(name), builders.packed(LENGTHS)
@@ -120,6 +121,7 @@ def test_it_equals_the_reference_at_every_depth(name: str) -> None:
         torch.testing.assert_close(logits, reference.mlm_logits(model, expected[-1]), atol=2e-4, rtol=1e-4)
 
 
+@pytest.mark.sample(10)
 @each
 def test_wanted_rows_and_early_exits_equal_those_of_the_whole(name: str) -> None:
     model, batch = made(name), builders.packed(LENGTHS)
@@ -135,6 +137,7 @@ def test_wanted_rows_and_early_exits_equal_those_of_the_whole(name: str) -> None
         torch.testing.assert_close(ends, model.encoder(batch, depth=2).last_hidden, **CLOSE)
 
 
+@pytest.mark.sample(14)
 @each
 @pytest.mark.parametrize("recompute", [False, True])
 def test_gradients_equal_those_of_the_plain_backend(name: str, recompute: bool) -> None:
@@ -162,6 +165,7 @@ def unused(model: Model, name: str) -> bool:
     return again and name.startswith("encoder.attention.0.layer_norm")
 
 
+@pytest.mark.sample(10)
 @each
 def test_bfloat16_and_int8_stay_near(name: str) -> None:
     model, batch = made(name), builders.packed([16, 16])
@@ -181,6 +185,7 @@ def test_embeddings_that_no_map_reads_are_rounded_once_behind_their_norm() -> No
     assert torch.equal(narrow, wide.bfloat16())
 
 
+@pytest.mark.sample(10)
 @each
 def test_reading_on_equals_reading_at_once(name: str) -> None:
     model = made(name)
@@ -200,6 +205,7 @@ def test_reading_on_equals_reading_at_once(name: str) -> None:
             torch.testing.assert_close(found, whole[[place, 9 + place]], **CLOSE)
 
 
+@pytest.mark.sample(10)
 @each
 def test_a_mask_may_have_holes_and_padding_on_either_side(name: str) -> None:
     """Places are columns: what is behind a hole stays as far away as it is."""
@@ -221,6 +227,7 @@ def test_a_mask_may_have_holes_and_padding_on_either_side(name: str) -> None:
         torch.testing.assert_close(alone[0, real[3]], found[-1][3, real[3]], **CLOSE)
 
 
+@pytest.mark.sample(14)
 @each
 def test_a_saved_folder_is_the_same_model(name: str, tmp_path) -> None:
     model, batch = made(name), builders.packed(LENGTHS)
@@ -231,6 +238,7 @@ def test_a_saved_folder_is_the_same_model(name: str, tmp_path) -> None:
         assert torch.equal(again.encoder(batch).last_hidden, model.encoder(batch).last_hidden)
 
 
+@pytest.mark.sample(10)
 @each
 def test_unsharing_changes_no_output(name: str) -> None:
     model, batch = made(name), builders.packed(LENGTHS)

@@ -52,6 +52,7 @@ def outputs(model: Model) -> dict[str, Tensor]:
     }
 
 
+@pytest.mark.sample
 @every_mode
 @pytest.mark.parametrize("precision", ["float32", "auto"])
 @pytest.mark.parametrize("backend", ["auto", "plain"])
@@ -142,6 +143,7 @@ def answers(tuned: Any) -> list[Tensor]:
     return found
 
 
+@pytest.mark.sample
 @every_mode
 @pytest.mark.parametrize("name", TUNED)
 def test_task_models_under_autocast(mode: Any, name: str) -> None:

@@ -65,6 +65,7 @@ def hooked(handles: list[Any]) -> Iterator[None]:
             handle.remove()
 
 
+@pytest.mark.sample(12)
 @every_mode
 @every_precision
 @every_backend
@@ -182,6 +183,7 @@ def test_every_module_of_the_joint_head_is_called(mode: Any, precision: str) -> 
     assert reached == set(modules)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", ["attention.0.query", "attention.0.output", "feed_forward.0.intermediate"])
 @every_mode
 @every_backend
@@ -221,6 +223,7 @@ def test_a_hook_of_one_kind_alone_is_called(kind: str, everywhere: bool, backend
     assert reached == set(layers.values()) and len(reached) == 16
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", ["query", "key", "value", "output"])
 @every_mode
 @every_backend
@@ -263,6 +266,7 @@ LAYERS = [
 ]
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("name", LAYERS)
 @every_mode
 @every_backend
@@ -364,6 +368,7 @@ class Doubled(Tensor):
         return found.as_subclass(cls) if func in (Tensor.to, Tensor.detach) else found
 
 
+@pytest.mark.sample(14)
 @every_mode
 @every_backend
 @pytest.mark.parametrize("name", LAYERS)

@@ -62,6 +62,7 @@ def check(found: Tensor, wanted: Tensor, close: float, lengths: list[int] = LENG
             assert float((mine - right).norm() / right.norm()) < close, i
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("precision", CLOSE)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_encoder(kind: str, precision: str) -> None:
@@ -78,6 +79,7 @@ def test_every_encoder(kind: str, precision: str) -> None:
         assert len(found.hidden_states) == 1 + depths
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("width", [64, 76])
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("precision", CLOSE)

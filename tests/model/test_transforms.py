@@ -126,6 +126,7 @@ def test_every_backend_takes_other_weights_of_a_functional_call(mode: Any) -> No
         assert torch.equal(loss(), before)
 
 
+@pytest.mark.sample(16)
 @every_plan
 @pytest.mark.parametrize("backend", ["plain", "onednn", "cuda", "auto"])
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])

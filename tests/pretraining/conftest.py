@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from albertine.core.settings import resolve
 from albertine.pretraining.settings import PretrainingSettings
+from tests.session_folders import made_once
 from tests.toy import MODEL, toy_corpus
 
 Build = Callable[..., PretrainingSettings]
@@ -18,13 +20,13 @@ Build = Callable[..., PretrainingSettings]
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """About 150 kB of novels, cut at chapters, with a vocabulary of 500 pieces."""
-    return toy_corpus(tmp_path_factory.mktemp("pre training"))
+    return made_once(tmp_path_factory, "pre training", toy_corpus) / "corpus"
 
 
 @pytest.fixture(scope="session")
 def cls_last(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same text with a vocabulary of XLNet's kind."""
-    return toy_corpus(tmp_path_factory.mktemp("cls last"), cls_last=True)
+    return made_once(tmp_path_factory, "cls last", partial(toy_corpus, cls_last=True)) / "corpus"
 
 
 @pytest.fixture

@@ -17,21 +17,24 @@ from albertine.pretraining.initial_model import encoder_config
 from albertine.pretraining.settings import ModelChoice
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tokenizers.load import load_tokenizer
+from tests.session_folders import made_once
 from tests.toy import MODEL, toy_vocabulary
 
 Tune = Callable[..., FinetuneSettings]
 
 
-@pytest.fixture(scope="session")
-def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two shared depths of 32, 500 pieces, with the pretraining heads."""
-    folder = tmp_path_factory.mktemp("tasks")
+def make_pretrained(folder: Path) -> None:
     _, vocabulary = toy_vocabulary(folder, 100_000)
     tokenizer = load_tokenizer(vocabulary)
     choice = ModelChoice(preset="albert-tiny-zh", change={**MODEL, "initializer_range": 0.1})
     model = Model(encoder_config(choice, tokenizer.vocab_size, 64), {"mlm", "sop"}, seed=3)
     save_model(model, tokenizer, folder / "a model")
-    return folder / "a model"
+
+
+@pytest.fixture(scope="session")
+def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two shared depths of 32, 500 pieces, with the pretraining heads."""
+    return made_once(tmp_path_factory, "tasks", make_pretrained) / "a model"
 
 
 def table(path: Path, count: int, seed: int) -> Path:
