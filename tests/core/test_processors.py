@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from albertine.bench.machine import describe
-from albertine.cli.app import _let_threads_wait
+from albertine.cli.app import _set_thread_variables
 from albertine.core.processors import competing_threads, cpu_time_limited, usable_cores
 from albertine.corpus.prepare import write_corpus
 from albertine.corpus.reader import Corpus
@@ -82,5 +82,5 @@ def test_torch_has_as_many_threads_as_a_container_gives_time(
     for told, threads in (("300000 100000\n", "3"), ("max 100000\n", None)):
         monkeypatch.setattr(os, "environ", {})
         (tmp_path / "cpu.max").write_text(told)
-        _let_threads_wait([])
+        _set_thread_variables([])
         assert os.environ.get("OMP_NUM_THREADS") == threads
