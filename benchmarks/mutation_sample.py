@@ -141,7 +141,7 @@ def judge(tree: Path, mutant: dict[str, Any], known: dict[str, Any], save: Path)
     file, own = tree / "src/albertine" / module, Path("tests") / module.parent / f"test_{module.name}"
     before, usual, unstable = file.read_text(encoding="utf-8"), known["seconds"], known["unstable"]
     for tests in [*([str(own)] if (tree / own).is_file() else []), f"tests/{module.parts[0]}"]:
-        while tests not in usual:  # what fails without a mutant tells nothing
+        while tests not in usual:  # a test that fails without a mutant kills none
             failed, seconds = run(tree, tests, unstable)
             if failed:
                 unstable.append(failed)
@@ -177,7 +177,7 @@ def main(tree: Path, save: Path) -> None:
         known = json.loads(save.read_text(encoding="utf-8"))
         assert known["commit"] == commit, f"{save} is of commit {known['commit']}"
     done = [(one["place"], one["operator"]) for one in known["mutants"]]
-    # One of each package in turn, so that a run that is stopped early says something of all.
+    # One of each package in turn, so that an unfinished run has results of all packages.
     for turn in zip(*(sample(tree / "src/albertine", package) for package in PACKAGES), strict=True):
         for mutant in turn:
             if (mutant["place"], mutant["operator"]) in done:

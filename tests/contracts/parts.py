@@ -12,7 +12,7 @@ ALONE: dict[str, Callable[[], Any]] = {
     "verbs": verbs.contract,
     "settings_keys": settings_keys.contract,
 }
-"""Parts that need nothing but the package."""
+"""Parts for which importing the package is enough."""
 OF_PRODUCTS: dict[str, Callable[[Products], Any]] = {
     "python_names": python_names.contract,
     "folders": folders.contract,
