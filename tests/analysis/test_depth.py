@@ -93,7 +93,7 @@ def test_a_pre_norm_plan_goes_on_as_its_second_depth() -> None:
 
 
 @pytest.mark.parametrize("signal", ["learned", "sinusoid"])
-def test_a_block_that_knows_its_step_is_reported_the_true_one_and_has_no_fixed_point(signal: str) -> None:
+def test_a_block_with_step_embeddings_has_no_fixed_point(signal: str) -> None:
     """Kills: the signal of step 1 at all later depths; a radius and a rate at a point that is none."""
     model, batch = builders.model(SharingPlan.shared(4), step_signal=signal), builders.packed(LENGTHS)
     study = study_depth(model, batch, depths=48)
@@ -102,7 +102,7 @@ def test_a_block_that_knows_its_step_is_reported_the_true_one_and_has_no_fixed_p
     for d in range(4):
         assert study.residual[d] == pytest.approx(moved(*states[d : d + 2]), rel=1e-4)
     assert len(study.residual) == len(study.cosine) == 4  # there is no signal of a fifth step
-    assert study.no_fixed_point == "a step that knows its number has no fixed point"
+    assert study.no_fixed_point == "a step that depends on its number has no fixed point"
     assert not (study.distance or study.radius or study.converged) and math.isnan(study.rate)
 
 
@@ -146,7 +146,7 @@ def test_the_verb(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "the layers of this model differ" in capsys.readouterr().err
 
 
-def test_the_verb_says_that_there_is_no_fixed_point(
+def test_the_verb_prints_that_there_is_no_fixed_point(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tokenizer = package.load_tokenizer("albertine-mini-zh")
@@ -155,7 +155,7 @@ def test_the_verb_says_that_there_is_no_fixed_point(
     arguments = ["analyze", "depth", str(tmp_path / "loop"), "今天天气很好。"]
     assert run([*arguments, "--plot", str(tmp_path / "depth.png")]) == 0
     out = capsys.readouterr().out
-    assert "A step that knows its number has no fixed point (the plan has 3 depths)." in out
+    assert "A step that depends on its number has no fixed point (the plan has 3 depths)." in out
     assert "distance" not in out and "radius" not in out and (tmp_path / "depth.png").is_file()
     assert run([*arguments, "--json"]) == 0
     found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
