@@ -13,8 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from albertine.analysis.pictures import save_bars
-from albertine.analysis.plots import save_curves
+from albertine.analysis.plots import save_bars, save_curves
 from albertine.bench.machine import RESULTS
 from albertine.core.files import read_json
 from albertine.core.released import FOLDER

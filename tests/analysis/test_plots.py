@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from albertine.analysis.pictures import save_reliability
-from albertine.analysis.plots import save_curves, terminal_curve
+from albertine.analysis.plots import save_curves, save_reliability, terminal_curve
 from albertine.pretraining.run import draw_curves
 from albertine.training.run_folder import RunFolder
 

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from albertine.analysis.pictures import save_bars, save_matrix, save_reliability
-from albertine.analysis.plots import legible, save_curves
+from albertine.analysis.plots import legible, save_bars, save_curves, save_matrix, save_reliability
 from albertine.core.files import os_errors_as_run_errors, replace_durably, write_json
 from albertine.errors import RunError
 from albertine.evaluation.calibration import expected_calibration_error

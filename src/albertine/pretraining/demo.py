@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from albertine.core.settings import resolve
 from albertine.errors import DataError
 from albertine.pretraining.settings import PretrainingSettings
-
-Say = Callable[[str], None]
 
 MODEL = {
     "hidden_size": 256,
