@@ -1,7 +1,7 @@
-"""What a person can cause, said once and clearly.
+"""Exceptions for problems that a user can fix.
 
-Every error below prints as one message: what was wrong, where, and what to do. The command line turns it
-into that message and exit code 2. Anything else that escapes as a traceback is a bug of ours.
+Each has one message: what is wrong, where, and what to do. The command line prints that message and exits
+with code 2. Any other exception that reaches the user is a bug.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ R = TypeVar("R")
 
 
 class AlbertineError(Exception):
-    """A problem that its reader can mend.
+    """Base class: a problem that the user can fix.
 
     Args:
         what: what is wrong, a sentence without a full stop.
-        where: the file, setting or row it concerns, if any.
+        where: the file, setting or row concerned, if any.
         remedy: what to do about it.
     """
 
@@ -31,48 +31,49 @@ class AlbertineError(Exception):
         super().__init__(f"{place}{what}{advice}")
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Made anew from its arguments, as exceptions are, it would get a remedy by default once more.
-        return _as_it_was, (type(self), self.args, dict(self.__dict__))
+        # The default, calling the class with the message, would add a default remedy a second time.
+        return _unpickled, (type(self), self.args, dict(self.__dict__))
 
 
-def _as_it_was(kind: type[AlbertineError], args: tuple[object, ...], attributes: dict[str, object]) -> object:
+def _unpickled(kind: type[AlbertineError], args: tuple[object, ...], attributes: dict[str, object]) -> object:
     error = kind.__new__(kind, *args)
     error.__dict__.update(attributes)
     return error
 
 
 class SettingsError(AlbertineError):
-    """Settings with unknown, contradictory or impossible values."""
+    """Settings or arguments with unknown, contradictory or invalid values."""
 
 
-def check_integer(name: str, given: object, least: int) -> None:
-    """Raises SettingsError for what is no whole number from `least`; one of NumPy's is one."""
-    if not isinstance(given, Integral) or given < least:
-        raise SettingsError(f"{name} is a whole number from {least}, not {given!r:.40}")
+def check_integer(name: str, value: object, minimum: int) -> None:
+    """Raise SettingsError unless `value` is an integer, of Python or NumPy, of at least `minimum`."""
+    if not isinstance(value, Integral) or value < minimum:
+        raise SettingsError(f"{name} is a whole number from {minimum}, not {value!r:.40}")
 
 
 class InputError(AlbertineError, ValueError):
-    """Tensors handed to a model that it cannot read: a mask that is none, an id outside a table."""
+    """Invalid input tensors of a model: an attention mask of other values than 0 and 1, an id out of
+    range."""
 
 
 class DataError(AlbertineError):
-    """A text file that is missing, empty, binary, truncated or wrongly encoded."""
+    """A text file that is missing, empty, binary, truncated or in another encoding."""
 
 
 class TokenizerError(AlbertineError):
-    """A vocabulary that is missing, broken or does not fit the text or the model."""
+    """A vocabulary that is missing, damaged or does not fit the text or the model."""
 
 
 class CorpusError(AlbertineError):
-    """A prepared corpus that is incomplete, damaged or made with another tokenizer."""
+    """A corpus folder that is incomplete, damaged or made with another tokenizer."""
 
 
 class ModelError(AlbertineError):
-    """A model folder that is missing, damaged or of a kind we cannot read."""
+    """A model folder that is missing, damaged or of an unsupported kind."""
 
 
 class NotFinite(ModelError):
-    """Numbers of a model that are NaN or infinite: for one text, or by its weights for all."""
+    """NaN or infinite outputs of a model: for one text, or for all because of its weights."""
 
     def __init__(
         self,
@@ -85,10 +86,10 @@ class NotFinite(ModelError):
         super().__init__(what, where=where, remedy=remedy)
 
     @classmethod
-    def of_items(cls, kind: str, places: Sequence[int]) -> NotFinite:
-        """Of some items of a kind ("text", "row"), by their places, at least one, from 0."""
-        more = f" and {len(places) - 1:,} more" if len(places) > 1 else ""
-        return cls(where=f"{kind} {places[0] + 1:,}{more}")
+    def of_items(cls, kind: str, indices: Sequence[int]) -> NotFinite:
+        """The error for items of a kind ("text", "row") by their indices from 0, at least one."""
+        more = f" and {len(indices) - 1:,} more" if len(indices) > 1 else ""
+        return cls(where=f"{kind} {indices[0] + 1:,}{more}")
 
 
 class CheckpointError(AlbertineError):
@@ -96,20 +97,19 @@ class CheckpointError(AlbertineError):
 
 
 class RunError(AlbertineError):
-    """A run that cannot go on: folder in use, disk full, loss not finite."""
+    """A run that cannot continue: folder in use, disk full, loss not finite."""
 
 
 class ProcessError(RunError):
-    """A process of the work was killed or has ended: nothing was wrong with the input."""
+    """A worker process was killed or has ended; the input is not the cause."""
 
 
 class MissingExtra(AlbertineError):
-    """A library that is not installed, because the extra that brings it was not asked for."""
+    """A library of an optional extra that is not installed."""
 
 
 def missing_torch_error(error: ModuleNotFoundError, where: object = None) -> Exception:
-    """The error of a command that needs torch and does not find it; the given one if another module is
-    missing."""
+    """The error to raise where torch is missing; `error` itself if another module is missing."""
     if (error.name or "").partition(".")[0] != "torch":
         return error
     return MissingExtra(
@@ -120,11 +120,11 @@ def missing_torch_error(error: ModuleNotFoundError, where: object = None) -> Exc
 
 
 def needs_torch(function: Callable[P, R]) -> Callable[P, R]:
-    """A public function of `albertine` that says which extra it needs, where torch is missing: a user of
-    `albertine[onnx]` is told by `albertine.load` what the command line tells."""
+    """Decorate a public function of `albertine` to raise MissingExtra, with the extra to install, where torch
+    is missing, as the command line does."""
 
     @wraps(function)
-    def told(*args: P.args, **kwargs: P.kwargs) -> R:
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
         except ModuleNotFoundError as error:
@@ -132,4 +132,4 @@ def needs_torch(function: Callable[P, R]) -> Callable[P, R]:
                 raise
             raise missing from error
 
-    return told
+    return checked

@@ -308,7 +308,7 @@ def test_threads_wait_passively_unless_told_otherwise(
     told = tmp_path / "loadavg"
     told.write_text(f"99.9 99.9 99.9 {1 + int(load)}/99 4711\n")
     monkeypatch.setattr(os, "getloadavg", lambda: (99.0, 99.0, 99.0))  # what ran before does not count
-    monkeypatch.setattr("albertine.core.processors.RUNNING", str(told))
+    monkeypatch.setattr("albertine.core.processors.LOAD_FILE", str(told))
     run([verb, "--help"])
     assert os.environ["OMP_WAIT_POLICY"] == policy and os.environ.get("GOMP_SPINCOUNT") == spins
 

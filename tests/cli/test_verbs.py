@@ -99,7 +99,7 @@ def test_prepare_warns_before_pretraining_would_fail(albertine: Command, home: P
     ],
 )
 def test_held_out_share(survey: Survey, share: float) -> None:
-    assert survey.held_out == pytest.approx(share)
+    assert survey.held_out_share == pytest.approx(share)
 
 
 def test_the_language_is_guessed(home: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def on_card(monkeypatch: pytest.MonkeyPatch, bfloat16: bool, dtype: torch.dtype 
 
 def test_bfloat16_on_a_card_without_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = on_card(monkeypatch, False)
-    with pytest.raises(SettingsError, match=r"Tesla T4 has none .*precision auto or float32"):
+    with pytest.raises(SettingsError, match=r"not supported by Tesla T4 .*precision auto or float32"):
         compute_format("bfloat16", weight)
     with pytest.raises(SettingsError, match="Tesla T4"):
         compute_format("auto", on_card(monkeypatch, False, torch.bfloat16))

@@ -16,8 +16,8 @@ from tests.corpus.texts import letter_tokenizer, library
 
 
 def test_the_processors_of_this_process_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("albertine.core.processors.QUOTA", "nowhere")
-    monkeypatch.setattr("albertine.core.processors.OLDER_QUOTA", "nowhere")
+    monkeypatch.setattr("albertine.core.processors.QUOTA_FILE", "nowhere")
+    monkeypatch.setattr("albertine.core.processors.CGROUP_V1_FOLDER", "nowhere")
     if hasattr(os, "sched_setaffinity"):
         all_of_them = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {min(all_of_them)})
@@ -31,7 +31,7 @@ def test_the_processors_of_this_process_are_counted(monkeypatch: pytest.MonkeyPa
 def test_what_wants_a_processor_is_counted_now_and_over_the_last_minute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("albertine.core.processors.RUNNING", str(tmp_path / "told"))
+    monkeypatch.setattr("albertine.core.processors.LOAD_FILE", str(tmp_path / "told"))
     monkeypatch.setattr(os, "getloadavg", lambda: (2.5, 1.0, 1.0))
     assert competing_threads() == 2.5
     (tmp_path / "told").write_text("2.5 1.0 1.0 4/78 8724\n")
@@ -43,8 +43,8 @@ def test_what_wants_a_processor_is_counted_now_and_over_the_last_minute(
 def test_a_corpus_is_made_where_linux_calls_are_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("albertine.core.processors.QUOTA", "nowhere")
-    monkeypatch.setattr("albertine.core.processors.OLDER_QUOTA", "nowhere")
+    monkeypatch.setattr("albertine.core.processors.QUOTA_FILE", "nowhere")
+    monkeypatch.setattr("albertine.core.processors.CGROUP_V1_FOLDER", "nowhere")
     for name in ("sched_getaffinity", "posix_fallocate"):
         monkeypatch.delattr(os, name, raising=False)
     assert usable_cores() == os.cpu_count() == describe()["cores"]
@@ -57,7 +57,7 @@ def test_a_corpus_is_made_where_linux_calls_are_missing(
 
 
 def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("albertine.core.processors.QUOTA", str(tmp_path / "cpu.max"))
+    monkeypatch.setattr("albertine.core.processors.QUOTA_FILE", str(tmp_path / "cpu.max"))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
     for told, cores in (("400000 100000\n", 4), ("50000 100000\n", 1), ("max 100000\n", 64)):
         (tmp_path / "cpu.max").write_text(told)
@@ -65,8 +65,8 @@ def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_limit_of_an_older_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("albertine.core.processors.QUOTA", "nowhere")
-    monkeypatch.setattr("albertine.core.processors.OLDER_QUOTA", str(tmp_path))
+    monkeypatch.setattr("albertine.core.processors.QUOTA_FILE", "nowhere")
+    monkeypatch.setattr("albertine.core.processors.CGROUP_V1_FOLDER", str(tmp_path))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
     (tmp_path / "cpu.cfs_period_us").write_text("100000\n")
     for told, cores in (("250000\n", 3), ("-1\n", 64)):
@@ -77,7 +77,7 @@ def test_the_limit_of_an_older_container_counts(tmp_path: Path, monkeypatch: pyt
 def test_torch_has_as_many_threads_as_a_container_gives_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("albertine.core.processors.QUOTA", str(tmp_path / "cpu.max"))
+    monkeypatch.setattr("albertine.core.processors.QUOTA_FILE", str(tmp_path / "cpu.max"))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
     for told, threads in (("300000 100000\n", "3"), ("max 100000\n", None)):
         monkeypatch.setattr(os, "environ", {})

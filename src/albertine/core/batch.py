@@ -1,9 +1,9 @@
-"""The packed batch: one flat run of real tokens and the offsets of its sequences.
+"""Packed batches: the real tokens of all sequences end to end, and offsets of the sequences.
 
 Shape letters, used as suffixes everywhere: T packed tokens · S sequences · B batch · L length · H hidden · E
 embedding · N heads · D head size · F feed-forward · V vocabulary · P predicted positions.
 
-Padding exists only at the outer edges (`padding.py`).
+Padding exists only at the interfaces to other programs: `from_padded` and `to_padded`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ class Packed:
         token_type_ids: segment ids, int64 (T,).
         position_ids: position of each token in its own sequence, int64 (T,).
         cu_seqlens: offsets of the sequences, int32 (S+1,), first 0, last T.
-        lengths: the same lengths as Python integers, so that no hot path waits for the device to learn them.
-        prefix: how many tokens of each sequence are its source, which all see and which sees itself alone;
-            the target after it is read causally (UniLM, Dong et al. 2019, 2.3). None: all see all.
+        lengths: of the sequences, as Python integers, so that no forward pass has to wait for the device.
+        prefix: tokens of each sequence that are its source. Source tokens attend to the source; the target
+            tokens after it attend to the source and causally to the target (UniLM, Dong et al. 2019, 2.3).
+            None: every token attends to its whole sequence.
     """
 
     input_ids: Tensor
@@ -76,7 +77,7 @@ def pack(
     token_type_ids: Sequence[np.ndarray | Sequence[int]] | None = None,
     prefix: Sequence[int] | None = None,
 ) -> Packed:
-    """Put sequences of token ids end to end. Segment ids default to 0; positions count from 0 in each."""
+    """Pack sequences of token ids. Segment ids default to 0; positions count from 0 in each sequence."""
     lengths = tuple(len(s) for s in sequences)
     if not lengths or min(lengths) == 0:
         raise ValueError("a packed batch needs at least one sequence and no empty one")
@@ -115,19 +116,19 @@ def from_padded(
 
     Args:
         input_ids: (B, L). token_type_ids: (B, L); default 0.
-        attention_mask: (B, L), 1 for real tokens, anywhere in the row, and 0 for padding, in any type of
-            numbers; default all real.
-        vocab_size, type_vocab_size, max_positions: rows of the tables that will be read; None is not checked.
-            What padding holds never is.
+        attention_mask: (B, L), 1 for real tokens, anywhere in the row, and 0 for padding, of any dtype;
+            default all real.
+        vocab_size, type_vocab_size, max_positions: rows of the embedding tables; None: not checked. Ids of
+            padding are never checked.
 
     Returns:
-        The packed batch, positions being the columns the tokens stood in, and the flat index (T,) into B·L
-        of each token, for `to_padded`. Every row must hold at least one real token.
+        The packed batch, whose positions are the columns of the tokens, and the flat index (T,) of each token
+        into B·L, for `to_padded`.
 
     Raises:
-        InputError: no sequence, shapes that differ, a mask of other numbers or without a token, ids that are
-            no whole numbers, an id, segment or column outside its table. An accelerator would answer the
-            last by an assertion that ends the process.
+        InputError: no sequence, a row without a real token, different shapes, a mask with other values, ids
+            that are not integers, or an id, segment or column outside its table. On a GPU the last would
+            fail an assertion that ends the process.
     """
     mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
     types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
@@ -141,11 +142,11 @@ def from_padded(
         raise InputError(f"input_ids are {input_ids.dtype}", remedy="Give the whole numbers of a tokenizer")
     real = mask != 0
     lengths = real.sum(1)
-    *sizes, honest = torch.cat([lengths, (real == mask).all().view(1)]).tolist()
-    if not honest:
+    *sizes, binary = torch.cat([lengths, (real == mask).all().view(1)]).tolist()
+    if not binary:
         raise InputError(
             "attention_mask has values other than 0 and 1",
-            remedy="Give 1 for every token that is to be read and 0 for padding, not scores to be added",
+            remedy="Give 1 for every real token and 0 for padding, not scores to be added",
         )
     if not sizes:
         raise InputError("the batch has no sequence", remedy="Give at least one row of input_ids")
@@ -168,19 +169,19 @@ def from_padded(
 def _check_tables(
     packed: Packed, vocab_size: int | None, type_vocab_size: int | None, max_positions: int | None
 ) -> None:
-    """That every id, segment and position is in its table, by one transfer from the device."""
+    """Check that ids, segments and positions are in their tables, with one transfer from the device."""
     columns = (packed.input_ids, packed.token_type_ids, packed.position_ids)
     ends = torch.stack([torch.stack(torch.aminmax(column)) for column in columns]).tolist()
     for (least, most), rows, name in zip(
         ends[:2], (vocab_size, type_vocab_size), ("input_ids", "token_type_ids"), strict=True
     ):
         if rows is not None and not 0 <= least <= most < rows:
-            odd = least if least < 0 else most
+            wrong = least if least < 0 else most
             raise InputError(
-                f"{name} holds {odd}, and the model's table has the rows 0 to {rows - 1}",
+                f"{name} holds {wrong}, and the model's table has the rows 0 to {rows - 1}",
                 remedy="Encode the text with the model's own tokenizer",
             )
-    # A sequence that is itself too long is the encoder's to refuse.
+    # Sequences longer than max_positions are refused by the encoder.
     if max_positions is not None and packed.max_length <= max_positions <= ends[2][1]:
         raise InputError(
             f"a token stands in column {ends[2][1]}, "
@@ -190,6 +191,6 @@ def _check_tables(
 
 
 def to_padded(x_TH: Tensor, index: Tensor, batch: int, length: int) -> Tensor:
-    """Put packed rows back into a padded (B, L, …) tensor, zeros where there was padding."""
+    """Scatter packed rows into a padded (B, L, …) tensor, zeros at padding."""
     out = x_TH.new_zeros(batch * length, *x_TH.shape[1:])
     return out.index_copy(0, index, x_TH).view(batch, length, *x_TH.shape[1:])

@@ -1,14 +1,14 @@
-"""How a table is told from a list of texts, whatever holds it: nothing of pandas or the like is imported."""
+"""Recognise tables of pandas, polars, pyarrow and `datasets` without importing those libraries."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-SIGNS = ("iter_rows", "itertuples", "to_batches", "column_names", "columns")
-"""What tables have and columns have not: of polars, pandas, pyarrow and `datasets`."""
+TABLE_ATTRIBUTES = ("iter_rows", "itertuples", "to_batches", "column_names", "columns")
+"""Attributes that tables of those libraries have and columns do not."""
 
 
-def is_table(given: Any) -> bool:
-    """Whether something has columns, so that going through it may give their names."""
-    return isinstance(given, Mapping) or any(hasattr(given, sign) for sign in SIGNS)
+def is_table(value: Any) -> bool:
+    """Whether a value is a mapping or table, whose iteration may yield column names instead of values."""
+    return isinstance(value, Mapping) or any(hasattr(value, name) for name in TABLE_ATTRIBUTES)

@@ -1,4 +1,4 @@
-"""Devices by name, and what the one at hand can do."""
+"""Parse device names; device capabilities."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from albertine.errors import SettingsError
 
 
 def parse_device(name: str) -> torch.device:
-    """The device of a name such as cpu, cuda or cuda:1, which is there.
+    """The device with a name such as cpu, cuda or cuda:1.
 
     Raises:
-        SettingsError: there is no such device here.
+        SettingsError: this machine has no such device.
     """
     try:
         device = torch.device(name)
-        torch.zeros(1, device=device).item()  # which fails on "meta", where a tensor holds no number
-    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:  # the last: no name
-        here = "cpu, cuda" if torch.cuda.is_available() else "cpu alone"
-        raise SettingsError(f"there is no device `{name}` here", remedy=f"Known: {here}") from error
+        torch.zeros(1, device=device).item()  # fails on "meta", whose tensors have no values
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:  # TypeError: not a name
+        known = "cpu, cuda" if torch.cuda.is_available() else "cpu alone"
+        raise SettingsError(f"there is no device `{name}` here", remedy=f"Known: {known}") from error
     return device
 
 
 @contextmanager
 def on_cpu() -> Iterator[None]:
-    """Within, new tensors lie on the processor whatever device a program chose as its default
-    (`torch.set_default_device`)."""
+    """Create new tensors on the CPU, whatever the program's default device (`torch.set_default_device`)."""
     with nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu"):
         yield
 
 
 def fast_bfloat16(device: torch.device) -> bool:
-    """Whether bfloat16 products run in hardware there. An AVX2-only CPU emulates them, eight times slower."""
+    """Whether the device multiplies bfloat16 in hardware. A CPU with AVX2 alone emulates it, eight times
+    slower."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     flags = cpu_flags() if device.type == "cpu" else frozenset[str]()

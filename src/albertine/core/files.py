@@ -1,4 +1,5 @@
-"""Files that survive a crash: written beside, flushed to the disk, renamed into place."""
+"""Durable writes: to a temporary name, flushed to disk, renamed into place. Also reading and checking of
+paths."""
 
 from __future__ import annotations
 
@@ -21,11 +22,12 @@ from albertine.errors import AlbertineError, RunError, SettingsError
 
 _BLOCK = 4 << 20
 FILE_MODE = 0o666
-"""Of new files, before the umask: as those of any other program, so that a group that shares a folder goes on
-with what one of it began."""
+"""Mode of new files before the umask, the default of other programs, so that group members can continue each
+other's runs in a shared folder."""
 
 EMPTY_PATH = ("an empty word names no file or folder", "Name one; the folder that you stand in is `.`")
-"""Of a path that would be that folder, as `"$OUT"` is where nobody set it: what is wrong, and what to do."""
+"""Message and remedy for an empty path, such as "$OUT" with OUT unset, which would be the working
+directory."""
 
 
 def is_run_checkpoint(folder: Path) -> bool:
@@ -35,17 +37,17 @@ def is_run_checkpoint(folder: Path) -> bool:
 
 
 def run_of_checkpoint(folder: Path) -> Path | None:
-    """The folder of the run that a checkpoint lies in; None where it was moved out of it."""
+    """The run folder that contains a checkpoint; None if the checkpoint was moved elsewhere."""
     folder = folder.resolve()
     return folder.parent.parent if folder.parent.name == "checkpoints" else None
 
 
-def write_durably(path: Path, *pieces: bytes | memoryview) -> None:
-    """Write a new file and flush it to the disk. The file must not exist."""
+def write_durably(path: Path, *parts: bytes | memoryview) -> None:
+    """Write the parts to a new file and flush it to disk. The file must not exist."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
     try:
-        for piece in pieces:
-            rest = memoryview(piece).cast("B")
+        for part in parts:
+            rest = memoryview(part).cast("B")
             while rest:
                 rest = rest[os.write(handle, rest[:_BLOCK]) :]
         os.fsync(handle)
@@ -54,7 +56,7 @@ def write_durably(path: Path, *pieces: bytes | memoryview) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Flush a folder's entries to the disk, without which a rename may be lost with the power."""
+    """Flush a folder's entries to disk; otherwise a rename may be lost at a power failure."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -63,7 +65,7 @@ def sync_folder(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those it lies in, so that they are there after a loss of power."""
+    """Create a folder and its parents durably."""
     if not path.is_dir():
         make_folder(path.parent)
         path.mkdir(exist_ok=True)
@@ -72,11 +74,11 @@ def make_folder(path: Path) -> None:
 
 @contextlib.contextmanager
 def writable_folder(path: Path) -> Iterator[None]:
-    """A folder that can be written to, made before the work and not behind it; where that fails, a new one
-    does not stay.
+    """Create a folder before the work inside the context and check that it is writable; if the work fails, a
+    new empty folder is removed.
 
     Raises:
-        RunError: it cannot be made, or others may write there alone.
+        RunError: it cannot be created or is not writable.
     """
     new = not path.exists()
     with os_errors_as_run_errors(path):
@@ -93,24 +95,24 @@ def writable_folder(path: Path) -> Iterator[None]:
 
 
 def sync_tree(folder: Path) -> None:
-    """Flush a folder and everything in it."""
+    """Flush a folder and everything in it to disk."""
     for path in sorted(folder.rglob("*")):
         if not path.is_symlink():
-            sync_folder(path)  # opened for reading, a file is flushed as a folder is
+            sync_folder(path)  # works for files too
     sync_folder(folder)
 
 
-def replace_durably(path: Path, *pieces: bytes | memoryview, writer: str = "new") -> None:
-    """Put a file in place of another so that a reader finds the old or the new one, never a part; on any
-    error nothing is left beside it.
+def replace_durably(path: Path, *parts: bytes | memoryview, writer: str = "new") -> None:
+    """Write or replace a file atomically: readers find the old or the new content. On any error no temporary
+    file stays.
 
     Args:
-        writer: a word of its own for each of those that may write the same file at once.
+        writer: suffix of the temporary file; different for processes that may write the same file at once.
     """
     beside = path.with_name(f".{path.name}.{writer}")
     beside.unlink(missing_ok=True)
     try:
-        write_durably(beside, *pieces)
+        write_durably(beside, *parts)
         os.replace(beside, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -119,13 +121,13 @@ def replace_durably(path: Path, *pieces: bytes | memoryview, writer: str = "new"
     sync_folder(path.parent)
 
 
-def to_json(tree: Any, **how: Any) -> str:
-    """As `json.dumps` in any script, null in place of NaN and infinity, which JSON has no form for."""
-    how = {"ensure_ascii": False} | how
+def to_json(tree: Any, **options: Any) -> str:
+    """`json.dumps` without ASCII escapes, and with null for NaN and infinity, which JSON lacks."""
+    options = {"ensure_ascii": False} | options
     try:
-        return json.dumps(tree, allow_nan=False, **how)
+        return json.dumps(tree, allow_nan=False, **options)
     except ValueError:
-        return json.dumps(_with_null(tree), allow_nan=False, **how)
+        return json.dumps(_with_null(tree), allow_nan=False, **options)
 
 
 def _with_null(tree: Any) -> Any:
@@ -137,32 +139,29 @@ def _with_null(tree: Any) -> Any:
 
 
 def write_json(path: Path, tree: Mapping[str, Any]) -> None:
-    """`replace_durably` with a mapping as indented JSON, for people too."""
+    """Write a mapping durably as indented JSON."""
     replace_durably(path, (to_json(tree, indent=2) + "\n").encode())
 
 
-MAX_JSON = 1 << 28
-"""Bytes of a JSON file that a run writes."""
+MAX_JSON_BYTES = 1 << 28
+"""Of a JSON file of a run."""
 
 
-def read_regular(path: Path, most: int) -> bytes:
-    """The bytes of a regular file: not those of a pipe or a device, which may never come or never end.
-
-    Args:
-        most: how many bytes such a file may have.
+def read_regular(path: Path, max_bytes: int) -> bytes:
+    """The bytes of a regular file, not of a pipe or device, which may block or never end.
 
     Raises:
-        OSError: it cannot be read, is no regular file, or is larger.
+        OSError: the file cannot be read, is not regular, or is larger than `max_bytes`.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would be waited for
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe would block
     try:
-        facts = os.fstat(handle)
-        if stat.S_ISDIR(facts.st_mode):
+        info = os.fstat(handle)
+        if stat.S_ISDIR(info.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(facts.st_mode):
+        if not stat.S_ISREG(info.st_mode):
             raise OSError(errno.EINVAL, "it is a pipe or a device, and no regular file", str(path))
-        if facts.st_size > most:
-            raise OSError(errno.EFBIG, f"it is larger than {most:,} bytes", str(path))
+        if info.st_size > max_bytes:
+            raise OSError(errno.EFBIG, f"it is larger than {max_bytes:,} bytes", str(path))
         with os.fdopen(handle, "rb", closefd=False) as file:
             return file.read()
     finally:
@@ -170,9 +169,9 @@ def read_regular(path: Path, most: int) -> bytes:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The mapping in a JSON file; empty where there is no file, or none that holds one."""
+    """The mapping in a JSON file; empty if the file is missing, unreadable or holds something else."""
     try:
-        found = json.loads(read_regular(path, MAX_JSON).decode("utf-8-sig"))
+        found = json.loads(read_regular(path, MAX_JSON_BYTES).decode("utf-8-sig"))
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -180,22 +179,22 @@ def read_json(path: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def replaced_folder(path: Path) -> Iterator[Path]:
-    """A new folder to fill; on success it takes the place of `path`, on failure it vanishes and `path` stays.
+    """Yield a new folder to fill. On success it replaces `path`; on failure it is deleted and `path` stays.
 
-    Three names beside `path` say how far an exchange is, and survive a kill: `.NAME.part` is half-written or
-    half-deleted and is never read; `.NAME.new` and `.NAME.old` are whole. Between the two renames `path` is
-    absent, and `resolve_folder` tells readers where it is; `recover` puts it back.
+    Three names beside `path` record the state of the replacement, also after a kill: `.NAME.part` is
+    half-written or half-deleted and is never read; `.NAME.new` and `.NAME.old` are complete. Between the two
+    renames `path` does not exist: readers find the folder by `resolve_folder`, and `recover` restores it.
 
     Raises:
-        RunError: another writer is at work on the same folder.
-        OSError: the file system refuses; `path` is as it was.
+        RunError: another process is writing to the same folder.
+        OSError: of the file system; `path` is unchanged.
     """
     path = Path(os.path.realpath(path))  # a link to a folder stays a link
     make_folder(path.parent)
     recover(path)
     part, new, old = _beside(path)
     part.mkdir()
-    with _claimed(part, path):
+    with _locked(part, path):
         try:
             yield part
             sync_tree(part)
@@ -215,14 +214,14 @@ def replaced_folder(path: Path) -> Iterator[Path]:
 
 
 def user_path(path: str | Path, *, instead: str = "Write it to a file, and give the path") -> Path:
-    """A path that a person writes, with `~` for the home folder; a name of nobody stays as it is.
+    """A path given by a user, with `~` expanded to the home folder; an unknown `~name` stays.
 
     Args:
-        instead: the remedy where a text is given in its place.
+        instead: the remedy if a text was passed in place of a path.
 
     Raises:
-        SettingsError: it is empty, a text that no file can be named by, or something else, such as the result
-            of a run or a model.
+        SettingsError: it is empty, a text instead of a path, or of another type, such as the result of a run
+            or a model.
     """
     if path == "":
         raise SettingsError(EMPTY_PATH[0], remedy=EMPTY_PATH[1])
@@ -239,15 +238,15 @@ def user_path(path: str | Path, *, instead: str = "Write it to a file, and give 
 
 
 def is_text_not_path(name: str) -> bool:
-    """Whether a word is no name of a file: of several lines, or longer than names can be, and not there."""
+    """Whether a string cannot be a path: several lines, or longer than file names can be; not if it
+    exists."""
     longest = max(len(part.encode(errors="replace")) for part in name.split("/"))
     return ("\n" in name or longest > 255 or len(name) > 4095) and not os.path.lexists(name)
 
 
 def resolve_folder(path: Path) -> Path:
-    """Where a reader finds a folder that a person names: at `path`, or at the whole copy beside it where a
-    kill in `replaced_folder` left none there, or, if `path` is the name of a released model, in the package.
-    `path` itself if there is none of them."""
+    """Where to read a folder given by a user: `path`, or the complete copy beside it if a kill during
+    `replaced_folder` left only that, or the released model of that name in the package; else `path`."""
     found = _whole(path)
     return found if os.path.lexists(found) else released_path_or(found)
 
@@ -260,17 +259,17 @@ def _whole(path: Path) -> Path:
 
 
 def recover(path: Path) -> None:
-    """Finish what a kill interrupted in `replaced_folder`, and remove its leftovers. For writers only.
+    """Finish a `replaced_folder` that was killed, and remove its temporary folders. For writers only.
 
     Raises:
-        RunError: it was not killed, it is at work.
+        RunError: its process is still running.
     """
     part, new, old = _beside(path)
     _remove_left(part)
     if part.is_dir():
-        with _claimed(part, path):
+        with _locked(part, path):
             _remove(part)
-    if (found := _whole(path)) != path:  # never `resolve_folder`: what it finds elsewhere stays there
+    if (found := _whole(path)) != path:  # not `resolve_folder`, which finds released models too
         os.rename(found, path)
         sync_folder(path.parent)
     for rest in (new, old):
@@ -278,7 +277,7 @@ def recover(path: Path) -> None:
 
 
 def remove_folder(path: Path) -> None:
-    """Delete a folder so that a kill leaves it whole or not there, never a part under its name."""
+    """Delete a folder; after a kill it is complete or gone, never partial under its name."""
     part, _, _ = _beside(path)
     _remove(part)
     _discard(path, part)
@@ -291,7 +290,7 @@ def _beside(path: Path) -> tuple[Path, Path, Path]:
 
 def _discard(folder: Path, part: Path) -> None:
     if folder.is_dir():
-        os.rename(folder, part)  # first, for what is half-deleted must not pass for whole
+        os.rename(folder, part)  # first, so that a half-deleted folder is not taken for a complete one
         _remove(part)
 
 
@@ -301,17 +300,18 @@ def _remove_left(part: Path) -> None:
 
 
 def _remove(part: Path) -> None:
-    """Delete what is half-written or half-deleted; what cannot be deleted is put out of the way."""
+    """Delete a half-written or half-deleted folder; what cannot be deleted is renamed."""
     _remove_left(part)
     shutil.rmtree(part, ignore_errors=True)
-    if part.is_dir():  # a network keeps a file that somebody reads, and another's folder keeps what is in it
+    if part.is_dir():  # a network file system keeps open files; files in another user's folder stay
         with contextlib.suppress(OSError):
             os.rename(part, part.with_name(f"{part.stem}.{time.time_ns()}.left.part"))
 
 
 @contextlib.contextmanager
-def _claimed(part: Path, path: Path) -> Iterator[None]:
-    """Hold a lock on a half-written folder; it ends with the process, so a leftover is nobody's."""
+def _locked(part: Path, path: Path) -> Iterator[None]:
+    """Lock a half-written folder. The kernel releases the lock with the process, so leftovers are not
+    locked."""
     handle = os.open(part, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -330,7 +330,7 @@ def _claimed(part: Path, path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def os_errors_as_run_errors(where: Path) -> Iterator[None]:
-    """Turn a failure of the file system into a RunError that says what to do."""
+    """Raise an OSError in the context as a RunError with a remedy."""
     try:
         yield
     except AlbertineError:

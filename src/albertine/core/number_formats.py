@@ -1,4 +1,4 @@
-"""The names of the number formats that a person may ask for; what they mean is `precision`'s."""
+"""Names of the precision settings, importable without torch; `core.precision` resolves them."""
 
 from __future__ import annotations
 

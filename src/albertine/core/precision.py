@@ -1,8 +1,8 @@
-"""The only place that decides in which number format things are computed.
+"""The compute format (dtype, int8 or not) of a forward pass; decided here only.
 
-Parameters are always float32 (the master weights). A forward pass casts the weights it needs, once per pass,
-to the compute format; LayerNorm statistics, softmax of the loss and the loss itself stay in float32.
-Inference can also multiply 8-bit integers.
+Parameters are always float32 (master weights). A forward pass casts the weights it needs, once per pass, to
+the compute dtype; LayerNorm statistics, the softmax of the loss and the loss stay in float32. Inference can
+also use int8 matrix products.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class ComputeFormat(NamedTuple):
-    """How products are computed.
+    """Number format of matrix products.
 
     Attributes:
-        dtype: of activations, and of weights unless these are integers.
-        int8: whether the blocks multiply 8-bit integers; for inference alone.
+        dtype: of activations, and of weights unless `int8`.
+        int8: whether the layers use int8 weights and products; inference only.
     """
 
     dtype: torch.dtype
@@ -36,13 +36,13 @@ class ComputeFormat(NamedTuple):
 
 
 def compute_format(precision: InferencePrecision, weight: Tensor, training: bool = False) -> ComputeFormat:
-    """What a precision setting means for a model with such weights.
+    """Resolve a precision setting for a model with such weights.
 
-    `auto` takes bfloat16 where hardware has it, and so do the activations of `int8`. Under `torch.autocast`
-    `auto` and `float32` take its format, and so they take the format of weights that are not float32.
+    `auto`, and the activations of `int8`, use bfloat16 where the hardware has it. Under `torch.autocast`,
+    `auto` and `float32` use its dtype; with weights that are not float32, the dtype of the weights.
 
     Raises:
-        SettingsError: an unknown setting, or bfloat16 on a GPU that has none.
+        SettingsError: an unknown setting, int8 in training, or bfloat16 on a GPU without it.
     """
     if precision not in ("auto", "int8", *_DTYPES):
         raise SettingsError(f"unknown precision `{precision}`", remedy="Use auto, float32, bfloat16 or int8")
@@ -50,46 +50,46 @@ def compute_format(precision: InferencePrecision, weight: Tensor, training: bool
         raise SettingsError(
             "int8 is for inference", remedy="Call model.eval(), and the model under torch.inference_mode()"
         )
-    asked = getattr(_autocast, weight.device.type, None)
-    if precision in ("auto", "float32") and (asked is not None or weight.dtype != torch.float32):
-        form = ComputeFormat(weight.dtype if asked is None else asked)
+    autocast = getattr(_autocast_dtypes, weight.device.type, None)
+    if precision in ("auto", "float32") and (autocast is not None or weight.dtype != torch.float32):
+        form = ComputeFormat(weight.dtype if autocast is None else autocast)
     elif precision in ("auto", "int8"):
         form = ComputeFormat(
             torch.bfloat16 if fast_bfloat16(weight.device) else torch.float32, precision == "int8"
         )
     else:
         form = ComputeFormat(_DTYPES[precision])
-    # Such a card emulates single products, and the kernels of attention fail there in words of their own.
+    # Such a GPU emulates matrix products, but attention kernels fail on it with unclear errors.
     if form.dtype == torch.bfloat16 and weight.device.type == "cuda" and not fast_bfloat16(weight.device):
         name = torch.cuda.get_device_name(weight.device)
         raise SettingsError(
-            f"bfloat16 was asked for, and {name} has none (NVIDIA cards have it since Ampere, 2020)",
+            f"bfloat16 is not supported by {name} (NVIDIA GPUs have it since Ampere, 2020)",
             remedy="Use precision auto or float32, without torch.autocast to bfloat16",
         )
     return form
 
 
-_autocast = threading.local()
-"""By kind of device, the format that `torch.autocast` asked for around the method under way."""
+_autocast_dtypes = threading.local()
+"""By device type, the dtype of the `torch.autocast` that `without_autocast` has disabled in this thread."""
 
 M = TypeVar("M", bound=Callable[..., Any])
 
 
 def without_autocast(method: M) -> M:
-    """Compute a method as this module decides: `torch.autocast` around it is a wish for a format
-    (`compute_format`) and changes no single operation inside."""
+    """Decorate a method to disable `torch.autocast` inside it; `compute_format` reads its dtype instead, so
+    that it applies to the whole pass and not to single operations."""
 
     @wraps(method)
     def computed(*args: Any, **options: Any) -> Any:
         for kind in ("cpu", "cuda"):
             if torch.is_autocast_enabled(kind):
-                before = getattr(_autocast, kind, None)
-                setattr(_autocast, kind, torch.get_autocast_dtype(kind))
+                before = getattr(_autocast_dtypes, kind, None)
+                setattr(_autocast_dtypes, kind, torch.get_autocast_dtype(kind))
                 try:
                     with torch.autocast(kind, enabled=False):
                         return computed(*args, **options)
                 finally:
-                    setattr(_autocast, kind, before)
+                    setattr(_autocast_dtypes, kind, before)
         return method(*args, **options)
 
     return cast(M, computed)

@@ -1,4 +1,4 @@
-"""The processors of this machine: how many this process may use, and what they can do."""
+"""CPU cores and their features: how many this process may use, and what they support."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import os
 from functools import cache
 from pathlib import Path
 
-RUNNING = "/proc/loadavg"
-QUOTA, OLDER_QUOTA = "/sys/fs/cgroup/cpu.max", "/sys/fs/cgroup/cpu"
-"""Where a container's limit is told: a file, and in the first version of control groups a folder."""
+LOAD_FILE = "/proc/loadavg"
+QUOTA_FILE, CGROUP_V1_FOLDER = "/sys/fs/cgroup/cpu.max", "/sys/fs/cgroup/cpu"
+"""CPU limit of a container: a file of cgroup v2, a folder of cgroup v1."""
 
 
 BFLOAT16 = frozenset(("avx512_bf16", "amx_bf16", "bf16"))
-"""Flags of processors that multiply in bfloat16."""
+"""Flags of CPUs that multiply bfloat16 in hardware."""
 
 
-@cache  # asked in every forward pass
+@cache  # called in every forward pass
 def cpu_flags() -> frozenset[str]:
-    """What the processor can do, as Linux names it; empty where it is not told."""
+    """Feature flags of the CPU by their Linux names; empty where the system does not list them."""
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as lines:
             for line in lines:
@@ -30,12 +30,12 @@ def cpu_flags() -> frozenset[str]:
 
 
 def usable_cores() -> int:
-    """How many they are, by the limit of a container too; where the system knows no limit (macOS), all."""
+    """Number of CPU cores that this process may use, by its affinity and the limit of its container."""
     return max(1, math.ceil(min(_allowed(), _quota())))
 
 
 def cpu_time_limited() -> bool:
-    """Whether a container gives this process less time than its processors have."""
+    """Whether a container limits this process to less CPU time than its cores provide."""
     return _quota() < _allowed()
 
 
@@ -44,31 +44,30 @@ def _allowed() -> int:
 
 
 def _quota() -> float:
-    """The time that a container gives, in processors."""
+    """CPU limit of the container in cores; infinity if there is none."""
     try:
-        if os.path.exists(QUOTA):
-            most, period = Path(QUOTA).read_text(encoding="ascii").split()
+        if os.path.exists(QUOTA_FILE):
+            most, period = Path(QUOTA_FILE).read_text(encoding="ascii").split()
         else:
-            files = (Path(OLDER_QUOTA, f"cpu.cfs_{name}_us") for name in ("quota", "period"))
+            files = (Path(CGROUP_V1_FOLDER, f"cpu.cfs_{name}_us") for name in ("quota", "period"))
             most, period = (file.read_text(encoding="ascii") for file in files)
         limit = int(most) / int(period)
-        return limit if limit > 0 else math.inf  # -1: there is none
-    except (OSError, ValueError):  # "max": there is none
+        return limit if limit > 0 else math.inf  # -1: no limit
+    except (OSError, ValueError):  # "max": no limit
         return math.inf
 
 
 def usable_threads() -> int:
-    """How many threads a computation may have: one for each of these processors, or as many as the variable
-    OMP_NUM_THREADS says, which torch goes by too."""
-    told = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    return int(told) if told.isdecimal() and int(told) else usable_cores()
+    """Number of threads for computation: OMP_NUM_THREADS, as torch reads it, else one per usable core."""
+    requested = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    return int(requested) if requested.isdecimal() and int(requested) else usable_cores()
 
 
 def competing_threads() -> float:
-    """How many threads other than this one want a processor of the machine: at this moment or in the mean of
-    the last minute, whichever is less, as far as the system tells."""
+    """Runnable threads of the machine other than this one: now or the mean of the last minute, whichever is
+    less; infinity where the system reports neither."""
     mean = os.getloadavg()[0] if hasattr(os, "getloadavg") else math.inf
     try:
-        return min(mean, int(Path(RUNNING).read_text(encoding="ascii").split()[3].partition("/")[0]) - 1)
+        return min(mean, int(Path(LOAD_FILE).read_text(encoding="ascii").split()[3].partition("/")[0]) - 1)
     except (OSError, ValueError, IndexError):
         return mean

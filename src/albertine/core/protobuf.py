@@ -1,33 +1,33 @@
-"""Whole numbers in as few bytes as they need, and the fields of a protocol buffer: what models of
-SentencePiece and checkpoints of TensorFlow are made of."""
+"""Parse and write protocol buffers: varints and fields, for SentencePiece models and TensorFlow
+checkpoints."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TypeVar
 
-_MOST = 10
-"""Bytes of a number of 64 bits."""
-_FIXED = {1: 8, 5: 4}
+_MAX_VARINT_BYTES = 10
+"""Of a 64-bit number."""
+_FIXED_BYTES = {1: 8, 5: 4}  # by wire type
 
 
 B = TypeVar("B", bytes, memoryview)
 
 
 class MalformedProtobuf(ValueError):
-    """Bytes that are not what they should be; who knows the file says so to a person."""
+    """Bytes that are not a valid encoding; callers add the file to the message."""
 
 
 def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """The number that begins at a place, below 2 ** 64, and where the next thing begins.
+    """The varint at offset `at`, below 2 ** 64, and the offset after it.
 
     Raises:
-        Malformed: cut short, or of more bytes than such a number has.
+        MalformedProtobuf: truncated, or longer than 10 bytes.
     """
     if at < len(data) and data[at] < 0x80:
         return data[at], at + 1
     value = 0
-    for i, byte in enumerate(data[at : at + _MOST]):
+    for i, byte in enumerate(data[at : at + _MAX_VARINT_BYTES]):
         value |= (byte & 0x7F) << 7 * i
         if byte < 0x80:
             return value & (1 << 64) - 1, at + i + 1
@@ -35,7 +35,7 @@ def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 def encode_varint(value: int) -> bytes:
-    """The bytes of a number of at least 0."""
+    """A number of at least 0 as varint bytes."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -44,36 +44,36 @@ def encode_varint(value: int) -> bytes:
 
 
 def parse_fields(data: B) -> Iterator[tuple[int, int | B]]:
-    """The fields of a protocol buffer in their order, by number: whole numbers, and all else as bytes, or as
-    views of those that are given as a view.
+    """The fields of a message in order, as (field number, value): integers, and length-delimited values as
+    bytes, or as a memoryview if `data` is one.
 
     Raises:
-        Malformed: cut short, or of a kind that there is none.
+        MalformedProtobuf: truncated, or an unknown wire type.
     """
     at = 0
     while at < len(data):
         tag, at = read_varint(data, at)
-        number, kind = tag >> 3, tag & 7
-        if kind == 0:
+        number, wire_type = tag >> 3, tag & 7
+        if wire_type == 0:
             value, at = read_varint(data, at)
             yield number, value
             continue
-        size = _FIXED.get(kind, -1)
-        if kind == 2:
+        size = _FIXED_BYTES.get(wire_type, -1)
+        if wire_type == 2:
             size, at = read_varint(data, at)
         if size < 0 or at + size > len(data):
             raise MalformedProtobuf("a record is cut short or of an unknown kind")
-        piece, at = data[at : at + size], at + size
-        yield number, piece if kind == 2 else int.from_bytes(piece, "little")
+        content, at = data[at : at + size], at + size
+        yield number, content if wire_type == 2 else int.from_bytes(content, "little")
 
 
 def encode_field(number: int, value: int | bytes) -> bytes:
-    """A field of a protocol buffer; a number that is 0 is left out, as protocol buffers have it."""
+    """A field as bytes; the number 0 gives none, as protocol buffers omit defaults."""
     if isinstance(value, bytes):
         return encode_varint(number << 3 | 2) + encode_varint(len(value)) + value
     return encode_varint(number << 3) + encode_varint(value) if value else b""
 
 
 def encode_fixed32(number: int, value: int) -> bytes:
-    """A field that always takes four bytes."""
+    """A fixed32 field as bytes."""
     return encode_varint(number << 3 | 5) + value.to_bytes(4, "little")

@@ -1,9 +1,8 @@
-"""Randomness as a function, not a state.
+"""Keyed randomness: every draw is a function of (seed, purpose, key…), with the key usually (epoch, sample).
 
-Every draw is named by (seed, purpose, key…), where the key is usually (epoch, sample). The same name gives
-the same numbers in any process, in any order, before and after a restart, so nothing about random state is
-ever saved. The generator is Philox, which is counter-based: the purpose becomes its key and the integers
-become its counter.
+The same arguments give the same numbers in any process, in any order, before and after a restart, so no
+random state is saved. The generator is Philox, which is counter-based: seed and purpose become its key, the
+integers its counter.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def _philox_key(seed: int, purpose: str) -> tuple[int, int]:
 
 
 def generator(seed: int, purpose: str, *key: int) -> np.random.Generator:
-    """NumPy generator for the draws named (seed, purpose, key…); at most three non-negative integers as key.
+    """NumPy generator for (seed, purpose, key…), the key at most three non-negative integers.
 
     The lowest counter word counts the draws, so two different keys never overlap.
     """
@@ -44,11 +43,11 @@ def uniforms(
     """Uniform numbers for many samples, end to end: of sample i the first `sizes[i]` numbers of
     `generator(seed, purpose, epochs[i], samples[i])`.
 
-    One generator is moved from name to name: Philox is nothing but its key and its counter, and to build a
-    generator costs ten times as much as to draw the numbers of one sample.
+    One generator is reused by setting its counter: building a generator takes ten times as long as drawing
+    the numbers of one sample.
     """
     draws = generator(seed, purpose)
-    state: Any = draws.bit_generator.state  # a copy, taken before any draw: nothing left over in its buffer
+    state: Any = draws.bit_generator.state  # a copy, taken before any draw, so its buffer is empty
     counter = state["state"]["counter"]
     out = np.empty(int(np.sum(sizes)), dtype=np.float64)
     at = 0
@@ -66,17 +65,17 @@ def permutation(n: int, seed: int, purpose: str, *key: int) -> np.ndarray:
 
 
 def torch_seed(seed: int, purpose: str, *key: int) -> int:
-    """A whole number from 0 to 2**63 - 1, the seed of a torch generator named (seed, purpose, key…).
+    """Seed of a torch generator for (seed, purpose, key…), 0 to 2**63 - 1.
 
-    CUDA's generator uses all of it. torch's CPU generator looks at its lowest 32 bits alone, so of
-    some 77,000 names two are likely to draw the same there; names that lie near each other are no likelier.
+    CUDA's generator uses all bits. torch's CPU generator uses the lowest 32 only, so among some 77,000 keys
+    two are likely to give the same numbers; similar keys are no more likely to.
     """
     name = "\0".join([str(seed), purpose, *(str(int(k)) for k in key)])
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") >> 1
 
 
 def torch_generator(seed: int, purpose: str, *key: int) -> torch.Generator:
-    """A torch generator on the CPU for the draws named (seed, purpose, key…); see `torch_seed`."""
+    """A torch generator on the CPU for (seed, purpose, key…); see `torch_seed`."""
     import torch
 
     return torch.Generator().manual_seed(torch_seed(seed, purpose, *key))
@@ -84,16 +83,16 @@ def torch_generator(seed: int, purpose: str, *key: int) -> torch.Generator:
 
 @contextmanager
 def isolated_torch_rng(device: torch.device | None = None) -> Iterator[None]:
-    """Within, new numbers of torch are float32 whatever format a program chose as its default; afterwards
-    that format and torch's own generators are as they were, whatever was drawn.
+    """Inside, torch's default dtype is float32; afterwards the default dtype and torch's global generators
+    are restored.
 
     Args:
-        device: a GPU that will be drawn on, though nothing was computed there yet.
+        device: a GPU on which numbers will be drawn, if CUDA may not be initialised yet.
     """
     import torch
 
-    drawn = device is not None and device.type == "cuda"
-    cuda: bool = drawn or torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    on_gpu = device is not None and device.type == "cuda"
+    cuda: bool = on_gpu or torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     before = torch.get_default_dtype()
     with torch.random.fork_rng(range(torch.cuda.device_count()) if cuda else ()):
         torch.set_default_dtype(torch.float32)
@@ -104,30 +103,30 @@ def isolated_torch_rng(device: torch.device | None = None) -> Iterator[None]:
 
 
 class RngSnapshot:
-    """What torch's own generators draw from here on, to be drawn again and again: dropout masks that stay
-    as they are over several calls of a function."""
+    """State of torch's global generators, to repeat the same draws: dropout masks that stay the same over
+    several calls of a function."""
 
     def __init__(self, device: torch.device) -> None:
         import torch
 
         self._device = device
-        self._host = torch.get_rng_state()
-        self._card = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        self._cpu_state = torch.get_rng_state()
+        self._gpu_state = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
 
     def rewind(self) -> None:
-        """The next draws are the first ones again."""
+        """Restore the state, so that the next draws repeat the first."""
         import torch
 
-        torch.set_rng_state(self._host)
-        if self._card is not None:
-            torch.cuda.set_rng_state(self._card, self._device)
+        torch.set_rng_state(self._cpu_state)
+        if self._gpu_state is not None:
+            torch.cuda.set_rng_state(self._gpu_state, self._device)
 
 
 def seed_torch(seed: int, purpose: str, *key: int) -> None:
-    """Set torch's own generators (CPU and every accelerator) to the draws named (seed, purpose, key…).
+    """Seed torch's global generators (CPU and every accelerator) for (seed, purpose, key…).
 
-    Called before each forward pass, it makes dropout a function of the step instead of a state to be saved.
-    It is for a run, which gives a program its random state back in the end (`isolated_torch_rng`).
+    Called before each forward pass, so that dropout is a function of the step and no state has to be saved.
+    Runs call it within `isolated_torch_rng`, which restores the program's random state.
     """
     import torch
 

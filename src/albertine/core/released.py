@@ -1,4 +1,4 @@
-"""The trained models that come with the package, each a folder in `albertine/released`, asked for by name."""
+"""Trained models in the package, each a folder of `albertine/released`, addressed by name."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from albertine.errors import ModelError
 
 FOLDER = Path(__file__).parents[1] / "released"
 DEFAULT_MODELS = {"en": "albertine-mini-en", "zh": "albertine-mini-zh"}
-"""What is asked where nobody names a model."""
+"""The model used by default, by language."""
 
 
 def released_names() -> tuple[str, ...]:
-    """The models that are installed, in order."""
+    """Names of the installed released models, sorted."""
     return tuple(sorted(file.parent.name for file in FOLDER.glob("*/config.json")))
 
 
 def released_folder(name: str) -> Path:
-    """Where a released model lies.
+    """The folder of a released model.
 
     Raises:
-        ModelError: there is none of that name; the message says which there are.
+        ModelError: unknown name; the message lists the known ones.
     """
     if name not in released_names():
         raise ModelError("is no released model", where=name, remedy=model_name_help(name))
@@ -32,13 +32,13 @@ def released_folder(name: str) -> Path:
 
 
 def released_path_or(path: Path) -> Path:
-    """The folder of the released model that `path` is the name of; `path` itself where it is none's."""
-    # os.path.isfile, unlike that of Path, takes a whole sentence for a name that is not there.
+    """The folder of the released model named `path`; `path` itself if there is none."""
+    # os.path.isfile returns False for a path that is too long, Path.is_file raises.
     return FOLDER / path if len(path.parts) == 1 and os.path.isfile(FOLDER / path / "config.json") else path
 
 
 def model_name_help(name: str) -> str:
-    """What to write instead of a name that is not there."""
+    """Remedy for an unknown model name: a suggestion, the released models, and other kinds of names."""
     names = released_names()
     there = f"Released models: {', '.join(names)}; or" if names else "No released model is installed here;"
     others = "name a model folder, or OWNER/NAME of the Hugging Face hub, as albert/albert-base-v2"
@@ -46,14 +46,14 @@ def model_name_help(name: str) -> str:
 
 
 def suggestion(name: str, names: Iterable[str]) -> str:
-    """A question after the nearest of some names, else the nearest folder; empty where there is none."""
+    """A question naming the nearest of some names, else the nearest folder; empty if nothing is near."""
     near, path = difflib.get_close_matches(name, names, n=1), Path(name)
     found = near[0] if near else None if os.path.exists(path) else _nearest(path)
     return f"Did you mean `{found}`? " if found else ""
 
 
 def _nearest(path: Path) -> Path | None:
-    """The folder whose path is like another one, name by name; None where a name has none like it."""
+    """The existing folder whose path is most similar, name by name; None if a name has no similar one."""
     if os.path.isdir(path) or path == path.parent:
         return path
     if (above := _nearest(path.parent)) is None:

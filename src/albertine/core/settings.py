@@ -1,4 +1,4 @@
-"""Strict settings: one YAML file, dotted overrides, and a suggestion for every key that does not exist."""
+"""Strict settings from a YAML file and dotted overrides; unknown keys are errors with a suggestion."""
 
 from __future__ import annotations
 
@@ -24,22 +24,21 @@ from albertine.errors import SettingsError
 
 MAX_BYTES = 1_000_000
 RECIPES = Path(__file__).parents[1] / "recipes"
-WIDTH = 100
-"""Of comments."""
-LONGEST_NAME = 255
-"""Bytes of the name of a file or folder, on Linux and macOS."""
-SHORT = {"lr": "learning_rate", "bs": "batch_size", "wd": "weight_decay"}
-"""What people call settings elsewhere."""
+COMMENT_WIDTH = 100
+MAX_NAME_BYTES = 255
+"""Of a file or folder name, on Linux and macOS."""
+ABBREVIATIONS = {"lr": "learning_rate", "bs": "batch_size", "wd": "weight_decay"}
+"""Common short names of settings in other programs."""
 
 
 class Settings(BaseModel):
-    """Base of every settings class: immutable, an unknown key is an error, numbers are finite, as in the JSON
-    of a checkpoint, and `~` is the home folder.
+    """Base of all settings classes: immutable; unknown keys and infinite numbers are errors; `~` in paths is
+    expanded.
 
-    A path whose name is not UTF-8 is refused, because settings are written as YAML and JSON.
+    Paths that are not UTF-8 are errors, because settings are stored as YAML and JSON.
 
     Attributes:
-        example: what a command has to say at least, for who left out a part; none: there is no such command.
+        example: a minimal command for the message about missing settings; None if there is no such command.
     """
 
     example: ClassVar[str | None] = None
@@ -50,9 +49,9 @@ class Settings(BaseModel):
 
     @field_validator("*")
     @classmethod
-    def _at_home(cls, value: Any) -> Any:
+    def _expand_paths(cls, value: Any) -> Any:
         if isinstance(value, tuple):
-            return tuple(map(cls._at_home, value))
+            return tuple(map(cls._expand_paths, value))
         return _utf8(user_path(value)) if isinstance(value, Path) else value
 
 
@@ -67,7 +66,7 @@ def _utf8(path: Path) -> Path:
 
 
 class RunSettings(Settings):
-    """What every run has: a name, a place, a seed."""
+    """Settings of every run: its name, parent folder and seed."""
 
     name: str = Field(description="name of the run's folder")
     output: Path = Field(Path("runs"), description="folder that holds the runs")
@@ -84,8 +83,8 @@ class RunSettings(Settings):
                 f"{name!a} has {odd[0]!a} in it; a run is one folder, so its name is one line without "
                 "slashes; `output` is its parent folder"
             )
-        if (size := len(os.fsencode(name))) > LONGEST_NAME:
-            raise ValueError(f"has {size} bytes; the name of a folder may have {LONGEST_NAME}")
+        if (size := len(os.fsencode(name))) > MAX_NAME_BYTES:
+            raise ValueError(f"has {size} bytes; the name of a folder may have {MAX_NAME_BYTES}")
         return name
 
     @property
@@ -94,7 +93,7 @@ class RunSettings(Settings):
 
 
 class ComputeSettings(Settings):
-    """How a run computes; the weights that come out are the same but for rounding."""
+    """How a run computes; the resulting weights are the same up to rounding."""
 
     precision: Precision = Field(
         "auto", description="auto, float32 or bfloat16; auto: bfloat16 where the processor or GPU has it"
@@ -112,15 +111,15 @@ class ComputeSettings(Settings):
 
 
 S = TypeVar("S", bound=Settings)
-MERGED = 10_000
-"""Keys that `<<` may bring into a mapping; lists of aliases in several levels multiply them."""
+MAX_MERGED_KEYS = 10_000
+"""Keys that `<<` may merge into a mapping; nested lists of aliases multiply them."""
 YAML_ERRORS = (yaml.YAMLError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
-"""What reading YAML may end with: also dates that there are not, numbers and lists without end, and a word
-such as `maybe` that is said to be a number or a truth."""
+"""Exceptions of reading YAML: also for invalid dates, huge numbers, endless lists, and explicit tags that do
+not fit, such as `!!int maybe`."""
 
 
-class _WrittenTwice(yaml.YAMLError):
-    """A key that a mapping has already."""
+class _DuplicateKey(yaml.YAMLError):
+    """A key that occurs twice in a mapping."""
 
     def __init__(self, key: str, line: int) -> None:
         self.key, self.line = key, line
@@ -128,7 +127,7 @@ class _WrittenTwice(yaml.YAMLError):
 
 
 class BoundedLoader(yaml.SafeLoader):
-    """The safe loader, which would merge without end."""
+    """The safe loader with a limit on keys merged by `<<`."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         count = 0
@@ -139,21 +138,21 @@ class BoundedLoader(yaml.SafeLoader):
                 if isinstance(part, yaml.MappingNode):
                     self.flatten_mapping(part)
                     count += len(part.value)
-                if count > MERGED:
-                    raise yaml.YAMLError(f"`<<` brings more than {MERGED:,} keys into one mapping")
+                if count > MAX_MERGED_KEYS:
+                    raise yaml.YAMLError(f"`<<` brings more than {MAX_MERGED_KEYS:,} keys into one mapping")
         super().flatten_mapping(node)
 
 
-class _OnceLoader(BoundedLoader):
-    """One that refuses a key that is written twice, of which the last part alone would be kept."""
+class _UniqueKeyLoader(BoundedLoader):
+    """A loader that refuses duplicate keys, of which YAML keeps only the last."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
         known = set()
-        for key, _ in node.value:  # as it is written: what `<<` merges comes in later
+        for key, _ in node.value:  # before `<<` is merged
             if isinstance(key, yaml.ScalarNode) and key.value != "<<":
                 if (key.tag, key.value) in known:
-                    raise _WrittenTwice(key.value, key.start_mark.line + 1)
+                    raise _DuplicateKey(key.value, key.start_mark.line + 1)
                 known.add((key.tag, key.value))
         return node
 
@@ -162,15 +161,15 @@ def read_yaml(path: Path, what: str = "settings file") -> dict[str, Any]:
     """The mapping in a YAML file, read with the safe loader.
 
     Args:
-        what: the file holds, for messages.
+        what: kind of file, for messages.
     """
     if not path.is_file():
         raise SettingsError(f"there is no such {what}", where=path, remedy="Check the path")
     if path.stat().st_size > MAX_BYTES:
         raise SettingsError(f"is larger than 1 MB, which no {what} is", where=path)
     try:
-        tree = _OnceLoader(path.read_text(encoding="utf-8")).get_single_data()
-    except _WrittenTwice as error:
+        tree = _UniqueKeyLoader(path.read_text(encoding="utf-8")).get_single_data()
+    except _DuplicateKey as error:
         raise SettingsError(
             f"`{error.key}` is written twice",
             where=f"{path}, line {error.line}",
@@ -189,8 +188,8 @@ def read_yaml(path: Path, what: str = "settings file") -> dict[str, Any]:
 
 
 def recipe_file(path: Path) -> Path:
-    """Where a recipe is: at `path`, else in the package under `recipes/NAME.yaml`, `NAME.yaml` or `NAME`; at
-    neither: `path`."""
+    """The file of a recipe: `path`, else the recipe in the package given as `recipes/NAME.yaml`, `NAME.yaml`
+    or `NAME`, else `path`."""
     if os.path.isfile(path) or path.is_absolute():
         return path
     parts = [part for part in path.parts if part not in ("..", "recipes")]
@@ -200,16 +199,16 @@ def recipe_file(path: Path) -> Path:
 
 
 def recipe_names() -> tuple[str, ...]:
-    """The recipes in the package, as `albert-tiny-en` and `finetune/mnli`."""
+    """Names of the recipes in the package, such as `albert-tiny-en` and `finetune/mnli`."""
     files = (*RECIPES.glob("*.yaml"), *RECIPES.glob("*/*.yaml"))
     return tuple(sorted(file.relative_to(RECIPES).with_suffix("").as_posix() for file in files))
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
-    """As `read_yaml`, of what `recipe_file` finds.
+    """Read the YAML file that `recipe_file` finds.
 
     Raises:
-        SettingsError: there is neither such a file nor such a recipe; the message names the nearest.
+        SettingsError: no such file or recipe; the message suggests the nearest name.
     """
     file = recipe_file(path)
     if not os.path.isfile(file):
@@ -224,8 +223,8 @@ def read_recipe(path: Path) -> dict[str, Any]:
 
 
 def apply_overrides(tree: dict[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
-    """A copy of `tree` with every `key.sub=value` applied; `resolve` reads the values as their fields want
-    them."""
+    """A copy of `tree` with every `key.sub=value` applied; `resolve` parses the values by the types of their
+    fields."""
     result = {k: (dict(v) if isinstance(v, dict) else v) for k, v in tree.items()}
     for text in assignments:
         path, sign, value = text.partition("=")
@@ -235,24 +234,24 @@ def apply_overrides(tree: dict[str, Any], assignments: Iterable[str]) -> dict[st
             raise SettingsError(f"`{text}` is not an override", remedy=remedy)
         node = result
         *parents, leaf = path.strip().split(".")
-        for depth, name in enumerate(parents, 1):
+        for level, name in enumerate(parents, 1):
             child = node.get(name)
-            if isinstance(child, _Given):
+            if isinstance(child, _Unparsed):
                 child = _yaml(child, name)
             if child is not None and not isinstance(child, dict):
-                whole = ".".join(parents[:depth])
+                whole = ".".join(parents[:level])
                 raise SettingsError(
                     f"`{whole}` has no parts, so `{path.strip()}` cannot be set",
                     remedy=f"Give it whole: {whole}=…",
                 )
             node[name] = dict(child or {})
             node = node[name]
-        node[leaf] = None if value == "null" else _Given(value)
+        node[leaf] = None if value == "null" else _Unparsed(value)
     return result
 
 
 def merge(*trees: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings over settings, part by part; what comes later wins."""
+    """Merge nested mappings; later ones take precedence."""
     result: dict[str, Any] = {}
     for tree in trees:
         for key, value in tree.items():
@@ -262,102 +261,101 @@ def merge(*trees: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-class _Given(str):
-    """A value of the command line that nobody has read yet."""
+class _Unparsed(str):
+    """A value from the command line, not yet parsed."""
 
 
 def resolve(cls: type[S], tree: dict[str, Any], where: object = None, assignments: Iterable[str] = ()) -> S:
-    """Validate `tree` as `cls`; every problem in one message, with the nearest key for an unknown one.
+    """Validate `tree` as `cls`; one error lists all problems, with the nearest key for an unknown one.
 
     Args:
-        where: the tree is from. assignments: those of the command line, which are in it too.
+        where: origin of the tree, for the message.
+        assignments: overrides of the command line, already applied to the tree.
     """
     try:
-        return cls.model_validate(_read((cls,), tree))
+        return cls.model_validate(_parse((cls,), tree))
     except ValidationError as error:
         lines = [_explain(cls, item) for item in error.errors()]
         if where is not None:
             keys = tuple(text.partition("=")[0].strip() + "." for text in assignments)
-            given = [_is_of(keys, item) for item in error.errors()]
-            if all(given):
+            from_command_line = [_is_from_command_line(keys, item) for item in error.errors()]
+            if all(from_command_line):
                 where = "command line"
             else:
-                lines = [x + " (command line)" * by for x, by in zip(lines, given, strict=True)]
+                lines = [x + " (command line)" * by for x, by in zip(lines, from_command_line, strict=True)]
         lacks = any(item["type"] == "missing" and len(item["loc"]) == 1 for item in error.errors())
         remedy = f"For example: {cls.example}" if cls.example and lacks else None
         raise SettingsError("; ".join(lines), where=where, remedy=remedy) from error
 
 
-def _is_of(keys: tuple[str, ...], item: Any) -> bool:
-    """Whether a problem is of the command line: below one of its keys, each with a dot behind it, or where
-    these made a part of what has none."""
+def _is_from_command_line(keys: tuple[str, ...], item: Any) -> bool:
+    """Whether a validation error concerns an override: its location is below one of `keys` (each ends with a
+    dot), or an override put a mapping where a plain value belongs."""
     place = ".".join(map(str, (*item["loc"], "")))
     part = isinstance(item["input"], dict) and item["type"] != "value_error"
     return place.startswith(keys) or (part and any(key.startswith(place) for key in keys))
 
 
 def load(cls: type[S], path: Path | None, assignments: Iterable[str] = ()) -> S:
-    """Settings from an optional YAML file and overrides."""
+    """Validated settings from an optional YAML file and overrides."""
     assignments = list(assignments)
-    _no_options(cls, assignments)
+    _refuse_options(cls, assignments)
     return resolve(cls, apply_overrides(read_recipe(path) if path else {}, assignments), path, assignments)
 
 
 def load_partial(cls: type[S], path: Path | None, assignments: Iterable[str] = ()) -> dict[str, Any]:
-    """What a YAML file and overrides say, before anything is added or validated; a part whose lines are all
-    commented out says nothing."""
+    """The settings in a YAML file and overrides without defaults and validation; empty parts are left out."""
     assignments = list(assignments)
-    _no_options(cls, assignments)
-    tree = _read((cls,), apply_overrides(read_recipe(path) if path else {}, assignments))
+    _refuse_options(cls, assignments)
+    tree = _parse((cls,), apply_overrides(read_recipe(path) if path else {}, assignments))
     return {key: value for key, value in tree.items() if value is not None}
 
 
 def dump(settings: Settings) -> str:
-    """The settings, fully resolved, as YAML that `load` reads back."""
+    """All settings as YAML, which `load` reads back."""
     return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
 def commented_yaml(settings: Settings) -> str:
-    """The same YAML with a comment above every key that says what it is: the description of its field, or of
-    a part the first line of its class."""
-    return "".join(_explained(settings, settings.model_dump(mode="json"), ""))
+    """All settings as YAML with a comment above every key: the description of its field, or for a part the
+    first line of its class's docstring."""
+    return "".join(_commented(settings, settings.model_dump(mode="json"), ""))
 
 
-def _explained(settings: Settings, tree: dict[str, Any], indent: str) -> Iterator[str]:
+def _commented(settings: Settings, tree: dict[str, Any], indent: str) -> Iterator[str]:
     for name, plain in tree.items():
         value = getattr(settings, name)
         part = isinstance(value, Settings) and bool(plain)
-        said = description(type(settings), name) or (inspect.getdoc(value) or "").partition("\n")[0]
-        for line in textwrap.wrap(said, WIDTH - len(indent), break_on_hyphens=False):
+        comment = description(type(settings), name) or (inspect.getdoc(value) or "").partition("\n")[0]
+        for line in textwrap.wrap(comment, COMMENT_WIDTH - len(indent), break_on_hyphens=False):
             yield f"{indent}# {line}\n"
         if part:
             yield f"{indent}{name}:\n"
-            yield from _explained(value, plain, indent + "  ")
+            yield from _commented(value, plain, indent + "  ")
         else:
             line = yaml.safe_dump({name: plain}, sort_keys=False, allow_unicode=True)
             yield textwrap.indent(line, indent)
 
 
 def description(cls: type[Settings], name: str) -> str | None:
-    """What a field is, in the words of the class that says it, or of one above."""
-    above = (c.model_fields.get(name) for c in cls.__mro__ if issubclass(c, Settings))
-    return next((field.description for field in above if field and field.description), None)
+    """The description of a field, from the class or the nearest base class that has one."""
+    inherited = (c.model_fields.get(name) for c in cls.__mro__ if issubclass(c, Settings))
+    return next((field.description for field in inherited if field and field.description), None)
 
 
 def with_absolute_paths(settings: S) -> S:
-    """The same settings with paths that lead to the same files from every working directory; the name of a
-    model, released or of the hub, stays a name."""
-    found = {name: _anchored(value) for name, value in settings}
-    if isinstance(settings, RunSettings):  # which may not be there yet
+    """The settings with absolute paths; names of models, released or of the hub, stay names."""
+    found = {name: _absolute(value) for name, value in settings}
+    if isinstance(settings, RunSettings):  # it need not exist yet
         found["output"] = settings.output.absolute()
     return settings.model_copy(update=found)
 
 
-def _anchored(value: Any) -> Any:
+def _absolute(value: Any) -> Any:
     if isinstance(value, Settings):
         return with_absolute_paths(value)
     if isinstance(value, tuple):
-        return tuple(map(_anchored, value))
+        return tuple(map(_absolute, value))
     if isinstance(value, Path) and (os.path.lexists(value) or not _may_name_a_model(value)):
         return value.absolute()
     return value
@@ -368,21 +366,21 @@ def _may_name_a_model(path: Path) -> bool:
     return released_path_or(path) != path or (len(name) == 1 and owner not in ("/", "..", "~"))
 
 
-def _read(models: Models, tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The tree with what was given on the command line read: as text for a field of text, else as YAML."""
+def _parse(models: Models, tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The tree with values of the command line parsed: as text for text fields, else as YAML."""
     fields, result = _fields(models), dict(tree)
     for key, value in tree.items():
         inner = _nested(fields.get(key))
-        if isinstance(value, _Given):
-            result[key] = value = _meant(value, fields.get(key), prefix + key)
+        if isinstance(value, _Unparsed):
+            result[key] = value = _parsed(value, fields.get(key), prefix + key)
         if isinstance(value, dict) and inner:
-            result[key] = _read(inner, value, f"{prefix}{key}.")
+            result[key] = _parse(inner, value, f"{prefix}{key}.")
     return result
 
 
-def _meant(value: _Given, annotation: Any, name: str) -> Any:
-    kinds = [k for k in _kinds(annotation) if k is not NoneType]
-    if not value and len(kinds) < len(_kinds(annotation)):
+def _parsed(value: _Unparsed, annotation: Any, name: str) -> Any:
+    kinds = [k for k in _union_members(annotation) if k is not NoneType]
+    if not value and len(kinds) < len(_union_members(annotation)):
         return None
     texts = [k for k in kinds if _is_text(k)]
     lists = [k for k in kinds if get_origin(k) is tuple and all(map(_is_text, get_args(k)[:1]))]
@@ -391,8 +389,8 @@ def _meant(value: _Given, annotation: Any, name: str) -> Any:
     return _unquoted(str(value)) if texts or lists else _yaml(value, name)
 
 
-def _kinds(annotation: Any) -> tuple[Any, ...]:
-    """The members of a union; anything else alone."""
+def _union_members(annotation: Any) -> tuple[Any, ...]:
+    """The members of a union type; another type alone."""
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 
@@ -403,7 +401,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _unquoted(text: str) -> str:
-    """Text in quotes is read as YAML, which has escapes such as "\\t"; all other text is as it is."""
+    """Quoted text is parsed as YAML, which has escapes such as "\\t"; other text is unchanged."""
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
         try:
             return str(yaml.safe_load(text))
@@ -419,22 +417,22 @@ def _yaml(text: str, name: str, read: Callable[[str], Any] = yaml.safe_load) -> 
         raise SettingsError(f"the value of `{name}`, `{text}`, is not readable as YAML") from error
 
 
-def unused_setting_error(name: str, reader: str, usual: Any) -> SettingsError:
-    """That of a setting which was changed and which nothing in a run reads: whoever gave it believes that it
-    counts. `reader` is what would have to be set."""
+def unused_setting_error(name: str, reader: str, default: Any) -> SettingsError:
+    """The error for a changed setting without effect; `reader` is the setting that would make it take
+    effect."""
     return SettingsError(
         f"belongs to {reader}, and nothing in this run reads it",
         where=name,
-        remedy=f"Leave it out; over a recipe write {name}={usual}",
+        remedy=f"Leave it out; over a recipe write {name}={default}",
     )
 
 
-def _no_options(cls: type[BaseModel], words: list[str]) -> None:
-    """Tell what to write to a person who gives settings as options."""
-    for word, following in zip_longest(words, words[1:], fillvalue=""):
-        if word.startswith("-"):
-            option, sign, value = word.partition("=")
-            near = _near(option.lstrip("-"), _keys((cls,)))
+def _refuse_options(cls: type[BaseModel], arguments: list[str]) -> None:
+    """Raise SettingsError for a setting written as an option; the remedy shows how to write it."""
+    for argument, following in zip_longest(arguments, arguments[1:], fillvalue=""):
+        if argument.startswith("-"):
+            option, sign, value = argument.partition("=")
+            near = _nearest_key(option.lstrip("-"), _keys((cls,)))
             if not sign:
                 value = "" if "=" in following or following.startswith("--") else following
             setting = f"{near}={value or 'VALUE'}"
@@ -450,13 +448,13 @@ def _explain(cls: type[BaseModel], item: Any) -> str:
     path = [str(p) for p in item["loc"]]
     name = ".".join(path)
     if item["type"] == "extra_forbidden":
-        near = _near(name, _keys((cls,)))
+        near = _nearest_key(name, _keys((cls,)))
         hint = f"did you mean `{near}`?" if near else f"known keys here: {', '.join(_siblings((cls,), path))}"
         return f"unknown setting `{name}`; {hint}"
     if item["type"] == "model_type":
         own = _inner((cls,), path)[0].__annotations__
         return f"`{name}` has parts, such as `{name}.{next(iter(own))}`"
-    if item["type"] == "tuple_type":  # a word of Python's, not of YAML's
+    if item["type"] == "tuple_type":  # pydantic's message names a tuple, which YAML lacks
         return f"`{name}`: input should be a list in square brackets, [] for none"
     message = str(item["msg"]).removeprefix("Value error, ")
     if not name or message.startswith(f"{name}."):
@@ -464,22 +462,22 @@ def _explain(cls: type[BaseModel], item: Any) -> str:
     return f"`{name}`: {message[:1].lower()}{message[1:]}"
 
 
-def _near(name: str, keys: Iterable[str]) -> str | None:
-    """The key that is most likely meant: of the same last name, or written alike."""
+def _nearest_key(name: str, keys: Iterable[str]) -> str | None:
+    """The most similar key: one with the same last part, or of similar spelling."""
     name = name.replace("-", "_")
     part, _, last = name.rpartition(".")
-    # A part is no answer to a key in it.
+    # Do not suggest a parent of the unknown key.
     known = {key: key.rpartition(".")[2] for key in sorted(keys) if not name.startswith(f"{key}.")}
-    same = [key for key, its in known.items() if its in (last, SHORT.get(last))]
+    same = [key for key, last_part in known.items() if last_part in (last, ABBREVIATIONS.get(last))]
     same.sort(key=lambda key: (not key.startswith(f"{part}."), key.count(".")))
     alike = difflib.get_close_matches(name, known, n=1, cutoff=0.5 if part else 0.7)
     lasts = difflib.get_close_matches(last, set(known.values()), n=1, cutoff=0.8)
-    found = [*same, *alike, *(key for key, its in known.items() if its in lasts)]
+    found = [*same, *alike, *(key for key, last_part in known.items() if last_part in lasts)]
     return found[0] if found else None
 
 
 Models = tuple[type[BaseModel], ...]
-"""One class of settings, or several of which a part is one."""
+"""The settings classes that a part may be an instance of."""
 
 
 def _fields(models: Models) -> dict[str, Any]:
@@ -487,11 +485,11 @@ def _fields(models: Models) -> dict[str, Any]:
 
 
 def _nested(annotation: Any) -> Models:
-    """The classes that a part may be of: the one of its field, and those below it."""
+    """The settings classes in a field's annotation, and their subclasses."""
     candidates = [annotation, *getattr(annotation, "__args__", ())]
     found = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
     for model in found:
-        found += model.__subclasses__()  # the list grows while it is gone through
+        found += model.__subclasses__()  # appends while iterating, to reach subclasses of subclasses
     return tuple(found)
 
 
@@ -507,7 +505,7 @@ def _siblings(models: Models, path: list[str]) -> list[str]:
 
 
 def _inner(models: Models, path: list[str]) -> Models:
-    """The classes that the part at a path may be of."""
+    """The settings classes of the part at a path."""
     for name in path:
         models = _nested(_fields(models).get(name)) or models
     return models

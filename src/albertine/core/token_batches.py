@@ -1,4 +1,4 @@
-"""Which rows are computed together: as many as a bound on their tokens allows."""
+"""Group rows into batches by number of tokens. No torch is needed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 
 
 def batch_longest_first(lengths: Sequence[int] | np.ndarray, limit: int) -> Iterator[list[int]]:
-    """All rows by their numbers, in runs of at most `limit` tokens; those of a run are about as long."""
+    """All rows by index, longest first, in batches of at most `limit` tokens, so of similar length."""
     return batch_by_tokens(np.argsort(-np.asarray(lengths), kind="stable").tolist(), lengths, limit)
 
 
 def batch_by_tokens(
     order: Sequence[int], lengths: Sequence[int] | np.ndarray, limit: int
 ) -> Iterator[list[int]]:
-    """Runs of `order` with at most `limit` tokens together; what is longer goes alone."""
+    """Consecutive rows of `order` in batches of at most `limit` tokens; a longer row is a batch alone."""
     group: list[int] = []
     size = 0
     for i in order:
@@ -29,8 +29,8 @@ def batch_by_tokens(
 
 
 def batch_padded(lengths: Sequence[int] | np.ndarray, limit: int) -> Iterator[list[int]]:
-    """All rows by their numbers, the longest first, in runs that are padded to their longest: at most `limit`
-    places each, unless one row alone has more, and no row is less than three quarters of it long."""
+    """All rows by index, longest first, in batches that will be padded to their longest row: at most `limit`
+    positions with padding (more for a single row), and every row at least three quarters of the longest."""
     group: list[int] = []
     longest = 0
     for i in np.argsort(-np.asarray(lengths), kind="stable").tolist():
@@ -44,7 +44,6 @@ def batch_padded(lengths: Sequence[int] | np.ndarray, limit: int) -> Iterator[li
 
 
 def bucket_size(number: int, parts: int, least: int) -> int:
-    """At least `number`: the next of `parts` steps from each power of two to the next, of at least `least`
-    each."""
+    """`number` rounded up to a bucket: `parts` buckets between powers of two, at least `least` apart."""
     step = max(least, (1 << max(number - 1, 1).bit_length()) // (2 * parts))
     return -(-number // step) * step

@@ -9,7 +9,7 @@ from glob import escape
 from pathlib import Path, PurePath
 from typing import Any
 
-from albertine.core.files import MAX_JSON, read_json, read_regular
+from albertine.core.files import MAX_JSON_BYTES, read_json, read_regular
 from albertine.core.settings import read_yaml
 from albertine.corpus.manifest import Manifest, load_manifest, manifest_digest
 from albertine.errors import AlbertineError, RunError
@@ -237,7 +237,7 @@ def _told_scores(model: Path) -> Iterator[Score]:
     """The scores of scores.json beside a model: rows of `albertine score --json` or a suite, perhaps each
     under a name."""
     try:
-        tree = json.loads(read_regular(model / "scores.json", MAX_JSON))
+        tree = json.loads(read_regular(model / "scores.json", MAX_JSON_BYTES))
     except (OSError, ValueError, RecursionError):
         return
     parts = tree if isinstance(tree, dict) and "right" not in tree else {"": tree}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from albertine.core.files import (
-    MAX_JSON,
+    MAX_JSON_BYTES,
     os_errors_as_run_errors,
     read_regular,
     replace_durably,
@@ -80,7 +80,7 @@ def read_run(folder: Path) -> Run:
     """
     path = folder / RECORD
     try:
-        record = json.loads(read_regular(path, MAX_JSON))
+        record = json.loads(read_regular(path, MAX_JSON_BYTES))
         if not (isinstance(record["metrics"], list) and isinstance(record["scores"], dict)):
             raise ValueError("it has no metrics and scores")
     except OSError as error:

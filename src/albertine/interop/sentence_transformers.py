@@ -12,7 +12,7 @@ from albertine.core.files import read_regular
 from albertine.errors import ModelError
 from albertine.interop.config_values import our_flags
 from albertine.interop.pickled import PICKLED
-from albertine.interop.weights import MAX_JSON, SINGLE, read_json
+from albertine.interop.weights import MAX_JSON_BYTES, SINGLE, read_json
 from albertine.model.config import Pooling
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ def _length(folder: Path, told: Mapping[str, Any]) -> int | None:
 def _listed(file: Path) -> tuple[list[str], list[str]]:
     """The kinds of the modules, and the folders that they have their files in."""
     try:
-        modules = json.loads(read_regular(file, MAX_JSON).decode("utf-8-sig"))
+        modules = json.loads(read_regular(file, MAX_JSON_BYTES).decode("utf-8-sig"))
         kinds = [str(m["type"]).rpartition(".")[2] for m in modules]
         paths = [str(m["path"]) for m in modules]
     except (ValueError, RecursionError, OSError, KeyError, TypeError) as error:

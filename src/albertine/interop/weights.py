@@ -24,7 +24,7 @@ WEIGHTS = (SINGLE, INDEX, PICKLED, PICKLED_INDEX)
 """One of which every folder has that `open_weights` opens."""
 REPORT = "export.json"
 """Of an export: what was written, and how near it is to its source."""
-MAX_JSON = 20_000_000
+MAX_JSON_BYTES = 20_000_000
 SHOWN = 200
 """Characters of a name out of a file that is not to be trusted."""
 FLOATS = frozenset({"F16", "BF16", "F32", "F64"})
@@ -58,11 +58,11 @@ def read_json(path: Path) -> dict[str, Any]:
             where=path,
             remedy="Name the folder that holds config.json and model.safetensors; a broken copy lacks one",
         )
-    if path.stat().st_size > MAX_JSON:
+    if path.stat().st_size > MAX_JSON_BYTES:
         raise ModelError("is too large to be a configuration", where=path)
     try:
         tree = json.loads(
-            read_regular(path, MAX_JSON).decode("utf-8-sig")
+            read_regular(path, MAX_JSON_BYTES).decode("utf-8-sig")
         )  # editors of Windows write its mark
     except (ValueError, RecursionError, OSError) as error:
         raise ModelError(f"is not readable as JSON ({error})", where=path, remedy="Fetch it again") from error

@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from albertine.core.files import MAX_JSON, is_run_checkpoint, read_json, read_regular, run_of_checkpoint
+from albertine.core.files import MAX_JSON_BYTES, is_run_checkpoint, read_json, read_regular, run_of_checkpoint
 from albertine.core.settings import read_yaml, with_absolute_paths
 from albertine.errors import AlbertineError, ModelError, RunError
 from albertine.evaluation.runs import RECORD, predictions_file, write_record
@@ -249,7 +249,7 @@ def pretraining(folder: Path) -> str | None:
             first = "" if step is None else f"{step} of "
             return f"corpus {corpus}, objective {pairs}, {first}{', '.join([*length, *read, *before])}"
     try:
-        card = read_regular(folder / "README.md", MAX_JSON).decode("utf-8")
+        card = read_regular(folder / "README.md", MAX_JSON_BYTES).decode("utf-8")
     except (OSError, UnicodeDecodeError):
         return None
     return next((line.strip() for line in card.splitlines() if re.search(r"(?i)\bpretrain", line)), None)

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from albertine.core.files import (
-    MAX_JSON,
+    MAX_JSON_BYTES,
     make_folder,
     os_errors_as_run_errors,
     read_regular,
@@ -462,7 +462,7 @@ def _read_manifest(path: Path) -> tuple[int, dict[str, list[tuple[int, str]]]]:
     if not path.is_dir():
         raise CheckpointError("there is no such checkpoint", where=path)
     try:
-        raw = read_regular(path / MANIFEST, MAX_JSON)
+        raw = read_regular(path / MANIFEST, MAX_JSON_BYTES)
         tree = json.loads(raw)
         tree.pop("manifest_sha256")
         intact = _sealed(tree) == raw
