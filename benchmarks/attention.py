@@ -19,7 +19,7 @@ from torch import Tensor
 
 from albertine.bench.interleaved import compete
 from albertine.model.backend.cpu_attention import Seen, by_kernel, by_products
-from albertine.model.backend.cpu_training_attention import products_learning
+from albertine.model.backend.cpu_training_attention import training_products
 from benchmarks.keep import keep
 from benchmarks.markdown import newest, table
 
@@ -38,7 +38,7 @@ def in_float32(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def products(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return products_learning(q, k, v, None, 0.0) if q.requires_grad else by_products(q, k, v)
+    return training_products(q, k, v, None, 0.0) if q.requires_grad else by_products(q, k, v)
 
 
 WAYS: dict[str, Way] = {

@@ -165,7 +165,7 @@ def main() -> None:
 
     # Seed by seed, so that a table is whole, with fewer seeds, whenever one has to stop.
     jobs = [(row, seed) for seed in range(given.seeds) for row in given.only]
-    with ThreadPoolExecutor(given.side_by_side) as pool:
+    with ThreadPoolExecutor(given.group_by_length) as pool:
         done = list(pool.map(one, jobs))
     singles = {row: [scores for name, scores in done if name == row] for row in given.only}
     table: dict[str, Any] = {}

@@ -217,7 +217,7 @@ def memory(process: int) -> tuple[int, int]:
     return pss, rss
 
 
-def _watched(text: Path, folder: Path, language: Language, workers: int) -> None:
+def _hooks_on(text: Path, folder: Path, language: Language, workers: int) -> None:
     ours(text, folder, language, workers)
 
 
@@ -225,7 +225,7 @@ def peak_memory(work: Path, language: Language, megabytes: float, workers: int) 
     """The largest PSS and RSS of `write_corpus` and its processes on that much text."""
     size = write_text(work / "large", language, megabytes)
     process = multiprocessing.get_context("spawn").Process(
-        target=_watched, args=(work / "large", work / "large-corpus", language, workers)
+        target=_hooks_on, args=(work / "large", work / "large-corpus", language, workers)
     )
     begin = time.perf_counter()
     process.start()

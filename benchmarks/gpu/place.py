@@ -121,7 +121,7 @@ def standing_in() -> Iterator[None]:
     with (
         patch.object(cuda, "PACKED_KERNEL", _by_mask),
         patch.object(cuda.Traced, "attend", attend),
-        patch.object(cuda, "_compiled_depth", lambda: whole),
+        patch.object(cuda, "_compiled_layer", lambda: whole),
         patch.object(recording, "recorded", recorded),
         patch.object(recording, "peak_share", share),
         patch.object(Rows, "known_lengths", lengths),

@@ -77,7 +77,7 @@ def test_what_there_may_be_no_time_for_only_explains_the_rest() -> None:
 
 @pytest.mark.matrix
 def test_a_comparison_in_which_nothing_is_compiled_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda.Cuda, "depth", Backend.run_layer)
+    monkeypatch.setattr(cuda.Cuda, "run_layer", Backend.run_layer)
     with standing_in():
         found = agreement(monkeypatch, "pairs")
     assert found.wrong == ["pairs, bfloat16, compiled: nothing was compiled, so nothing was compared"]

@@ -279,12 +279,12 @@ def test_impossible_requests_are_refused(lengths, wants):
 
 
 def test_shared_weights_are_prepared_once_per_forward(monkeypatch):
-    from albertine.model.backend.gradient_accumulation import SummedGradients
+    from albertine.model.backend.gradient_accumulation import AccumulatedGradients
 
     calls = []
-    build = SummedGradients._stacked
+    build = AccumulatedGradients._stacked
     monkeypatch.setattr(
-        SummedGradients, "_stacked", lambda s, layers: calls.append(layers) or build(s, layers)
+        AccumulatedGradients, "_stacked", lambda s, layers: calls.append(layers) or build(s, layers)
     )
     model = builders.model(SharingPlan.grouped(6, 2))
     model.encoder(builders.packed([3]))

@@ -57,7 +57,7 @@ def agree(found: list[Tensor], expected: list[Tensor], bound: float) -> None:
 
 
 @contextmanager
-def hooked(handles: list[Any]) -> Iterator[None]:
+def has_hooks(handles: list[Any]) -> Iterator[None]:
     try:
         yield
     finally:
@@ -101,7 +101,7 @@ def test_every_module_is_called(
                 for h in (m.register_forward_pre_hook(pre), m.register_forward_hook(post))
             ]
         bound = 1e-5 if precision == "float32" else 0.1
-        with hooked(handles):
+        with has_hooks(handles):
             agree(outputs(model), plain[0], bound)
             assert before - {""} == after - {""} == set(modules)
             before.clear(), after.clear()
@@ -153,7 +153,7 @@ def test_what_a_hook_returns_is_what_goes_on(mode: Any, backend: str) -> None:
     for name, module in called(model).items():
         with mode():
             before = outputs(model)
-            with hooked([module.register_forward_hook(tilted)]):
+            with has_hooks([module.register_forward_hook(tilted)]):
                 after = outputs(model)
         changes = any((a - b).abs().max() > 1e-4 for a, b in zip(after, before, strict=True))
         assert changes, name
@@ -175,9 +175,9 @@ def test_every_module_of_the_joint_head_is_called(mode: Any, precision: str) -> 
         before = asked()
         for name, module in modules.items():
             watched = module.register_forward_hook(lambda _, __, y, name=name: reached.add(name))  # type: ignore[misc]
-            with hooked([watched]):
+            with has_hooks([watched]):
                 agree(asked(), before, 0.0)
-            with hooked([module.register_forward_hook(tilted)]):
+            with has_hooks([module.register_forward_hook(tilted)]):
                 changed = any((a - b).abs().max() > 1e-4 for a, b in zip(asked(), before, strict=True))
             assert changed, name
     assert reached == set(modules)
@@ -218,7 +218,7 @@ def test_a_hook_of_one_kind_alone_is_called(kind: str, everywhere: bool, backend
         handles = [getattr(nn.modules.module, f"register_module_{kind}_hook")(hook)]
     else:
         handles = [getattr(layer, f"register_{kind}_hook")(hook) for layer in layers]
-    with hooked(handles):
+    with has_hooks(handles):
         gradients(model)
     assert reached == set(layers.values()) and len(reached) == 16
 
@@ -312,7 +312,7 @@ def test_full_backward_hooks_see_gradients_and_change_none(backend: str, recompu
         reached[names[module]] = max(float(g.abs().max()) for g in out if g is not None)
 
     takers = [m for name, m in modules.items() if name != "encoder"]  # its output is no tensor
-    with hooked([m.register_full_backward_hook(hook) for m in takers]):
+    with has_hooks([m.register_full_backward_hook(hook) for m in takers]):
         found = gradients(model)
     assert set(reached) == set(modules) - {"encoder"} and all(value > 0 for value in reached.values())
     assert found.keys() == expected.keys() and len(found) == len(list(model.parameters()))
@@ -326,7 +326,7 @@ def test_a_full_backward_hook_can_change_a_gradient(backend: str) -> None:
     expected = gradients(model)
     block = model.encoder.feed_forward[1]
     double: Callable[..., Any] = lambda _, grads, __: tuple(2 * g for g in grads)  # noqa: E731
-    with hooked([block.register_full_backward_hook(double)]):
+    with has_hooks([block.register_full_backward_hook(double)]):
         found = gradients(model)
     # Block 1 is that of the last depth: everything before it gets twice as much, itself and the heads do not.
     name = "encoder.feed_forward.1.output.weight"
@@ -400,7 +400,7 @@ def test_who_watches_without_gradients_takes_none_from_what_follows(
             block.forward(*given)
 
     blocks = [*model.encoder.attention, *model.encoder.feed_forward]
-    with hooked([block.register_forward_pre_hook(watch) for block in blocks]):
+    with has_hooks([block.register_forward_pre_hook(watch) for block in blocks]):
         found = gradients(model)
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in found)

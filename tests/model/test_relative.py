@@ -115,11 +115,11 @@ def influences(model: Model, segments: Segments, memory: Memory | None = None) -
     packed = segments.packed
     weight = table.word.weight.detach()[packed.input_ids].clone().requires_grad_()
 
-    class Given(torch.nn.Module):
+    class LinearInputs(torch.nn.Module):
         def forward(self, ids: torch.Tensor) -> torch.Tensor:
             return weight
 
-    was, table.word = table.word, Given()
+    was, table.word = table.word, LinearInputs()
     table.word.weight = was.weight  # type: ignore[assignment]
     try:
         out = read(model, segments, memory)

@@ -3,7 +3,7 @@ or before the sublayer (pre).
 
 Blocks hold the mathematics; the backend (`model/backend/`) decides how a product, an attention or a norm is
 computed. It may fuse a product with the bias, activation or residual that follows. A layer that was replaced
-or hooked, as by adapters and probes, is called as it is.
+or has_hooks, as by adapters and probes, is called as it is.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class FixedPoint(LayerLoop):
 
         def f(z_TH: Tensor) -> Tensor:
             # In every iteration: a sequence with non-finite states stops, and leaves no trace in the result.
-            return current().isolated(lambda: once(z_TH), lambda f_TH: f_TH)
+            return current().isolate_non_finite(lambda: once(z_TH), lambda f_TH: f_TH)
 
         def once(z_TH: Tensor) -> Tensor:
             draws.rewind()

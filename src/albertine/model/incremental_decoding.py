@@ -47,7 +47,7 @@ def decode_step(
             remedy="Use a model with solver=none",
         )
     with encoder.forward_pass() as ops:
-        return ops.isolated(partial(_decode_step, encoder, ops, packed, cache), itemgetter(0))
+        return ops.isolate_non_finite(partial(_decode_step, encoder, ops, packed, cache), itemgetter(0))
 
 
 def _decode_step(

@@ -12,7 +12,13 @@ from albertine.core.batch import pack
 from albertine.core.precision import ComputeFormat
 from albertine.model.backend import cpu_attention, cpu_training_attention
 from albertine.model.backend.base import Backend
-from albertine.model.backend.cpu_attention import NEVER, PaddedKeys, Seen, attend, by_products_learning
+from albertine.model.backend.cpu_attention import (
+    NEVER,
+    PaddedKeys,
+    QueryMask,
+    attend,
+    masked_training_products,
+)
 from albertine.model.backend.cuda import attend_packed, attend_padded
 from albertine.model.rows import Rows
 
@@ -170,30 +176,28 @@ def test_training_in_bfloat16_where_all_ask_alike_and_are_not_alike():
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.sampled_from([1, 5, 15, 16, 17, 33]), min_size=1, max_size=7),
-    st.sampled_from([cpu_training_attention.products_learning, cpu_training_attention.fused]),
+    st.sampled_from([cpu_training_attention.training_products, cpu_training_attention.fused]),
     st.data(),
 )
 def test_gradients_of_sequences_side_by_side_are_exact(lengths, way, data):
     """Filled up, in groups, all or some of whose rows ask: the values and gradients of the plain formula."""
 
-    def side_by_side(q, k, v, queries, keys, dropout):
+    def group_by_length(q, k, v, queries, keys, dropout):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
                 cpu_training_attention,
-                "learns_by_products",
-                lambda *_: way is cpu_training_attention.products_learning,
+                "trains_by_products",
+                lambda *_: way is cpu_training_attention.training_products,
             )
             lengths = queries.known_lengths(), keys.known_lengths()
-            return cpu_training_attention.attend_side_by_side(
-                q, k, v, *lengths, dropout, cpu_attention.SCORES
-            )
+            return cpu_training_attention.attend_grouped(q, k, v, *lengths, dropout, cpu_attention.SCORES)
 
     keys = Rows.of(pack([[1] * n for n in lengths]))
     index = torch.tensor(data.draw(st.lists(st.integers(0, sum(lengths) - 1), unique=True, min_size=1)))
     rows, places, _ = keys.select(index)
     for queries, count in ((keys, sum(lengths)), (rows, len(places))):
         found = []
-        for kernel in (plain, side_by_side):
+        for kernel in (plain, group_by_length):
             q, k, v = (
                 heads(n, s).requires_grad_() for s, n in enumerate((count, sum(lengths), sum(lengths)))
             )
@@ -203,11 +207,11 @@ def test_gradients_of_sequences_side_by_side_are_exact(lengths, way, data):
         torch.testing.assert_close(found[1], found[0])
 
 
-@pytest.mark.parametrize("learn", [by_products_learning, cpu_training_attention.products_learning])
+@pytest.mark.parametrize("learn", [masked_training_products, cpu_training_attention.training_products])
 def test_dropout_of_the_products_keeps_the_mean(learn):
     q, k, v = (torch.randn(20, 2, 128, 8, generator=torch.Generator().manual_seed(s)) for s in range(3))
     torch.manual_seed(0)
-    hidden = Seen() if learn is by_products_learning else None
+    hidden = QueryMask() if learn is masked_training_products else None
     dropped = learn(q, k, torch.ones_like(v), hidden, 0.25)
     assert dropped.std() > 0.01
     assert dropped.mean() == pytest.approx(1.0, abs=0.01)

@@ -15,7 +15,7 @@ from torch import Tensor
 from albertine.core.precision import ComputeFormat
 from albertine.errors import SettingsError
 from albertine.model.backend import autotune, int8
-from albertine.model.backend.autotune import Candidate, PlainLinear, choices, fixed, prepared
+from albertine.model.backend.autotune import Candidate, PlainLinear, choices, fixed, inference_linear
 from albertine.model.backend.base import PLAIN
 from albertine.model.backend.int8 import Int8Linear
 
@@ -27,9 +27,9 @@ Make = Callable[[Tensor, Tensor, torch.dtype], autotune.LinearLayer]
 def nothing_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(autotune, "_chosen", {})
     monkeypatch.setattr(autotune, "WIDTH", 96)
-    autotune.gains.cache_clear()
+    autotune.int8_gains.cache_clear()
     autotune.int8_share.cache_clear()
-    autotune.many_rows_gain.cache_clear()
+    autotune.onednn_gains_with_many_rows.cache_clear()
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def timed(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
     def times(ways: Mapping[str, object], *_: object, **__: object) -> dict[str, float]:
         return {name: seconds.get(name, 1.0) for name in ways}
 
-    monkeypatch.setattr(autotune, "least_seconds", times)
+    monkeypatch.setattr(autotune, "fastest_times", times)
 
 
 def offered(monkeypatch: pytest.MonkeyPatch, kind: str, *ways: Candidate) -> None:
@@ -108,8 +108,8 @@ def test_slow_missing_and_wrong_ways_are_not_taken(
     offered(monkeypatch, kind, candidate("faulty", fault))
     with caplog.at_level(logging.WARNING):
         form = INT8 if kind == "int8" else FLOAT
-        layer = prepared(torch.ones(8, 4), torch.zeros(8), form)
-        prepared(torch.ones(8, 4), torch.zeros(8), form)
+        layer = inference_linear(torch.ones(8, 4), torch.zeros(8), form)
+        inference_linear(torch.ones(8, 4), torch.zeros(8), form)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     line = caplog.records[0].getMessage()
     assert kind in line and f"faulty: {told}" in line.replace("100 times", "times") and "\n" not in line
@@ -140,9 +140,11 @@ def test_calls_around_a_quick_product_are_not_hopeless() -> None:
             pass
         return y
 
-    usual, large = candidate("usual"), autotune._given((8, 16, 16), torch.float32)
-    small = autotune._given(autotune.SMALL, torch.float32)
-    found = autotune._tried(candidate("called", called), usual, small, large, "float32", torch.float32)
+    usual, large = candidate("usual"), autotune._sample_inputs((8, 16, 16), torch.float32)
+    small = autotune._sample_inputs(autotune.SMALL, torch.float32)
+    found = autotune._check_candidate(
+        candidate("called", called), usual, small, large, "float32", torch.float32
+    )
     assert not isinstance(found, str)
 
 
@@ -156,11 +158,11 @@ def test_a_busy_moment_of_the_usual_way_lets_nothing_hopeless_pass(monkeypatch: 
         return slowly(y) if len(calls) <= 4 else y
 
     usual = candidate("held up", held_up)
-    dragging = autotune._tried(
+    dragging = autotune._check_candidate(
         candidate("dragging", slowly),
         usual,
-        autotune._given(autotune.SMALL, torch.float32),
-        autotune._given(autotune.SMALL, torch.float32),
+        autotune._sample_inputs(autotune.SMALL, torch.float32),
+        autotune._sample_inputs(autotune.SMALL, torch.float32),
         "float32",
         torch.float32,
     )
@@ -185,11 +187,11 @@ def test_a_way_that_is_right_for_the_largest_row_alone_is_wrong(
         return torch.where(torch.arange(len(y))[:, None] == largest, y, y * factor)
 
     dtype = torch.float32 if kind == "float32" else torch.bfloat16
-    small, large = (autotune._given(sizes, dtype) for sizes in (autotune.SMALL, (64, 96, 96)))
+    small, large = (autotune._sample_inputs(sizes, dtype) for sizes in (autotune.SMALL, (64, 96, 96)))
     timed(monkeypatch)
     usual, partial = candidate("usual"), candidate("partial", others)
-    assert not isinstance(autotune._tried(usual, usual, small, large, kind, dtype), str)
-    assert autotune._tried(partial, usual, small, large, kind, dtype) == "wrong"
+    assert not isinstance(autotune._check_candidate(usual, usual, small, large, kind, dtype), str)
+    assert autotune._check_candidate(partial, usual, small, large, kind, dtype) == "wrong"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -200,12 +202,12 @@ def test_int8_with_one_step_for_all_rows_is_wrong(
         step = x_RI.float().abs().max() / 127
         return (x_RI.float() / step).round().to(torch.int8), step.repeat(len(x_RI), 1)
 
-    small, large = (autotune._given(sizes, dtype) for sizes in (autotune.SMALL, (64, 96, 96)))
+    small, large = (autotune._sample_inputs(sizes, dtype) for sizes in (autotune.SMALL, (64, 96, 96)))
     usual = candidate("usual")
     timed(monkeypatch)
-    assert not isinstance(autotune._tried(autotune._SUMS, usual, small, large, "int8", dtype), str)
+    assert not isinstance(autotune._check_candidate(autotune._SUMS, usual, small, large, "int8", dtype), str)
     monkeypatch.setattr(int8, "rounded", rounded_alike)
-    assert autotune._tried(autotune._SUMS, usual, small, large, "int8", dtype) == "wrong"
+    assert autotune._check_candidate(autotune._SUMS, usual, small, large, "int8", dtype) == "wrong"
 
 
 def test_a_way_that_changes_its_arguments_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,13 +257,13 @@ def test_who_loses_is_timed_again() -> None:
         runs.append("held")
         time.sleep(next(pauses))
 
-    found = autotune.least_seconds(
+    found = autotune.fastest_times(
         {"usual": lambda: time.sleep(0.005), "held": held}, lambda t: t["held"] < t["usual"], 2
     )
     assert found["held"] < 0.005 <= found["usual"] and len(runs) == 8
     runs.clear()
     pauses = iter([0.01] * 99)
-    autotune.least_seconds({"usual": lambda: None, "held": held}, lambda t: t["held"] < t["usual"], 1)
+    autotune.fastest_times({"usual": lambda: None, "held": held}, lambda t: t["held"] < t["usual"], 1)
     assert len(runs) == 2 * autotune.ATTEMPTS
 
 
@@ -270,7 +272,7 @@ def test_int8_falls_back_to_what_is_best_in_float(monkeypatch: pytest.MonkeyPatc
     offered(monkeypatch, "int8", candidate("rough"))
     timed(monkeypatch, quick=0.5, rough=2.0)
     assert autotune._choose("int8", torch.float32)[1].form == "quick"
-    assert not autotune.gains(512, 512, torch.float32)
+    assert not autotune.int8_gains(512, 512, torch.float32)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -291,7 +293,7 @@ def test_products_that_gain_nothing_stay_in_float(
     ):
         timed(monkeypatch, int8=rounding)
         for _ in range(2):
-            layer = prepared(torch.ones(outputs, inputs), torch.ones(outputs), form)
+            layer = inference_linear(torch.ones(outputs, inputs), torch.ones(outputs), form)
             assert isinstance(layer, Int8Linear) == rounds, (inputs, outputs)
         assert layer(torch.ones(2, inputs, dtype=dtype)).dtype == dtype
     assert [record.getMessage() for record in caplog.records] == [
@@ -307,7 +309,7 @@ def test_sizes_that_gain_nothing_are_told(
     offered(monkeypatch, "float32", candidate("quick"))
     offered(monkeypatch, "bfloat16", candidate("quick"))
     offered(monkeypatch, "int8", candidate("rough"))
-    monkeypatch.setattr(autotune, "TOLD", ((256, 256), (256, 512)))
+    monkeypatch.setattr(autotune, "REPORTED_SIZES", ((256, 256), (256, 512)))
     timed(monkeypatch, quick=0.5, rough=0.5)
     choices()
     shares = {(256, 256): 1.2, (256, 512): 1.05}
@@ -330,15 +332,15 @@ def test_many_rows_with_avx2_alone_are_multiplied_by_who_is_clearly_faster(
 
 
 def test_fixed_forms_are_taken_without_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(autotune, "least_seconds", lambda *_, **__: pytest.fail("measured"))
+    monkeypatch.setattr(autotune, "fastest_times", lambda *_, **__: pytest.fail("measured"))
     weight, bias = torch.ones(400, 300), torch.zeros(400)
     with fixed(int8="signed"):
-        assert prepared(weight[:8], bias[:8], INT8).form is int8.signed
+        assert inference_linear(weight[:8], bias[:8], INT8).form is int8.signed
     with fixed(int8="32-bit sums", float32="plain", bfloat16="plain"):
         with fixed(int8="unsigned"):
-            assert prepared(weight, bias, INT8).form is int8.unsigned
-        assert prepared(weight, bias, INT8).form is int8.plain_integers
-        assert isinstance(prepared(weight, bias, FLOAT), PlainLinear)
+            assert inference_linear(weight, bias, INT8).form is int8.unsigned
+        assert inference_linear(weight, bias, INT8).form is int8.plain_integers
+        assert isinstance(inference_linear(weight, bias, FLOAT), PlainLinear)
         assert [choice.form for choice in choices()] == ["plain", "plain", "32-bit sums"]
     assert not autotune._fixed
 
@@ -358,7 +360,7 @@ def test_what_is_prepared_is_right(form: ComputeFormat) -> None:
     generator = torch.Generator().manual_seed(0)
     weight, x, residual = (torch.randn(s, generator=generator) for s in ((80, 48), (20, 48), (20, 80)))
     bias, rows = weight[:, 0], (x.to(form.dtype), residual.to(form.dtype))
-    layer = prepared(weight, bias, form)
+    layer = inference_linear(weight, bias, form)
     exact = PLAIN.activate(F.linear(x, weight, bias), "gelu") + residual
     found = layer(rows[0], "gelu", rows[1])
     bound = 0.03 if form != FLOAT else 1e-5
@@ -368,6 +370,6 @@ def test_what_is_prepared_is_right(form: ComputeFormat) -> None:
 
 def test_elsewhere_than_on_a_processor() -> None:
     weight = torch.ones(4, 4, device="meta")
-    assert isinstance(prepared(weight, weight[0], FLOAT), PlainLinear)
+    assert isinstance(inference_linear(weight, weight[0], FLOAT), PlainLinear)
     with pytest.raises(SettingsError, match="int8 is for processors"):
-        prepared(weight, weight[0], INT8)
+        inference_linear(weight, weight[0], INT8)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from albertine.model.backend import autotune_attention, choices
 from albertine.model.backend.autotune import fixed
-from albertine.model.backend.autotune_attention import attends_by_products, choice
+from albertine.model.backend.autotune_attention import choice, products_are_faster
 
 
 @pytest.fixture(autouse=True)
@@ -30,8 +30,8 @@ def test_products_are_taken_where_they_are_faster(
 ) -> None:
     has_bfloat16(monkeypatch)
     times = {"fused": 1.0, "products": products}
-    monkeypatch.setattr(autotune_attention, "least_seconds", lambda ways, enough: times)
-    assert attends_by_products() == taken
+    monkeypatch.setattr(autotune_attention, "fastest_times", lambda ways, enough: times)
+    assert products_are_faster() == taken
     assert choice().form == ("products" if taken else "fused")
     assert choice().plain == 1.0 and choice().seconds == (products if taken else 1.0)
 
@@ -43,21 +43,21 @@ def test_wrong_products_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         return torch.softmax(q @ k.transpose(2, 3), -1) @ v
 
     monkeypatch.setattr(autotune_attention, "by_products", unscaled)
-    monkeypatch.setattr(autotune_attention, "least_seconds", lambda *_: {"fused": 1.0, "products": 0.1})
-    assert not attends_by_products()
+    monkeypatch.setattr(autotune_attention, "fastest_times", lambda *_: {"fused": 1.0, "products": 0.1})
+    assert not products_are_faster()
 
 
 def test_nothing_is_measured_without_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     has_bfloat16(monkeypatch, there=False)
-    monkeypatch.setattr(autotune_attention, "least_seconds", lambda *_: pytest.fail("measured"))
-    assert not attends_by_products() and choice().seconds == 0
+    monkeypatch.setattr(autotune_attention, "fastest_times", lambda *_: pytest.fail("measured"))
+    assert not products_are_faster() and choice().seconds == 0
 
 
 def test_a_fixed_form_wins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(autotune_attention, "least_seconds", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(autotune_attention, "fastest_times", lambda *_: pytest.fail("measured"))
     for form in ("products", "fused"):
         with fixed(attention=form):
-            assert attends_by_products() == (form == "products")
+            assert products_are_faster() == (form == "products")
 
 
 def test_what_this_machine_takes_is_told() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from albertine.model.backend import autotune_splits
 from albertine.model.backend.autotune import PlainLinear, fixed
-from albertine.model.backend.autotune_splits import InPieces, pays, piece_of, with_pieces
+from albertine.model.backend.autotune_splits import RowSplitLinear, piece_of, split_is_faster, with_row_splits
 from albertine.model.backend.fused_linear import FusedLinear
 
 
@@ -47,22 +47,22 @@ class Counting:
 def test_pieces_give_what_the_whole_gives(
     rows: int, calls: list[int], residual: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(autotune_splits, "pays", lambda *_: True)
+    monkeypatch.setattr(autotune_splits, "split_is_faster", lambda *_: True)
     random = torch.Generator().manual_seed(0)
     weight, x, added = (torch.randn(n, 24, generator=random) for n in (24, rows, rows))
     inner = Counting(PlainLinear(weight, weight[0]))
     given = (x, "relu", added if residual else None)
-    found = InPieces(inner, 24, 24)(*given)
+    found = RowSplitLinear(inner, 24, 24)(*given)
     assert inner.calls == calls
     torch.testing.assert_close(found, inner.layer(*given), rtol=0, atol=1e-5)
 
 
 def test_rows_are_judged_by_steps_of_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(autotune_splits, "pays", lambda *given: bool(asked.append(given)))
+    monkeypatch.setattr(autotune_splits, "split_is_faster", lambda *given: bool(asked.append(given)))
     layer = Counting(PlainLinear(torch.ones(3, 2), torch.ones(3)))
     for rows in (500, 512, 600, 640, 641, 2000):
-        InPieces(layer, 2, 3)(torch.ones(rows, 2))
+        RowSplitLinear(layer, 2, 3)(torch.ones(rows, 2))
     threads = torch.get_num_threads()
     assert asked == [(2, 3, judged, threads) for judged in (512, 640, 640, 768)]
     assert layer.calls == [500, 512, 600, 640, 641, 2000]
@@ -78,15 +78,15 @@ def test_pieces_are_equal_and_fit_the_kernels(rows: int) -> None:
 @pytest.mark.parametrize(("pieces", "taken"), [(0.5, True), (0.79, True), (0.81, False), (2.0, False)])
 def test_only_what_is_faster_is_taken(pieces: float, taken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = {"whole": 1.0, "pieces": pieces}
-    monkeypatch.setattr(autotune_splits, "least_seconds", lambda *_, **__: measured)
-    assert pays(16, 16, 512, 2) == taken
+    monkeypatch.setattr(autotune_splits, "fastest_times", lambda *_, **__: measured)
+    assert split_is_faster(16, 16, 512, 2) == taken
 
 
 def test_nothing_is_measured_with_one_thread_or_fixed_forms(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(autotune_splits, "least_seconds", lambda *_, **__: pytest.fail("measured"))
-    assert not pays(16, 16, 512, 1)
+    monkeypatch.setattr(autotune_splits, "fastest_times", lambda *_, **__: pytest.fail("measured"))
+    assert not split_is_faster(16, 16, 512, 1)
     with fixed(bfloat16="fused"):
-        assert not pays(16, 16, 512, 2)
+        assert not split_is_faster(16, 16, 512, 2)
 
 
 @pytest.mark.parametrize(
@@ -105,5 +105,5 @@ def test_which_products_may_gain(
 ) -> None:
     monkeypatch.setattr(autotune_splits, "cpu_flags", lambda: frozenset({flag}))
     weight = torch.empty(outputs, inputs, dtype=dtype)
-    assert isinstance(with_pieces(FusedLinear(weight, weight[:, 0])), InPieces) == may
-    assert not isinstance(with_pieces(PlainLinear(weight, weight[:, 0])), InPieces)
+    assert isinstance(with_row_splits(FusedLinear(weight, weight[:, 0])), RowSplitLinear) == may
+    assert not isinstance(with_row_splits(PlainLinear(weight, weight[:, 0])), RowSplitLinear)

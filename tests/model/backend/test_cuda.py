@@ -46,7 +46,7 @@ def compiling(monkeypatch: pytest.MonkeyPatch) -> CompileCounterWithBackend:
     torch._dynamo.reset()
     counter = CompileCounterWithBackend("aot_eager")
     whole = torch.compile(cuda.plain_layer, dynamic=True, backend=counter)
-    monkeypatch.setattr(cuda, "_compiled_depth", lambda: whole)
+    monkeypatch.setattr(cuda, "_compiled_layer", lambda: whole)
     monkeypatch.setattr(cuda, "PACKED_KERNEL", by_mask)
     monkeypatch.setattr(cuda, "HALF", (torch.float32,))
     monkeypatch.setattr(cuda.Traced, "attend", cuda.Cuda.attend)
@@ -106,13 +106,13 @@ def test_what_the_padded_kernel_computes_is_not_compiled(
 
     if "norm" in changes:
         compiling(monkeypatch)
-    monkeypatch.setattr(cuda, "_compiled_depth", missing)
+    monkeypatch.setattr(cuda, "_compiled_layer", missing)
     model = builders.model(**changes).train()  # in float32, and with dropout
     model.encoder.backend, model.encoder.compiled = "cuda", True
-    cuda._say_left_out.cache_clear()
+    cuda._warn_not_compiled.cache_clear()
     for _ in range(2):
         model.encoder(builders.packed([5, 9])).last_hidden.sum().backward()
-    assert [line[:32] for line in told(caplog)] == ["training.compile leaves what is "]
+    assert [line[:32] for line in told(caplog)] == ["training.compile does not apply "]
 
 
 def on_meta(batch: Packed) -> Packed:
@@ -189,7 +189,7 @@ def test_rows_named_twice_stay_within_the_bound() -> None:
 def test_bfloat16_that_a_processor_does_not_have_is_told_once(
     there: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    onednn._say_emulated.cache_clear()
+    onednn._warn_emulated.cache_clear()
     monkeypatch.setattr(onednn, "fast_bfloat16", lambda device: there)
     model = builders.model().train()
     for precision in ("float32", "bfloat16", "bfloat16"):
@@ -197,15 +197,15 @@ def test_bfloat16_that_a_processor_does_not_have_is_told_once(
         model.encoder(builders.packed([5])).last_hidden.sum().backward()
     told = [] if there else ["this processor has no bfloat16, and emulates it several times as slowly"]
     assert [record.message.partition(" as it")[0] for record in caplog.records] == told
-    onednn._say_emulated.cache_clear()
+    onednn._warn_emulated.cache_clear()
 
 
 def test_compiling_on_a_processor_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    onednn._say_uncompiled.cache_clear()
+    onednn._warn_uncompiled.cache_clear()
     model = builders.model().train()
     model.encoder.compiled = True
     for _ in range(2):
         model.encoder(builders.packed([5])).last_hidden.sum().backward()
     assert [record.message.split(":")[0] for record in caplog.records] == [
-        "training.compile does nothing on a processor"
+        "training.compile does nothing on a CPU"
     ]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from albertine.core.batch import Packed
 from albertine.model.backend import cuda, cuda_graphs, current
-from albertine.model.backend.cuda_graphs import MOST_TOKENS, BatchSize, Replays, round_up
+from albertine.model.backend.cuda_graphs import MOST_TOKENS, BatchSize, CapturedPasses, round_up
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
 from tests.model import builders
@@ -46,7 +46,7 @@ def on_a_card(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(cuda, "PACKED_KERNEL", by_mask)
     monkeypatch.setattr(cuda, "HALF", (torch.float32,))
     monkeypatch.setattr(cuda_graphs, "recorded", recorded)
-    monkeypatch.setattr(cuda_graphs, "is_alone", lambda x: type(x) is Tensor)
+    monkeypatch.setattr(cuda_graphs, "can_replay", lambda x: type(x) is Tensor)
     RECORDED.clear()
     STARTED.clear()
     yield
@@ -230,18 +230,18 @@ def test_a_pass_that_cannot_be_recorded_is_computed_and_told(
 def test_a_recording_casts_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the pass around it has cast is no part of it: the weights may be others the next time."""
     model, computed, passes, packed = card_model(), [], [], builders.packed([5, 9])
-    inner, outer = model.encoder.encoded, cuda.replayed
+    inner, outer = model.encoder.encode, cuda.run_captured
 
     def spied(ops, *how):
         computed.append(ops)
         return inner(ops, *how)
 
-    def replayed(*how):
+    def run_captured(*how):
         passes.append(current())
         return outer(*how)
 
-    monkeypatch.setattr(model.encoder, "encoded", spied)
-    monkeypatch.setattr(cuda, "replayed", replayed)
+    monkeypatch.setattr(model.encoder, "encode", spied)
+    monkeypatch.setattr(cuda, "run_captured", run_captured)
     with torch.no_grad():
         for _ in range(4):
             model.encoder(packed)
@@ -275,7 +275,9 @@ def test_graphs_go_with_their_model() -> None:
     with torch.no_grad():
         for _ in range(4):
             model.encoder(builders.packed([5, 9]))
-    assert len(cuda_graphs._replays) == 1 and isinstance(next(iter(cuda_graphs._replays.values())), Replays)
+    assert len(cuda_graphs._replays) == 1 and isinstance(
+        next(iter(cuda_graphs._replays.values())), CapturedPasses
+    )
     del model
     gc.collect()
     assert len(cuda_graphs._replays) == 0

@@ -79,12 +79,12 @@ def test_the_largest_weight_is_found_whatever_the_default_format_is(
     try:
         largest_weight.cache_clear()
         assert largest_weight(form) == expected
-        autotune.forget()
+        autotune.reset()
         taken = autotune.choices()
     finally:
         torch.set_default_dtype(torch.float32)
         largest_weight.cache_clear()
-        autotune.forget()
+        autotune.reset()
     assert [one.kind for one in taken] == [one.kind for one in autotune.choices()]
 
 
@@ -198,9 +198,9 @@ torch.manual_seed(0)
 weight, x = torch.randn(256, 512) / 20, torch.randn(64, 512)
 kinds = {"float32": Format(torch.float32), "int8": Format(torch.float32, int8=True)}
 for kind, form in kinds.items():
-    autotune.prepared(weight, weight[:, 0], form)  # what is tried out may be slow
+    autotune.inference_linear(weight, weight[:, 0], form)  # what is tried out may be slow
 int8 = autotune._choose("int8", torch.float32)[0]
-layers = {"float32": autotune.prepared(weight, weight[:, 0], kinds["float32"]),
+layers = {"float32": autotune.inference_linear(weight, weight[:, 0], kinds["float32"]),
           "int8": int8.make(weight, weight[:, 0], torch.float32)}
 print(json.dumps(autotune._choose("int8", torch.float32)[1]._asdict()), flush=True)
 with torch.inference_mode(), torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from albertine.core.batch import pack
 from albertine.core.precision import ComputeFormat
 from albertine.model.backend.base import Backend
-from albertine.model.backend.cpu_attention import Seen, attend
+from albertine.model.backend.cpu_attention import QueryMask, attend
 from albertine.model.backend.cuda import attend_padded
 from albertine.model.positions.relative import KeyMask
 from albertine.model.rows import Rows
@@ -122,10 +122,10 @@ def test_causal_and_prefix_by_their_definitions(lengths, data):
 
 def test_the_cheapest_form_is_taken():
     places = torch.arange(5)[None]
-    assert Seen.of(places + 9, places) == Seen()
-    assert Seen.of(places + 1, places) == Seen(causal=True)
-    assert Seen.of(places + 1, places + 1).some is not None
-    assert Seen.of(places[:, :3] + 1, places).mask is not None
+    assert QueryMask.of(places + 9, places) == QueryMask()
+    assert QueryMask.of(places + 1, places) == QueryMask(causal=True)
+    assert QueryMask.of(places + 1, places + 1).some is not None
+    assert QueryMask.of(places[:, :3] + 1, places).mask is not None
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

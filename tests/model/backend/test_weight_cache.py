@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, parametrize, prune, vector_to_parameters
 
 from albertine.model.backend.onednn import Layers
-from albertine.model.backend.weight_cache import Stamp, cached
+from albertine.model.backend.weight_cache import ParameterState, cached
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
 from albertine.training.optimizers import build_optimizer
@@ -213,7 +213,7 @@ def test_another_parameter_in_the_same_memory_is_not_the_one_before() -> None:
 def test_a_write_through_data_is_seen_in_every_format(dtype: torch.dtype, gaps: bool) -> None:
     values = torch.randn(30, 60).to(dtype)
     parameter = nn.Parameter(values[:, ::2] if gaps else values, requires_grad=False)
-    stamp = Stamp.of([parameter])
+    stamp = ParameterState.of([parameter])
     assert stamp.holds([parameter])
     parameter.data.copy_(torch.randn(parameter.shape).to(dtype))
     assert not stamp.holds([parameter])
@@ -265,7 +265,7 @@ def test_a_write_to_one_column_through_data_is_seen() -> None:
     """The values that are compared stand in other columns in other rows, whatever the width."""
     parameter = nn.Parameter(torch.randn(256, 64), requires_grad=False)
     for column in range(64):
-        stamp = Stamp.of([parameter])
+        stamp = ParameterState.of([parameter])
         parameter.data[:, column] += 1.0
         assert not stamp.holds([parameter]), column
 
@@ -335,7 +335,7 @@ def test_memory_of_weights_can_still_be_freed() -> None:
 def test_memory_that_was_freed_is_not_looked_at() -> None:
     """FSDP's parameters between two passes: the same storage, which has no memory then."""
     parameter = nn.Parameter(torch.randn(30, 60), requires_grad=False)
-    stamp = Stamp.of([parameter])
+    stamp = ParameterState.of([parameter])
     stamp.some[:] = [None]  # type: ignore[list-item]  # whoever looks fails
     parameter.untyped_storage().resize_(0)
     assert not stamp.holds([parameter])
@@ -344,7 +344,7 @@ def test_memory_that_was_freed_is_not_looked_at() -> None:
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0), (1, 1)])
 def test_a_stamp_of_next_to_nothing(shape: tuple[int, int]) -> None:
     parameter = nn.Parameter(torch.zeros(shape))
-    stamp = Stamp.of([parameter])
+    stamp = ParameterState.of([parameter])
     assert stamp.holds([parameter])
     assert not stamp.holds([nn.Parameter(torch.zeros(shape))])
     assert not stamp.holds([])

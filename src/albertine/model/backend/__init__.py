@@ -1,7 +1,7 @@
-"""The one door to hardware: which backend computes a forward pass, and which one computes now.
+"""Selection of the backend of a forward pass, and the backend of the current pass.
 
-A backend is one file with a subclass of `base.Backend` and a line in `backend_for`. One object of it lives as
-long as one forward pass, and what it prepares for the pass goes with it.
+A backend is one file with a subclass of `base.Backend` and a line in `backend_for`. Its object lives as long
+as one forward pass, with everything that it prepares for the pass.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NAMES = ("auto", "plain", "onednn", "cuda")
 
 
 class _Current(threading.local):
-    """The pass under way in this thread, and the encoder it is of."""
+    """The current pass of this thread, and its encoder."""
 
     backend: Backend | None = None
     owner: object = None
@@ -37,22 +37,22 @@ _current = _Current()
 
 
 def current() -> Backend:
-    """The backend of the forward pass under way in this thread; plain torch outside of any."""
+    """The backend of the current forward pass in this thread; plain torch outside of a pass."""
     if _compiling():
         return _traced()
     return _current.backend or PLAIN
 
 
 def _compiling() -> bool:
-    """Whether torch's compiler is at work, which takes plain operations apart itself. An export asks for the
-    same, and is traced with the backend that it was given."""
+    """Whether torch's compiler is tracing, which needs plain operations. An export compiles too, but is
+    traced with its own backend."""
     # `is_exporting()` is this flag, and in torch 2.11 true for its compiler in any case.
     return is_dynamo_compiling() and not torch.compiler._is_exporting_flag
 
 
 @contextmanager
 def forward_pass(owner: object, make: Callable[[], Backend]) -> Iterator[Backend]:
-    """A pass of `owner`: the one under way, or a new one with the backend that `make` gives."""
+    """A pass of `owner`: the current one, or a new one with the backend from `make`."""
     if _compiling():
         yield make()
     elif _current.owner is owner and _current.backend is not None:
@@ -73,8 +73,8 @@ def backend_for(
 
     Args:
         name: one of `NAMES`. form: the format of the pass.
-        weights_stay: whether they are where they are for the whole pass; those of FSDP come and go.
-        compiled: whether a depth is to be compiled as one, where that is faster.
+        weights_stay: whether weights stay in place during the pass; FSDP moves them.
+        compiled: whether to compile a layer as one function, where that is faster.
 
     Raises:
         SettingsError: an unknown name, or int8 where there is none (`int8.check_place`).
@@ -102,14 +102,14 @@ def backend_for(
 
 
 def tokens_per_pass(device: torch.device | str) -> int:
-    """Most tokens for one pass of inference: on a processor so many that what a depth makes of them lies in
-    its caches (docs/decisions/015), elsewhere so many that it is busy."""
+    """Maximum tokens of one pass of inference: on a CPU as many as keep the activations of a layer in its
+    caches (docs/decisions/015), elsewhere enough to keep the device busy."""
     return 4096 if torch.device(device).type == "cpu" else 16384
 
 
 def choices() -> list[KernelChoice]:
-    """What this processor takes for each kind of product of inference and for attention in bfloat16, found
-    out by measuring it, and for training in bfloat16, by what it has."""
+    """Kernels chosen on this CPU: for inference products and attention in bfloat16 by measurement, for
+    training in bfloat16 by its features."""
     from albertine.model.backend import autotune, autotune_attention, onednn
 
     return [*autotune.choices(), onednn.training_choice(), autotune_attention.choice()]

@@ -1,9 +1,9 @@
-"""Which way of multiplying is right and fast on this processor: tried out, not looked up.
+"""Autotuning: which linear kernel is correct and fast on this CPU, by measurement.
 
-The kernels behind `fused.py` and `int8.py` are not public, and the same call is a fast kernel on one
-processor, a loop of scalars on the next and wrong on a third. So once in a process, when a kind of product is
-first asked for, every way to compute it is compared with the plain operations and timed on a small product;
-that takes some tenths of a second. `choices` tells what came of it.
+The kernels of `fused_linear.py` and `int8.py` are not public: one call is a fast kernel on one CPU, a scalar
+loop on another and wrong on a third. So at the first product of a kind in a process all candidates are
+compared with plain operations and timed on a small product, some tenths of a second. `choices` returns the
+result.
 """
 
 from __future__ import annotations
@@ -24,70 +24,69 @@ from torch import Tensor
 import albertine.model.backend.int8 as int8
 from albertine.core.precision import ComputeFormat, compute_format
 from albertine.errors import SettingsError
-from albertine.model.backend.fused_linear import KERNELS, MANY, FusedLinear, followed
+from albertine.model.backend.fused_linear import KERNELS, MANY, FusedLinear, activate_and_add
 
-Given = tuple[Tensor, Tensor, Tensor, Tensor]
+LinearInputs = tuple[Tensor, Tensor, Tensor, Tensor]
 """Weight, bias, rows, residual."""
 
-PLAIN, USUAL = "plain", ""
+PLAIN, BASELINE = "plain", ""
 
 SMALL, WIDTH = (48, 256, 192), 768
-"""Rows, inputs and outputs that are tried first; both widths that are timed."""
+"""Rows, inputs and outputs of the first product; width of the timed product."""
 
 ROWS: dict[str, tuple[int, str | None]] = {
     "float32": (64, "gelu"),
     "bfloat16": (64, "gelu"),
     "int8": (256, None),
 }
-"""Rows that are timed, and what follows the product. What int8 gains over bfloat16 grows with the rows, as of
-the passes around its product the calls cost most: with 64 rows it is even where whole layers are faster."""
+"""Timed rows, and the activation. The gain of int8 grows with the rows, because the calls around its product
+dominate: at 64 rows it is even where whole layers are faster."""
 
 ATTEMPTS = 3
-"""How often a way is timed before it is refused: on a busy machine a time may be that of another program."""
+"""Attempts before a candidate is rejected for its time, which on a busy machine may be due to another
+program."""
 
-HOPELESS = 20
-"""How many times slower than plain operations the first, small product may be. With AVX2 alone int8's fast
-kernels take 3 times as long there, by the calls around them, and a loop of scalars 26 times or more: for
-larger products that would be seconds. With a still smaller product fast kernels came near this limit, and on
-a busy machine over it (docs/experiments)."""
+MAX_SLOWDOWN = 20
+"""Early stop: slowdown of the small product over plain operations at which a candidate is rejected. With AVX2
+alone fast int8 kernels take 3 times as long, by the calls around them, and a scalar loop 26 times or more,
+seconds for larger products. With a smaller product fast kernels came near this limit (docs/experiments)."""
 
 BETTER, WORSE = 0.8, 1.1
-"""A way takes over from one before it if it needs less than this part of its time; and from plain operations,
-which are not fused and not tuned for few rows, if it needs less than this part of theirs. Between equal ways
-noise should not decide: they round differently."""
+"""A candidate replaces an earlier one below BETTER times its time, and plain operations, which are neither
+fused nor tuned for few rows, below WORSE times theirs. Noise should not decide between equals, because they
+round differently."""
 
 CLEARLY = 0.9
-"""Part of torch's time that oneDNN may need for many rows with AVX2 alone, to take them over: it needs 1.1 on
-one such processor and .85 on another, and an answer's last bits should not change from start to start."""
+"""With AVX2 alone oneDNN replaces torch for many rows below this part of its time: it needs 1.1 on one CPU
+and .85 on another, and the last bits of a result should not change between processes."""
 
 LARGEST, SMALLEST = 1024, 1 << 16
-"""Inputs and outputs up to which a product is timed to see whether int8 gains there; number of weights below
-which the time says nothing, and int8 is taken because it was asked for."""
+"""Maximum inputs and outputs of a timed int8 product; minimum number of weights: the time of smaller products
+is noise, and int8 is used as requested."""
 
-TOLD = ((256, 256), (256, 1024), (1024, 256), (768, 768), (768, 1024), (1024, 768))
-"""Inputs and outputs of the products of usual encoders, of which `choices` tells whether int8 gains there."""
+REPORTED_SIZES = ((256, 256), (256, 1024), (1024, 256), (768, 768), (768, 1024), (1024, 768))
+"""Inputs and outputs of common encoders, for which `choices` reports whether int8 is faster."""
 
 TOLERANCE = {"float32": 1e-5, "bfloat16": 0.02, "int8": 0.05}
-"""Differences from plain operations in float32, as part of the largest value, here of each row: beside a row
-of large values nothing would be seen of what is wrong in the others."""
+"""Maximum difference from plain operations in float32, relative to the largest value of each row: relative to
+all rows, a row of large values would hide errors in the others."""
 
 _log = logging.getLogger(__name__)
 
 
 class LinearLayer(Protocol):
-    """A linear layer of inference."""
+    """Interface of a linear layer for inference."""
 
     def __call__(self, x_TI: Tensor, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
         """Rows (T, in) to (T, out): through an activation, and then added to a residual (T, out)."""
 
 
 class Candidate(NamedTuple):
-    """A way to compute one kind of product.
+    """A kernel for one kind of product.
 
     Attributes:
-        form: its name.
-        kernel: the operation of torch it stands on.
-        make: a layer of float32 weights (out, in) and a bias (out,), whose results have some dtype.
+        form: its name. kernel: the torch operation.
+        make: (float32 weight (out, in), bias (out,), dtype of the results) → layer.
     """
 
     form: str
@@ -96,13 +95,14 @@ class Candidate(NamedTuple):
 
 
 class KernelChoice(NamedTuple):
-    """What was chosen for a kind of product.
+    """The kernel chosen for a kind of product.
 
     Attributes:
         kind: "float32", "bfloat16" or "int8".
-        form: name of the candidate. kernel: the operation of torch it stands on.
-        seconds: that it took. plain: that the operations it replaces took. Both 0 if nothing was measured.
-        refused: of `TOLD` the sizes at which int8 gains nothing, so that they stay in the activations' dtype.
+        form: name of the candidate. kernel: its torch operation. seconds: its time. plain: the time of the
+            operations it replaces. Both 0 if nothing was measured.
+        refused: the `REPORTED_SIZES` at which int8 is not faster, so that products stay in the activations'
+            dtype.
     """
 
     kind: str
@@ -114,13 +114,13 @@ class KernelChoice(NamedTuple):
 
 
 class PlainLinear:
-    """The same with torch's ordinary operations."""
+    """A linear layer in plain operations."""
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         self.weight, self.bias = weight, bias
 
     def __call__(self, x_TI: Tensor, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
-        return followed(F.linear(x_TI, self.weight, self.bias), activation, residual)
+        return activate_and_add(F.linear(x_TI, self.weight, self.bias), activation, residual)
 
 
 def _plain(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> LinearLayer:
@@ -132,7 +132,7 @@ def _fused(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> LinearLayer:
 
 
 def _narrow(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> LinearLayer:
-    many = "float32" not in _fixed and many_rows_gain()
+    many = "float32" not in _fixed and onednn_gains_with_many_rows()
     return FusedLinear(weight.to(dtype), bias.to(dtype), narrow=True, many=many)
 
 
@@ -152,23 +152,24 @@ CANDIDATES: dict[str, tuple[Candidate, ...]] = {
     "bfloat16": (_FUSED,),
     "int8": (_UNSIGNED, _SIGNED, _SUMS) if _WIDE else (_SUMS, _UNSIGNED, _SIGNED),
 }
-"""By kind, the likeliest first: what AVX2 alone gains (`fused.py`) shows with more rows than are timed."""
+"""By kind, the likeliest first: the gain of AVX2 alone (`fused_linear.py`) shows only with more rows than are
+timed."""
 
 _chosen: dict[tuple[str, torch.dtype], tuple[Candidate, KernelChoice]] = {}
 _fixed: dict[str, str] = {}
 _lock = threading.RLock()
 
 
-def prepared(weight: Tensor, bias: Tensor, form: ComputeFormat) -> LinearLayer:
-    """A linear layer of inference, computed in the way that is best here.
+def inference_linear(weight: Tensor, bias: Tensor, form: ComputeFormat) -> LinearLayer:
+    """A linear layer for inference by the fastest kernel of this CPU.
 
     Args:
         weight: (out, in), float32. bias: (out,).
-        form: the dtype of rows and results, and whether 8-bit integers are multiplied. Where these gain
-            nothing, on this processor or with so few outputs, the product stays in `form.dtype`.
+        form: the dtype of rows and results, and whether to multiply 8-bit integers. Where int8 is not faster,
+            on this CPU or for so few outputs, the product stays in `form.dtype`.
 
     Raises:
-        SettingsError: int8 was asked for elsewhere than on a processor.
+        SettingsError: int8 on a device other than a CPU.
     """
     dtype = form.dtype
     if weight.device.type != "cpu":
@@ -179,25 +180,25 @@ def prepared(weight: Tensor, bias: Tensor, form: ComputeFormat) -> LinearLayer:
     rounds = form.int8 and (
         "int8" in _fixed
         or inputs * outputs < SMALLEST
-        or gains(min(inputs, LARGEST), min(outputs, LARGEST), dtype)
+        or int8_gains(min(inputs, LARGEST), min(outputs, LARGEST), dtype)
     )
     return _choose("int8" if rounds else _name(dtype), dtype)[0].make(weight, bias, dtype)
 
 
 def choices() -> list[KernelChoice]:
-    """What is taken on this processor for each kind of product; of int8 with the dtype that it has here."""
+    """The kernel of each kind of product on this CPU; int8 with its dtype here."""
     dtype = compute_format("int8", torch.empty(0, device="cpu")).dtype
     kinds = [("float32", torch.float32), ("bfloat16", torch.bfloat16), ("int8", dtype)]
     *found, int8s = [_choose(*each)[1] for each in kinds]
     if "int8" in _fixed or _same(dtype):
         return [*found, int8s]
-    refused = (size for size in TOLD if int8_share(*size, dtype) > WORSE)
+    refused = (size for size in REPORTED_SIZES if int8_share(*size, dtype) > WORSE)
     return [*found, int8s._replace(refused=tuple(refused))]
 
 
 @contextmanager
 def fixed(**forms: str) -> Iterator[None]:
-    """Within it these forms are taken, by kind, and nothing is measured; "plain" is one too. For tests."""
+    """Context in which these forms are used, by kind, without measuring; "plain" is one too. For tests."""
     before = dict(_fixed)
     _fixed.update(forms)
     try:
@@ -208,62 +209,63 @@ def fixed(**forms: str) -> Iterator[None]:
 
 
 def fixed_form(kind: str) -> str | None:
-    """The form that `fixed` says for a kind, if any."""
+    """The form set by `fixed` for a kind, if any."""
     return _fixed.get(kind)
 
 
-def forget() -> None:
-    """Try again at the next use. For tests."""
+def reset() -> None:
+    """Measure again at the next use. For tests."""
     _chosen.clear()
-    gains.cache_clear()
+    int8_gains.cache_clear()
     int8_share.cache_clear()
-    many_rows_gain.cache_clear()
+    onednn_gains_with_many_rows.cache_clear()
 
 
 @cache
-def gains(inputs: int, outputs: int, dtype: torch.dtype) -> bool:
-    """Whether a product of that size is faster in int8 than in `dtype`: with few outputs, rounding the rows
-    takes longer than it saves. Where it is not, a line in the log says so.
+def int8_gains(inputs: int, outputs: int, dtype: torch.dtype) -> bool:
+    """Whether a product of that size is faster in int8 than in `dtype`; if not, it is logged. With few
+    outputs, rounding the rows takes longer than it saves.
 
-    A little slower counts as a gain: many rows at once gain more, and noise should not decide what is
-    rounded.
+    Slightly slower counts as faster: many rows gain more, and noise should not decide what is rounded.
     """
     if _same(dtype):
         return False
     share = int8_share(inputs, outputs, dtype)
     if share > WORSE:
-        told = "products in int8 of %d numbers to %d are computed in %s here: int8 takes %.1f times as long"
-        _log.warning(told, inputs, outputs, _name(dtype), share)
+        message = (
+            "products in int8 of %d numbers to %d are computed in %s here: int8 takes %.1f times as long"
+        )
+        _log.warning(message, inputs, outputs, _name(dtype), share)
     return share <= WORSE
 
 
 def _same(dtype: torch.dtype) -> bool:
-    """Whether int8 was refused whatever the size, as no form of it gains."""
+    """Whether int8 was rejected for every size."""
     return _choose(_name(dtype), dtype)[0] is _choose("int8", dtype)[0]
 
 
 @cache
 def int8_share(inputs: int, outputs: int, dtype: torch.dtype) -> float:
-    """The time of a product of that size in int8, as part of its time in `dtype`."""
+    """Time of a product of that size in int8 relative to `dtype`."""
     forms = [_choose(kind, dtype)[0] for kind in (_name(dtype), "int8")]
     weight = torch.full((outputs, inputs), 0.5, dtype=torch.float32, device="cpu")
     x = torch.full((ROWS["int8"][0], inputs), 0.5, dtype=dtype, device="cpu")
     with torch.inference_mode():
         layers = [form.make(weight, weight[:, 0], dtype) for form in forms]
         ways = {name: partial(layer, x) for name, layer in zip(("float", "int8"), layers, strict=True)}
-        times = least_seconds(ways, lambda t: t["int8"] <= WORSE * t["float"], rounds=2)
+        times = fastest_times(ways, lambda t: t["int8"] <= WORSE * t["float"], rounds=2)
     return times["int8"] / times["float"]
 
 
 @cache
-def many_rows_gain() -> bool:
-    """Whether with AVX2 alone oneDNN multiplies many rows clearly faster than torch, whose library looks at
-    who made a processor."""
-    weight, bias, x, _ = _given((2 * MANY, WIDTH, WIDTH), torch.float32)
+def onednn_gains_with_many_rows() -> bool:
+    """Whether with AVX2 alone oneDNN multiplies many rows clearly faster than torch, whose library (MKL)
+    depends on the vendor of the CPU."""
+    weight, bias, x, _ = _sample_inputs((2 * MANY, WIDTH, WIDTH), torch.float32)
     with torch.inference_mode():
         laid_out = FusedLinear(weight, bias)
         ways = {"torch": partial(F.linear, x, weight, bias), "onednn": partial(laid_out, x)}
-        times = least_seconds(ways, lambda t: t["onednn"] <= CLEARLY * t["torch"])
+        times = fastest_times(ways, lambda t: t["onednn"] <= CLEARLY * t["torch"])
     return times["onednn"] <= CLEARLY * times["torch"]
 
 
@@ -283,17 +285,19 @@ def _choose(kind: str, dtype: torch.dtype) -> tuple[Candidate, KernelChoice]:
 
 
 def _measured(kind: str, dtype: torch.dtype) -> tuple[Candidate, KernelChoice]:
-    """The best candidate; without one, what it would have replaced, and a line in the log."""
+    """The best candidate; without one, the kernel it would have replaced, and a log message."""
     rows, activation = ROWS[kind]
     usual = _choose(_name(dtype), dtype)[0] if kind == "int8" else Candidate(PLAIN, PLAIN, _plain)
     with torch.inference_mode():
-        small, large = _given(SMALL, dtype), _given((rows, WIDTH, WIDTH), dtype)
-        tried = {way.form: _tried(way, usual, small, large, kind, dtype) for way in CANDIDATES[kind]}
+        small, large = _sample_inputs(SMALL, dtype), _sample_inputs((rows, WIDTH, WIDTH), dtype)
+        tried = {
+            way.form: _check_candidate(way, usual, small, large, kind, dtype) for way in CANDIDATES[kind]
+        }
         layers = {form: layer for form, layer in tried.items() if not isinstance(layer, str)}
-        layers[USUAL] = usual.make(*large[:2], dtype)
+        layers[BASELINE] = usual.make(*large[:2], dtype)
         ways = {name: partial(layer, large[2], activation) for name, layer in layers.items()}
-        times = least_seconds(ways, lambda t: min(t, key=t.__getitem__) != USUAL)
-    plain = times.pop(USUAL)
+        times = fastest_times(ways, lambda t: min(t, key=t.__getitem__) != BASELINE)
+    plain = times.pop(BASELINE)
     best = None
     for way in CANDIDATES[kind]:
         if way.form in times and (best is None or times[way.form] < BETTER * times[best.form]):
@@ -301,43 +305,51 @@ def _measured(kind: str, dtype: torch.dtype) -> tuple[Candidate, KernelChoice]:
     if best and times[best.form] <= WORSE * plain:
         return best, KernelChoice(kind, best.form, best.kernel, times[best.form], plain)
     faults = tried | {form: f"{seconds / plain:.1f} times as long" for form, seconds in times.items()}
-    told = "; ".join(f"{form}: {fault}" for form, fault in faults.items())
+    reasons = "; ".join(f"{form}: {fault}" for form, fault in faults.items())
     instead = _name(dtype) if kind == "int8" else "plain operations"
-    # What is but as fast as plain operations, as with AVX2 alone, is nothing to be told on every start.
+    # A kernel as fast as plain operations, as with AVX2 alone, is no reason for a warning at every start.
     level = logging.INFO if kind != "int8" and len(times) == len(faults) else logging.WARNING
     _log.log(
-        level, "products in %s are computed in %s here, for want of a fast kernel (%s)", kind, instead, told
+        level,
+        "products in %s are computed in %s here, for want of a fast kernel (%s)",
+        kind,
+        instead,
+        reasons,
     )
     return usual, KernelChoice(kind, usual.form, usual.kernel, plain, plain)
 
 
-def _tried(
-    way: Candidate, usual: Candidate, small: Given, large: Given, kind: str, dtype: torch.dtype
+def _check_candidate(
+    way: Candidate, usual: Candidate, small: LinearInputs, large: LinearInputs, kind: str, dtype: torch.dtype
 ) -> LinearLayer | str:
-    """A candidate's layer of the large weights, or what is wrong with it."""
+    """A candidate's layer for the large product, or the reason for its rejection."""
     weight, bias, x, _ = small
     try:
         layer, other = way.make(weight, bias, dtype), usual.make(weight, bias, dtype)
-        layer(x), other(x)  # which lays weights out and compiles
-        # One time of the usual way, taken while another program was busy, would let a loop of scalars pass.
-        usually = least_seconds({"usual": partial(other, x)}, lambda _: True, rounds=16)["usual"]
-        new = least_seconds({"new": partial(layer, x)}, lambda t: t["new"] <= HOPELESS * usually, rounds=1)
-        if (ratio := new["new"] / usually) > HOPELESS:
+        layer(x), other(x)  # which prepacks weights and compiles
+        # A single time of the baseline, measured beside a busy program, would accept a scalar loop.
+        usually = fastest_times({"usual": partial(other, x)}, lambda _: True, rounds=16)["usual"]
+        new = fastest_times(
+            {"new": partial(layer, x)}, lambda t: t["new"] <= MAX_SLOWDOWN * usually, rounds=1
+        )
+        if (ratio := new["new"] / usually) > MAX_SLOWDOWN:
             return f"{ratio:.0f} times as long"
         every = (None, False), (None, True), *((name, False) for name in KERNELS)
-        if not _agrees(layer, small, kind, every):
+        if not _is_correct(layer, small, kind, every):
             return "wrong"
         layer = way.make(*large[:2], dtype)
-        return layer if _agrees(layer, large, kind, [(ROWS[kind][1], False)]) else "wrong"
+        return layer if _is_correct(layer, large, kind, [(ROWS[kind][1], False)]) else "wrong"
     except (RuntimeError, AttributeError, TypeError) as error:
         return f"not there: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
 
 
-def _agrees(layer: LinearLayer, given: Given, kind: str, after: Iterable[tuple[str | None, bool]]) -> bool:
-    """Whether it gives what plain operations in float32 give, and leaves its arguments as they were.
+def _is_correct(
+    layer: LinearLayer, given: LinearInputs, kind: str, after: Iterable[tuple[str | None, bool]]
+) -> bool:
+    """Whether it equals plain operations in float32, and leaves its arguments unchanged.
 
     Args:
-        after: what follows the product: an activation, and whether the residual is added.
+        after: activations after the product, each with whether a residual is added.
     """
     weight, bias, x, residual = (each.to(torch.float32, copy=True) for each in given)
     exact = PlainLinear(weight, bias)
@@ -349,9 +361,9 @@ def _agrees(layer: LinearLayer, given: Given, kind: str, after: Iterable[tuple[s
     return torch.equal(given[2].float(), x) and torch.equal(given[3].float(), residual)
 
 
-def _given(sizes: tuple[int, int, int], dtype: torch.dtype) -> Given:
-    """Weights and bias in float32, exact in `dtype`; rows and residual in it. One row reaches 500 times as
-    far, so that steps of 8 bits which rows had in common would round all others to 0."""
+def _sample_inputs(sizes: tuple[int, int, int], dtype: torch.dtype) -> LinearInputs:
+    """Weights and bias in float32, exact in `dtype`; rows and residual in `dtype`. One row is 500 times
+    larger, so that an 8-bit scale shared by all rows would round the others to 0."""
     rows, inputs, outputs = sizes
     shapes = (outputs, inputs), (rows, inputs), (rows, outputs)
     weight, x, residual = (
@@ -366,14 +378,15 @@ def _given(sizes: tuple[int, int, int], dtype: torch.dtype) -> Given:
     return weight.float(), weight[:, 0].float(), x, residual
 
 
-def least_seconds(
+def fastest_times(
     ways: Mapping[str, Callable[[], object]], enough: Callable[[Mapping[str, float]], bool], rounds: int = 3
 ) -> dict[str, float]:
-    """The least seconds of every way, timed in turn; each runs once more before, as another way left its data
-    in the caches.
+    """The least seconds of every candidate, timed in turn, each after a warm-up, because the one before left
+    its data in the caches.
 
     Args:
-        enough: of the times so far; unless it holds, everything is timed again, `ATTEMPTS` times in all.
+        enough: predicate of the times so far; until it holds everything is timed again, up to `ATTEMPTS`
+            times.
     """
     best = dict.fromkeys(ways, inf)
     for _ in range(ATTEMPTS):

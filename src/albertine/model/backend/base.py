@@ -1,6 +1,6 @@
-"""The plain backend: what every other one must equal, in operations that anybody can read.
+"""The plain backend: the reference for every other one, in ordinary operations of torch.
 
-Weights are float32 and are cast to the format of the activations. Everything can be hooked, differentiated
+Weights are float32 and are cast to the format of the activations. Everything can be has_hooks, differentiated
 twice, transformed and compiled.
 """
 
@@ -27,10 +27,10 @@ TILE = 32
 """Columns of bfloat16 in a register of AMX."""
 
 
-def reads_beyond_rows(x: Tensor) -> bool:
-    """Whether oneDNN's product may read on behind the end of each row (…, in), and multiply what it finds
-    there, the next row, by zero: with AMX in bfloat16, where rows do not fill its registers. With gradients
-    nothing is done about it: a loss with such a row is not finite anyway."""
+def reads_past_row_end(x: Tensor) -> bool:
+    """Whether oneDNN's product may read past the end of each row (…, in) into the next one, which it
+    multiplies by zero: with AMX in bfloat16, where rows do not fill its registers. A NaN there spoils the
+    product. With gradients it is ignored: the loss would not be finite anyway."""
     narrow = x.dtype == torch.bfloat16 and x.device.type == "cpu"
     return narrow and x.shape[-1] % TILE != 0 and not torch.is_grad_enabled()
 
@@ -55,21 +55,21 @@ class Backend:
         return F.linear(*self.pad_columns(x, self.cast(layer.weight, x.dtype)), bias)
 
     def pad_columns(self, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows (…, in) and a weight (out, in) for `F.linear`, with columns of zeros where a row that is not
-        finite would otherwise spoil the one before it."""
-        if not reads_beyond_rows(x):
+        """Rows (…, in) and a weight (out, in) for `F.linear`, padded with columns of zeros where a non-finite
+        row would otherwise spoil the row before it (`reads_past_row_end`)."""
+        if not reads_past_row_end(x):
             return x, weight
         extra = -x.shape[-1] % TILE
         return F.pad(x, (0, extra)), F.pad(weight, (0, extra))
 
     def layer_norm(self, layer: nn.LayerNorm, x: Tensor) -> Tensor:
-        """Statistics are computed in float32 in any case."""
+        """LayerNorm in the format of x; statistics are computed in float32."""
         weight = self.cast(layer.weight, x.dtype)
         bias = None if layer.bias is None else self.cast(layer.bias, x.dtype)
         return F.layer_norm(x, layer.normalized_shape, weight, bias, layer.eps)
 
     def activate(self, x: Tensor, name: str) -> Tensor:
-        """The activation of that name; the tanh form of GELU is the one Google's code calls "gelu"."""
+        """The activation of that name; "gelu_new" is the tanh form, which Google's code calls "gelu"."""
         if name == "relu":
             return F.relu(x)
         return F.gelu(x, approximate="tanh" if name == "gelu_new" else "none")
@@ -96,12 +96,12 @@ class Backend:
     def attend(
         self, q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows, dropout: float
     ) -> Tensor:
-        """softmax(q·kᵀ/√D)·v inside each sequence, (R, N, D); zeros for a query that may see no key.
+        """softmax(q·kᵀ/√D)·v inside each sequence, (R, N, D); zeros for a query without a visible key.
 
         Args:
             q_RND, k_TND, v_TND: packed; strided views are fine, the last dimension contiguous.
             queries, keys: rows of the same sequences; `queries.visible.until` against `keys.visible.when`
-                says what a query sees.
+                defines the visible keys.
             dropout: probability for attention weights, 0 outside training.
         """
         q_sizes, k_sizes = queries.known_lengths(), keys.known_lengths()
@@ -130,8 +130,8 @@ class Backend:
         key_mask: KeyMask | None,
         dropout: float,
     ) -> Tensor:
-        """softmax(q·kᵀ + added)·v of sequences of equal shape, (S, N, L, D); zeros for a query that may see
-        no key.
+        """softmax(q·kᵀ + added)·v of sequences of equal shape, (S, N, L, D); zeros for a query without a
+        visible key.
 
         Args:
             key_mask: the visible keys; None: all.
@@ -157,7 +157,7 @@ class Backend:
         cache: LayerCache | None = None,
         own: nn.Module | None = None,
     ) -> Tensor:
-        """One depth: the attention block, then the feed-forward block on its output."""
+        """One layer: the attention block, then the feed-forward block on its output."""
         if own is None:
             return feed_forward(attention(x, context, queries, keys, cache))  # type: ignore[no-any-return]
         x = attention(x, context, queries, keys, cache, own.attention)
@@ -166,14 +166,14 @@ class Backend:
     def run_encoder(
         self, encoder: Any, packed: Packed, depth: int, rows: Tensor | None, all_depths: bool
     ) -> Any:
-        """The pass of an encoder; others compute a longer batch, or more rows, where that is faster."""
+        """A pass of an encoder; other backends may pad the batch or the rows."""
         return encoder.encode(self, packed, depth, rows, all_depths)
 
-    def isolated(self, compute: Callable[[], Result], states: Callable[[Result], Tensor]) -> Result:
-        """What `compute` returns, no sequence of which is NaN because another one is.
+    def isolate_non_finite(self, compute: Callable[[], Result], states: Callable[[Result], Tensor]) -> Result:
+        """The result of `compute`, in which no sequence is NaN because of another one.
 
         Args:
-            compute: computes blocks in this pass; may be called twice. states: all rows of its result.
+            compute: computes blocks in this pass; may be called twice. states: the rows of its result.
         """
         return compute()
 

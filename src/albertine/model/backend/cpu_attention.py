@@ -1,4 +1,4 @@
-"""Attention on a processor: a loop over sequences, in which neighbours of equal shape go into one call."""
+"""Attention on a CPU: a loop over sequences, with one call for neighbours of equal shape."""
 
 from __future__ import annotations
 
@@ -14,28 +14,29 @@ from torch import Tensor
 
 from albertine.model.backend.cpu_training_attention import (
     FEWEST,
-    attend_side_by_side,
-    learns_by_products,
-    products_learning,
+    attend_grouped,
+    training_products,
+    trains_by_products,
 )
 
 if TYPE_CHECKING:
     from albertine.model.rows import Rows
 
 SCORES = 4 * 2**20
-"""Most weights of attention that plain products make at once; more would be fresh memory every time."""
+"""Maximum attention weights that plain products compute at once; more would be newly allocated memory every
+time."""
 
 VECTOR = 16
-"""Numbers in a vector register. What is left over in a row of scores torch computes one by one, which takes
-as long again as all the rest; with rows of other sequences, masked, nothing is left over."""
+"""Numbers in a vector register. torch computes the remainder of a row of scores one by one, which takes as
+long as all the rest; keys padded with masked rows of other sequences leave no remainder."""
 
 
 MOST = 2**24
-"""Weights of one sequence in all heads: more would not stay in any cache."""
+"""Maximum attention weights of one sequence in all heads; more do not fit any cache."""
 
 
-def learns(q_RND: Tensor, k_TND: Tensor, v_TND: Tensor) -> bool:
-    """Whether a gradient is wanted: adapters may be on any of the three layers."""
+def needs_gradient(q_RND: Tensor, k_TND: Tensor, v_TND: Tensor) -> bool:
+    """Whether a gradient is required; adapters may be on any of the three layers."""
     return torch.is_grad_enabled() and (q_RND.requires_grad or k_TND.requires_grad or v_TND.requires_grad)
 
 
@@ -51,21 +52,20 @@ def attend(
 ) -> Tensor:
     """`Backend.attend`.
 
-    Split, not sliced: the backward of a slice fills a tensor of all T rows with zeros, once for every
-    sequence.
+    Split, not sliced: the backward of a slice fills a tensor of all T rows with zeros for every sequence.
 
     Args:
         products: whether two plain products are faster than the fused kernel, without gradients
-            (`attention_proof.py`). What is taken depends on the size of each sequence alone, so that an
-            answer does not depend on its neighbours.
-        windows: whether keys may be filled up with rows of other sequences (`PaddedKeys`).
+            (`autotune_attention.py`). The choice depends on the size of each sequence alone, so results do
+            not depend on the batch.
+        windows: whether keys may be padded with rows of other sequences (`PaddedKeys`).
     """
     heads = q_RND.shape[1]
     visible = queries.visible is not None and keys.visible is not None
     lengths, most = (queries.known_lengths(), keys.known_lengths()), SCORES // heads
-    learning = q_RND.dtype == torch.bfloat16 and learns(q_RND, k_TND, v_TND)
+    learning = q_RND.dtype == torch.bfloat16 and needs_gradient(q_RND, k_TND, v_TND)
     if learning and not visible and len(q_RND) and 0 not in lengths[1]:
-        return attend_side_by_side(q_RND, k_TND, v_TND, *lengths, dropout, most)
+        return attend_grouped(q_RND, k_TND, v_TND, *lengths, dropout, most)
     sizes = NEVER
     if learning:
         sizes = 0, sys.maxsize
@@ -87,14 +87,14 @@ def attend(
         q = q.view(count, rows, heads, size).transpose(1, 2)
         if window is not None:
             k, v = window.of(k_TND), window.of(v_TND)
-            form = Seen(window.mask(q.dtype))
+            form = QueryMask(window.mask(q.dtype))
         else:
             k = k.view(count, looked_at, heads, size).transpose(1, 2)
             v = v.view(count, looked_at, heads, size).transpose(1, 2)
         if not as_products:
             out_SNLD = by_kernel(q, k, v, form, dropout)
         elif learning:
-            out_SNLD = by_products_learning(q, k, v, form, dropout)
+            out_SNLD = masked_training_products(q, k, v, form, dropout)
         else:
             out_SNLD = by_products(q, k, v)
         if form.some is not None:
@@ -103,13 +103,13 @@ def attend(
     return parts[0] if len(parts) == 1 else torch.cat(parts) if parts else q_RND.contiguous()
 
 
-class Seen(NamedTuple):
-    """What the queries of some sequences see.
+class QueryMask(NamedTuple):
+    """Attention mask of some sequences.
 
     Attributes:
-        mask: bool (S, 1, L, M), or what is added to the scores; None: all, unless `causal`.
-        causal: each sees itself and what is before it, queries and keys being the same rows.
-        some: whether each query sees anything, bool (S, 1, L, 1); None: all do.
+        mask: bool (S, 1, L, M), or added to the scores; None: all keys, unless `causal`.
+        causal: causal mask, with equal rows of queries and keys.
+        some: whether each query sees any key, bool (S, 1, L, 1); None: all do.
     """
 
     mask: Tensor | None = None
@@ -117,7 +117,7 @@ class Seen(NamedTuple):
     some: Tensor | None = None
 
     @classmethod
-    def of(cls, until_SL: Tensor, when_SM: Tensor) -> Seen:
+    def of(cls, until_SL: Tensor, when_SM: Tensor) -> QueryMask:
         """The cheapest form of `when < until`."""
         if bool(until_SL.amin() > when_SM.amax()):
             return cls()
@@ -127,17 +127,18 @@ class Seen(NamedTuple):
             return cls(causal=True)
         seen = (when_SM[:, None] < until_SL[..., None])[:, None]
         some = seen.any(-1, keepdim=True)
-        # A query that sees nothing must still have a finite softmax: it looks at everything, and gets zeros.
+        # A query without a visible key needs a finite softmax: it attends to all keys, and its output is set
+        # to zero.
         return cls(seen) if bool(some.all()) else cls(seen | ~some, some=some)
 
 
-ALL = Seen()
+ALL = QueryMask()
 """All queries see all keys."""
 
 
 def _forms(
     pieces: list[EqualRows], queries: Rows, keys: Rows, q_sizes: list[int], k_sizes: list[int]
-) -> list[Seen]:
+) -> list[QueryMask]:
     assert queries.visible is not None and keys.visible is not None
     split = zip(
         pieces,
@@ -146,37 +147,37 @@ def _forms(
         strict=True,
     )
     return [
-        Seen.of(until.view(piece.sequences, -1), when.view(piece.sequences, -1))
-        if piece.queries and piece.keys  # of no keys the kernel makes zeros by itself
+        QueryMask.of(until.view(piece.sequences, -1), when.view(piece.sequences, -1))
+        if piece.queries and piece.keys  # without keys the kernel returns zeros
         else ALL
         for piece, until, when in split
     ]
 
 
-def by_kernel(q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor, form: Seen, dropout: float) -> Tensor:
-    """By torch's fused kernel."""
+def by_kernel(q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor, form: QueryMask, dropout: float) -> Tensor:
+    """Attention by torch's fused kernel."""
     return F.scaled_dot_product_attention(
         q_SNLD, k_SNMD, v_SNMD, attn_mask=form.mask, dropout_p=dropout, is_causal=form.causal
     )
 
 
 def by_products(q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor) -> Tensor:
-    """By two products and a softmax between them, all in the format of the queries; all keys are seen. The
-    fused kernel computes scores in float32, which without AMX takes twice as long as these in bfloat16."""
+    """Attention without mask by two products and a softmax, in the format of the queries. The fused kernel
+    computes scores in float32, which without AMX takes twice as long as in bfloat16."""
     S, N, L, D = q_SNLD.shape
     q, k, v = (x.reshape(S * N, -1, D) for x in (q_SNLD, k_SNMD, v_SNMD))
     scores = torch.baddbmm(q.new_empty(1, 1, 1), q, k.transpose(1, 2), beta=0, alpha=D**-0.5)
-    # In place: a second matrix of this size is fresh memory; from 384 tokens on that takes twice as long.
+    # In place: allocating a second matrix of this size takes twice as long from 384 tokens on.
     torch.softmax(scores, -1, out=scores)
     return torch.bmm(scores, v).view(S, N, L, D)
 
 
-def by_products_learning(
-    q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor, form: Seen, dropout: float
+def masked_training_products(
+    q_SNLD: Tensor, k_SNMD: Tensor, v_SNMD: Tensor, form: QueryMask, dropout: float
 ) -> Tensor:
-    """For training in bfloat16 where not all is seen; `cpu_learning.py` has the rest."""
+    """Training in bfloat16 with a mask; without one see `cpu_training_attention.py`."""
     L, M = q_SNLD.shape[2], k_SNMD.shape[2]
-    if not learns_by_products(q_SNLD.shape, M):
+    if not trains_by_products(q_SNLD.shape, M):
         return by_kernel(q_SNLD.float(), k_SNMD.float(), v_SNMD.float(), form, dropout).to(q_SNLD.dtype)
     seen = torch.ones(L, M, dtype=torch.bool, device="cpu").tril() if form.causal else form.mask
     hidden = (
@@ -184,16 +185,16 @@ def by_products_learning(
         if seen is None
         else torch.zeros(seen.shape, dtype=torch.float32, device="cpu").masked_fill_(~seen, float("-inf"))
     )
-    return products_learning(q_SNLD, k_SNMD, v_SNMD, hidden, dropout)
+    return training_products(q_SNLD, k_SNMD, v_SNMD, hidden, dropout)
 
 
 class PaddedKeys(NamedTuple):
-    """The keys of neighbouring sequences of equal length, each with some rows beyond it, which are masked, so
-    that their number is a multiple of `VECTOR`. Their weight is 0, and 0 · NaN is NaN: a result that is not
-    finite has to be computed again without them (`onednn.Processor.isolated`).
+    """Keys of neighbouring sequences of equal length, each padded with masked rows of other sequences to a
+    multiple of `VECTOR`. Their weight is 0, and 0 · NaN is NaN: a non-finite result has to be computed again
+    without them (`onednn.Cpu.isolate_non_finite`).
 
     Attributes:
-        first: row where the first sequence's keys begin. before: masked rows before its own.
+        first: first row of the first sequence. before: masked rows before its own keys.
     """
 
     first: int
@@ -213,9 +214,9 @@ class PaddedKeys(NamedTuple):
         return x_TND.as_strided(shape, (self.length * row, head, row, one), offset)
 
     def mask(self, dtype: torch.dtype) -> Tensor:
-        """What is added to the scores, (1, 1, 1, size)."""
+        """Mask added to the scores, (1, 1, 1, size)."""
         mask = _mask(self.before, self.length, self.size, dtype)
-        if type(mask) is not Tensor:  # a tracer's stand-in, of no use to whoever comes next
+        if type(mask) is not Tensor:  # a proxy of a tracer, which later passes cannot use
             _mask.cache_clear()
         return mask
 
@@ -228,8 +229,8 @@ def _mask(before: int, length: int, size: int, dtype: torch.dtype) -> Tensor:
 
 
 def _window(start: int, length: int, sequences: int, rows: int) -> PaddedKeys | None:
-    """The window of sequences whose keys begin at row `start` of `rows`; None where there is no use for one,
-    or no room."""
+    """Padded keys of sequences that begin at row `start` of `rows`; None where no padding is needed, or no
+    rows are left for it."""
     window = PaddedKeys(start, 0, length, sequences)
     beyond = max(0, start + (sequences - 1) * length + window.size - rows)
     if window.size == length or beyond > start:
@@ -238,7 +239,7 @@ def _window(start: int, length: int, sequences: int, rows: int) -> PaddedKeys | 
 
 
 class EqualRows(NamedTuple):
-    """Neighbouring sequences of equal shape, for one call of a kernel; `queries` and `keys` are of each."""
+    """Neighbouring sequences of equal shape, for one kernel call; `queries` and `keys` are rows of each."""
 
     queries: int
     keys: int
@@ -248,10 +249,10 @@ class EqualRows(NamedTuple):
 
 
 NEVER = (0, -1)
-"""No weights of one sequence and head for which attention is computed by products."""
+"""Empty range of sizes: attention is never computed by products."""
 
 
-@lru_cache(maxsize=64)  # asked at every depth
+@lru_cache(maxsize=64)  # read in every layer
 def _pieces(
     queries: tuple[int, ...],
     keys: tuple[int, ...],
@@ -260,12 +261,12 @@ def _pieces(
     windows: bool,
     rows: int,
 ) -> list[EqualRows]:
-    """The calls for sequences of these lengths.
+    """Kernel calls for sequences of these lengths.
 
     Args:
-        products: from and up to how many weights of one head a sequence is attended to by products.
-        most: weights of attention for each head and call of products, to stay in the processor's caches.
-        windows: whether keys may be filled up for the fused kernel. rows: of all keys.
+        products: minimum and maximum attention weights of one head for attention by products.
+        most: maximum attention weights for each head and call of products, to stay in the caches.
+        windows: whether keys may be padded for the fused kernel. rows: of all keys.
     """
     shapes = list(zip(queries, keys, strict=True))
     starts = [i for i in range(len(shapes)) if i == 0 or shapes[i] != shapes[i - 1]]

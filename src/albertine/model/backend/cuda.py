@@ -1,5 +1,5 @@
-"""The backend of a GPU: an unpadded kernel of attention where it may be taken, a padded one where not, which
-never makes the host wait; a depth compiled as one function; and passes of inference started as a whole."""
+"""GPU backend: unpadded attention where possible, else padded attention without synchronising; layers
+compiled as one function; inference passes as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from torch.func import functional_call
 from albertine.core.precision import ComputeFormat
 from albertine.model.backend import forward_pass
 from albertine.model.backend.base import Backend
-from albertine.model.backend.cuda_graphs import log, repeats, replayed
-from albertine.model.backend.gradient_accumulation import Once, SummedGradients, hooked
+from albertine.model.backend.cuda_graphs import has_static_kernels, log, run_captured
+from albertine.model.backend.gradient_accumulation import AccumulatedGradients, Memo, has_hooks
 
 if TYPE_CHECKING:
     from albertine.core.batch import Packed
@@ -44,28 +44,26 @@ PACKED_KERNEL = _packed_kernel()
 
 
 def packed_kernel(dtype: torch.dtype, head_size: int) -> Callable[..., Any] | None:
-    """The unpadded kernel where it knows such numbers and heads: half precision, heads of at most
-    `WIDEST_HEAD`."""
+    """The unpadded kernel where it supports format and head size: half precision, at most `WIDEST_HEAD`."""
     return PACKED_KERNEL if dtype in HALF and head_size <= WIDEST_HEAD else None
 
 
 def recordable(encoder: Any, form: ComputeFormat) -> bool:
-    """Whether passes that learn can be recorded: of such an encoder, with attention unpadded, as tables of
-    padded attention would grow with what a batch is filled up with."""
-    return repeats(encoder) and packed_kernel(form.dtype, encoder.config.head_size) is not None
+    """Whether training passes of an encoder can be captured as CUDA graphs: with unpadded attention, because
+    padded tables would grow with the padding of the batch."""
+    return has_static_kernels(encoder) and packed_kernel(form.dtype, encoder.config.head_size) is not None
 
 
 def packed_kernel_for(
     dtype: torch.dtype, head_size: int, queries: Rows, dropout: float
 ) -> Callable[..., Any] | None:
-    """The unpadded kernel where it may be taken: it has no dropout, no visibility and no scores beside
-    q·kᵀ."""
+    """The unpadded kernel where it applies: without dropout, mask or additional scores."""
     plain = dropout == 0.0 and queries.visible is None and queries.distances is None
     return packed_kernel(dtype, head_size) if plain else None
 
 
 def attend(q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows, dropout: float) -> Tensor:
-    """`Backend.attend` by the kernel for the case."""
+    """`Backend.attend` by the unpadded kernel or the padded one."""
     kernel = packed_kernel_for(q_RND.dtype, q_RND.shape[2], queries, dropout)
     if kernel is None:
         return attend_padded(q_RND, k_TND, v_TND, queries, keys, dropout)
@@ -75,11 +73,12 @@ def attend(q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Row
 def attend_packed(
     kernel: Callable[..., Any], q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows
 ) -> Tensor:
-    """By the unpadded kernel. It wants a multiple of 8 as head size, so zeros fill it up; albert-tiny has
-    26."""
+    """Attention by the unpadded kernel. It needs a head size that is a multiple of 8, so heads are
+    zero-padded; albert-tiny has 26."""
     size = q_RND.shape[2]
     if extra := -size % 8:
-        # The kernel divides by the square root of the filled size; its scale argument is not a stable one.
+        # The kernel divides by the square root of the padded size; its scale argument is not stable across
+        # versions.
         q_RND = q_RND * ((size + extra) / size) ** 0.5
         q_RND, k_TND, v_TND = (F.pad(x, (0, extra)) for x in (q_RND, k_TND, v_TND))
     out: Tensor = kernel(
@@ -91,10 +90,10 @@ def attend_packed(
 def attend_padded(
     q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows, dropout: float
 ) -> Tensor:
-    """By one padded call: for dropout, visibility and float32, and where the unpadded kernel is missing. The
-    tables are filled without asking the device for lengths."""
+    """Attention by one padded call: for dropout, masks and float32, and where the unpadded kernel is missing.
+    Padding needs no lengths from the device."""
     sequences = len(queries.cu_seqlens) - 1
-    # Without visibility a key is seen from 0 on and a query sees up to 1: real keys alone.
+    # Without a mask `when` is 0 and `until` 1: all real keys are visible, padding is not.
     when, until = (
         (torch.zeros_like(keys.positions), torch.ones_like(queries.positions))
         if keys.visible is None or queries.visible is None
@@ -104,7 +103,8 @@ def attend_padded(
     until_SL = _table(until, queries, sequences, torch.iinfo(torch.int64).min)
     seen_SLM = when_SM[:, None] < until_SL[..., None]
     some_SL = seen_SLM.any(-1)
-    # A query that sees nothing must still have a finite softmax: it looks at everything, and gets zeros.
+    # A query without a visible key needs a finite softmax: it attends to all keys, and its output is set to
+    # zero.
     out_SNLD = F.scaled_dot_product_attention(
         _table(q_RND, queries, sequences).transpose(1, 2),
         _table(k_TND, keys, sequences).transpose(1, 2),
@@ -117,14 +117,14 @@ def attend_padded(
 
 
 def _table(x: Tensor, rows: Rows, sequences: int, filler: int = 0) -> Tensor:
-    """Packed rows (R, …) as a table (S, L, …) with `filler` where there is no row."""
+    """Packed rows (R, …) as a padded table (S, L, …) with `filler` at padding."""
     empty = x.new_full((sequences * rows.longest, *x.shape[1:]), filler)
     return empty.index_copy(0, rows.padded_indices, x).view(sequences, rows.longest, *x.shape[1:])
 
 
 class Traced(Backend):
-    """Plain arithmetic with the kernels of attention: for what is compiled, and for blocks whose weights come
-    and go (FSDP)."""
+    """Plain operations with attention kernels: for compiled models, and for blocks whose weights move
+    (FSDP)."""
 
     def attend(
         self, q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows, dropout: float
@@ -137,17 +137,17 @@ class Traced(Backend):
 TRACED = Traced(ComputeFormat(torch.float32))
 
 
-class Cuda(SummedGradients):
+class Cuda(AccumulatedGradients):
     """
     Args:
-        compiled: compile a depth as one function, once for all depths and batches. Every operation between
-            two products costs a way to memory and back, which the compiler saves.
+        compiled: compile a layer as one function, once for all layers and batches: fusing the operations
+            between products saves memory traffic.
     """
 
     def __init__(self, form: ComputeFormat, compiled: bool = False) -> None:
         super().__init__(form)
         self._compiled = compiled
-        self._watched = Once[tuple[nn.Module, ...], bool](_watched)
+        self._hooks_on = Memo[tuple[nn.Module, ...], bool](_hooks_on)
 
     def attend(
         self, q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows, dropout: float
@@ -157,18 +157,18 @@ class Cuda(SummedGradients):
     def run_encoder(
         self, encoder: Any, packed: Packed, depth: int, rows: Tensor | None, all_depths: bool
     ) -> Any:
-        """By a recording where the kernels of a pass are always the same."""
+        """By a CUDA graph where the kernels of a pass are always the same."""
         fits = depth > 0 and packed_kernel(self.form.dtype, encoder.config.head_size) is not None
         if not fits or all_depths or encoder.training or torch.is_grad_enabled():
             return super().run_encoder(encoder, packed, depth, rows, all_depths)
         form = self.form
 
         def compute(encoder: Any, batch: Packed) -> Any:
-            # By a backend of its own: what this one has cast already is not recorded.
+            # By its own backend: casts that this one has cached would not be captured.
             with forward_pass(batch, lambda: Cuda(form)) as ops:
                 return encoder.encode(ops, batch, depth, None, False)
 
-        out = replayed(encoder, packed, (depth, form), compute)
+        out = run_captured(encoder, packed, (depth, form), compute)
         if out is None:
             return super().run_encoder(encoder, packed, depth, rows, all_depths)
         return out if rows is None else replace(out, last_hidden=out.last_hidden.index_select(0, rows))
@@ -184,14 +184,14 @@ class Cuda(SummedGradients):
         cache: LayerCache | None = None,
         own: nn.Module | None = None,
     ) -> Tensor:
-        # The padded kernel has other shapes for every batch, and would be compiled for each.
+        # The padded kernel has different shapes for every batch, and would be compiled for each.
         block: Any = attention
         dropout = block.attention_dropout if block.training else 0.0
         packed = packed_kernel_for(x.dtype, block.head_size, queries, dropout) is not None
         plain = cache is None and own is None and context is x
-        fits = packed and plain and not self._watched[attention, feed_forward]
+        fits = packed and plain and not self._hooks_on[attention, feed_forward]
         if self._compiled and not fits and context is x:
-            _say_left_out()
+            _warn_not_compiled()
         if not (self._compiled and fits):
             return super().run_layer(attention, feed_forward, x, context, queries, keys, cache, own)
         weights = [
@@ -203,18 +203,17 @@ class Cuda(SummedGradients):
 
 
 @cache
-def _say_left_out() -> None:
+def _warn_not_compiled() -> None:
     log.warning(
-        "training.compile leaves what is computed here as it is: depths are compiled in half precision, "
+        "training.compile does not apply here: layers are compiled in half precision, "
         "without dropout of attention or relative positions, where all tokens see one another, and without "
         "parameters of their own (as pre-norm has) or hooks"
     )
 
 
-def _watched(blocks: tuple[nn.Module, ...]) -> bool:
-    """Whether there are hooks anywhere in these blocks: what is compiled is not asked again whether it has
-    some, and would go on without."""
-    return hooked(module for block in blocks for module in block.modules())
+def _hooks_on(blocks: tuple[nn.Module, ...]) -> bool:
+    """Whether modules of these blocks have hooks, which a compiled function would ignore."""
+    return has_hooks(module for block in blocks for module in block.modules())
 
 
 @cache
@@ -230,7 +229,7 @@ def plain_layer(
     x_TH: Tensor,
     rows: Rows,
 ) -> Tensor:
-    """One depth for all rows, (T, H) to (T, H), with weights that were cast before: cast inside, they would
-    be cast at every depth."""
+    """One layer for all rows, (T, H) to (T, H), with weights cast beforehand: inside, they would be cast in
+    every layer."""
     x_TH = functional_call(attention, attention_weights, (x_TH, x_TH, rows, rows))
     return functional_call(feed_forward, feed_forward_weights, (x_TH,))  # type: ignore[no-any-return]

@@ -1,8 +1,7 @@
-"""Linear layers of inference on a processor: product, bias and what follows them in one kernel of oneDNN.
+"""Linear layers for inference on a CPU: product, bias, activation and residual in one oneDNN kernel.
 
-The kernels are those that torch's own compiler puts into models (`mkldnn._linear_pointwise`). They are not
-part of its public interface, so `proof.py` tries them against the plain operations before it lets anybody use
-them.
+The kernels are those of torch's own compiler (`mkldnn._linear_pointwise`). They are not public, so
+`autotune.py` checks them against plain operations before they are used.
 """
 
 from __future__ import annotations
@@ -14,35 +13,34 @@ from torch import Tensor
 from albertine.model.backend.base import PLAIN
 
 KERNELS = {"gelu": ("gelu", "none"), "gelu_new": ("gelu", "tanh"), "relu": ("relu", "")}
-"""oneDNN's name and algorithm of every activation."""
+"""oneDNN's name and algorithm for every activation."""
 
 
-def formula(name: str, dtype: torch.dtype) -> str:
-    """The formula of an activation on a processor, by its name.
+def activation_name(name: str, dtype: torch.dtype) -> str:
+    """The activation that is computed on a CPU for a name.
 
-    In less than float32 GELU is always that of erf. The two are within 5e-4, which the rounding of such
-    formats hides (decision 015); torch's tanh takes four times as long.
+    Below float32 GELU always has the erf form: the two differ by at most 5e-4, less than the rounding of such
+    formats (decision 015), and torch's tanh takes four times as long.
     """
     return "gelu" if name == "gelu_new" and dtype != torch.float32 else name
 
 
 MANY, SMALL = 128, 1 << 17
-"""Rows from which, and number of weights up to which, a processor with AVX2 alone multiplies faster without
-weights laid out for oneDNN: by a third in the smallest products, most of which are calls (docs/experiments).
-With many rows torch's library takes a tenth less than oneDNN or a sixth more, depending on the processor;
-that is measured (`proof.py`). A single row of larger weights, which torch multiplies in half the time, is not
-given to it: the last depth of a shared model would wait for weights that the others have not read."""
+"""Minimum rows, and maximum weights, for which a CPU with AVX2 alone multiplies faster without weights
+prepacked for oneDNN: by a third in the smallest products (docs/experiments). With many rows torch takes a
+tenth less than oneDNN or a sixth more, depending on the CPU, so that is measured (`autotune.py`). A single
+row of larger weights, which torch multiplies in half the time, uses oneDNN all the same: the last layer of a
+shared model would read weights that the other layers have not cached."""
 
 
 class FusedLinear:
     """x·Wᵀ + b in float32 or bfloat16, without gradients.
 
     Args:
-        weight: (out, in). bias: (out,), of the same dtype; one with gaps is copied, as oneDNN takes no notice
-            of them.
-        narrow: for AVX2 alone, where oneDNN's GELU of float32 takes three to eight times as long as torch's:
-            activations are computed after the product, and small products are torch's.
-        many: whether oneDNN, not torch, multiplies many rows on such a processor.
+        weight: (out, in). bias: (out,), of the same dtype; made contiguous, because oneDNN ignores strides.
+        narrow: for AVX2 alone, where oneDNN's GELU in float32 takes three to eight times as long as torch's:
+            activations follow the product, and small products use torch.
+        many: whether oneDNN multiplies many rows on such a CPU, instead of torch.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor, narrow: bool = False, many: bool = False) -> None:
@@ -55,9 +53,9 @@ class FusedLinear:
     def __call__(self, x_TI: Tensor, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
         """Rows (T, in) to (T, out): through an activation, and then added to a residual (T, out)."""
         if self.narrow and self._without_layout(x_TI.shape[0]):
-            return followed(F.linear(x_TI, self.weight, self.bias), activation, residual)
+            return activate_and_add(F.linear(x_TI, self.weight, self.bias), activation, residual)
         weight = self._laid_out
-        if weight is None:  # in the order that suits about so many rows; any number of rows can use it
+        if weight is None:  # prepacked for about this number of rows; any number can use it
             whole = self.weight.contiguous()
             weight = self._laid_out = torch.ops.mkldnn._reorder_linear_weight(whole, x_TI.shape[0] or None)
         if activation is None and residual is not None:
@@ -65,16 +63,17 @@ class FusedLinear:
             return summed
         name, algorithm = "none", ""
         if activation is not None and not self.narrow:
-            name, algorithm = KERNELS[formula(activation, self.weight.dtype)]
+            name, algorithm = KERNELS[activation_name(activation, self.weight.dtype)]
         out = self._product(x_TI, weight, self.bias, name, [], algorithm)
-        return followed(out, activation if self.narrow else None, residual)
+        return activate_and_add(out, activation if self.narrow else None, residual)
 
     def _without_layout(self, rows: int) -> bool:
-        """Whether, with AVX2 alone, torch's own product of so many rows is the faster one."""
+        """Whether, with AVX2 alone, torch's product is faster for this number of rows."""
         return (rows >= MANY and not self._many) or self.weight.numel() <= SMALL
 
 
-def followed(y_TO: Tensor, activation: str | None, residual: Tensor | None) -> Tensor:
-    """A product (T, out), which nobody else has, through an activation, and then added to a residual."""
+def activate_and_add(y_TO: Tensor, activation: str | None, residual: Tensor | None) -> Tensor:
+    """A product (T, out), which may be modified in place, through an activation, and then added to a
+    residual."""
     y_TO = y_TO if activation is None else PLAIN.activate(y_TO, activation)
     return y_TO if residual is None else y_TO.add_(residual)

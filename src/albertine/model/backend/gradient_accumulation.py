@@ -1,9 +1,8 @@
-"""Training: the gradient of a weight is summed inside its products.
+"""Training: weight gradients are accumulated inside the products.
 
-Autograd would make one gradient of the size of the weight for every depth and add them one by one; for a
-shared block that traffic costs more than some of the products. Here each depth's backward adds its share
-straight into one sum (the `beta = 1` of a matrix product), which is handed to the weight once
-(docs/decisions/009).
+Autograd would allocate a gradient of the size of the weight for every layer and add them; for a shared block
+that traffic costs more than some of the products. Here the backward of each layer accumulates into one sum
+(the `beta = 1` of a matrix product), which becomes the gradient of the weight once (docs/decisions/009).
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ Multiply = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(x, weight, bias) → x·Wᵀ + b without gradients."""
 
 
-def untouched(layers: Sequence[nn.Module]) -> bool:
-    """Whether these are plain linear layers, which nobody replaced or hooked: only then may they
-    be computed otherwise than by calling them."""
-    # Loops, since a generator takes longer than all it asks, and this is asked in every pass.
+def are_plain_linears(layers: Sequence[nn.Module]) -> bool:
+    """Whether these are our linear layers, neither replaced nor hooked: only then may they be computed
+    without calling them."""
+    # Loops, because a generator takes longer than the checks, which run in every pass.
     for layer in layers:
-        if not vars(type(layer)).get("computed_by_backend"):  # said of itself, not of its subclasses
+        if not vars(type(layer)).get("computed_by_backend"):  # set by the class itself, not by a base class
             return False
-    return not hooked(layers) and dense(cast(Sequence[nn.Linear], layers))
+    return not has_hooks(layers) and have_dense_weights(cast(Sequence[nn.Linear], layers))
 
 
-def hooked(modules: Iterable[nn.Module]) -> bool:
-    """Whether somebody is to be called when one of these is, or in its place."""
+def has_hooks(modules: Iterable[nn.Module]) -> bool:
+    """Whether one of these modules has hooks or a replaced forward."""
     everywhere = nn.modules.module
     if everywhere._global_forward_hooks or everywhere._global_forward_pre_hooks:
         return True
@@ -53,10 +52,11 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Once(dict[K, V]):
-    """What `make` makes of a key, made when it is first asked for. To look up a key is all that a depth pays.
+class Memo(dict[K, V]):
+    """Memo: `make(key)`, computed at the first access. Later accesses cost one dictionary lookup.
 
-    `make` must not hold who holds this: what lives for one pass would then wait for the garbage collector.
+    `make` must not reference the owner of the memo: a reference cycle would keep a pass alive until garbage
+    collection.
     """
 
     def __init__(self, make: Callable[[K], V]) -> None:
@@ -68,8 +68,8 @@ class Once(dict[K, V]):
         return found
 
 
-def dense(layers: Sequence[nn.Linear]) -> bool:
-    """Whether their weights are plain numbers: a subclass of Tensor, as torchao's quantization puts there,
+def have_dense_weights(layers: Sequence[nn.Linear]) -> bool:
+    """Whether their weights are ordinary tensors; a subclass of Tensor, as of torchao's quantization,
     multiplies in its own way."""
     for layer in layers:
         weight = layer._parameters.get("weight")  # a tenth of the time of `layer.weight`
@@ -80,27 +80,28 @@ def dense(layers: Sequence[nn.Linear]) -> bool:
 
 
 def bias_of(layer: nn.Linear) -> Tensor:
-    """Its bias; zeros where it has none, since every kernel adds one."""
+    """Its bias, or zeros, because every kernel adds one."""
     return layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias
 
 
-def runs(inputs: Sequence[Tensor]) -> list[tuple[int, int]]:
-    """Where neighbours are the same tensor: (first, end) of each run."""
+def equal_runs(inputs: Sequence[Tensor]) -> list[tuple[int, int]]:
+    """Runs of neighbours that are the same tensor, (first, end) each."""
     last, ends = len(inputs), [i for i in range(1, len(inputs)) if inputs[i] is not inputs[i - 1]]
     return list(pairwise([0, *ends, last]))
 
 
-class OncePerPass(Backend):
-    """Casts each parameter once a pass, and asks once whether layers are untouched.
+class CachedCasts(Backend):
+    """Caches the casts of parameters and the checks of layers for a pass.
 
-    What is made without gradients is kept apart: somebody may watch a layer under `no_grad` before it learns.
+    Casts with and without gradients are cached separately: a layer may run under `no_grad` before it is
+    trained.
     """
 
     def __init__(self, form: ComputeFormat) -> None:
         super().__init__(form)
         self._casts: dict[tuple[Tensor, bool], Tensor] = {}
         self._norms: dict[tuple[nn.LayerNorm, torch.dtype, bool], tuple[Any, ...]] = {}
-        self._untouched = Once[tuple[nn.Module, ...], bool](untouched)
+        self._untouched = Memo[tuple[nn.Module, ...], bool](are_plain_linears)
 
     def cast(self, parameter: Tensor, dtype: torch.dtype) -> Tensor:
         if parameter.dtype == dtype:
@@ -122,12 +123,12 @@ class OncePerPass(Backend):
         return torch.layer_norm(x, *known)
 
     def norm_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        """Of scale and shift of a LayerNorm whose rows have `dtype`."""
+        """Format of scale and shift of a LayerNorm for rows of `dtype`."""
         return dtype
 
 
-class SummedGradients(OncePerPass):
-    """Multiplies layers of the same input as one, and sums gradients inside the products."""
+class AccumulatedGradients(CachedCasts):
+    """Computes layers of the same input as one product, and accumulates gradients inside the products."""
 
     def __init__(self, form: ComputeFormat, multiply: Multiply = F.linear) -> None:
         super().__init__(form)
@@ -145,18 +146,17 @@ class SummedGradients(OncePerPass):
             return super().linears(layers, inputs)
         sizes = [cast(nn.Linear, layer).out_features for layer in layers]
         found: list[Tensor] = []
-        for first, end in runs(inputs):
+        for first, end in equal_runs(inputs):
             y = product(inputs[first], sum(sizes[:first]), sum(sizes[:end]))
             found += y.split_with_sizes(sizes[first:end], 1)
         return tuple(found)
 
     def _product(self, layers: tuple[nn.Module, ...], *inputs: Tensor) -> Product | None:
-        """The layers as one product, made once a pass; None where they are no such layers, or not of such
-        inputs."""
+        """The layers as one product, cached for the pass; None where layers or inputs do not allow it."""
         key = layers, torch.is_grad_enabled()
         if key not in self._products:
             own = cast(tuple[nn.Linear, ...], layers)
-            self._products[key] = self._stacked(own) if dense(own) else None
+            self._products[key] = self._stacked(own) if have_dense_weights(own) else None
         product = self._products[key]
         fits = product is not None and all(x.ndim == 2 and x.dtype == product.weight.dtype for x in inputs)
         return product if fits else None
@@ -179,10 +179,10 @@ class Product:
 
     def __init__(self, weight: Tensor, bias: Tensor, multiply: Multiply = F.linear) -> None:
         summed = torch.is_grad_enabled() and weight.requires_grad
-        self._total = _Total(multiply) if summed else None
+        self._total = _GradientSum(multiply) if summed else None
         self.weight, self.bias = weight, bias
         if self._total is not None:
-            self.weight, self.bias = cast(tuple[Tensor, Tensor], _Hand.apply(weight, bias, self._total))  # type: ignore[no-untyped-call]
+            self.weight, self.bias = cast(tuple[Tensor, Tensor], _ReturnSum.apply(weight, bias, self._total))  # type: ignore[no-untyped-call]
 
     def __call__(self, x: Tensor, first: int = 0, last: int | None = None) -> Tensor:
         """(T, in) to (T, last - first)."""
@@ -192,12 +192,11 @@ class Product:
         return cast(Tensor, _Apply.apply(x, self.weight, self.bias, self._total, first, last))  # type: ignore[no-untyped-call]
 
 
-class _Total:
-    """The sum of what the uses of a weight contributed in the backward pass under way.
+class _GradientSum:
+    """Accumulated gradient of a weight in the current backward pass.
 
-    In bfloat16 on a CPU a product of which one side is transposed takes half as long again as one of a copy,
-    which pays where the copy is of the narrower side: then either side of the product is copied, and the sum
-    may be that of the transposed weight.
+    In bfloat16 on a CPU a product with a transposed operand takes half as long again as with a transposed
+    copy, so the narrower operand is copied, and the sum may be that of the transposed weight.
     """
 
     weight: Tensor | None = None
@@ -215,27 +214,27 @@ class _Total:
             self.weight, self.bias = like.new_zeros(shape), like.new_zeros(outputs)
         rows = slice(first, first + dy.shape[1])
         if self.turned:
-            self.weight[:, rows].addmm_(_turned(x), dy)
+            self.weight[:, rows].addmm_(_transposed(x), dy)
         else:
-            self.weight[rows].addmm_(_turned(dy) if copies and outputs < inputs else dy.T, x)
+            self.weight[rows].addmm_(_transposed(dy) if copies and outputs < inputs else dy.T, x)
         self.bias[rows] += dy.sum(0)
 
     def take(self) -> tuple[Tensor | None, Tensor | None]:
         weight, bias = self.weight, self.bias
         self.weight = self.bias = None
-        return _turned(weight) if weight is not None and self.turned else weight, bias
+        return _transposed(weight) if weight is not None and self.turned else weight, bias
 
 
-def _turned(x: Tensor) -> Tensor:
-    """A copy of the transposed matrix; in pieces of 64 columns torch makes it in half the time."""
+def _transposed(x: Tensor) -> Tensor:
+    """A copy of the transposed matrix; in pieces of 64 columns it takes half the time."""
     return torch.cat([piece.T for piece in torch.split(x, 64)], 1)
 
 
-class _Hand(torch.autograd.Function):
-    """Identity; its backward runs after that of every use and hands their sum on."""
+class _ReturnSum(torch.autograd.Function):
+    """Identity; its backward runs after that of every use, and returns their sum."""
 
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, bias: Tensor, total: _Total) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, weight: Tensor, bias: Tensor, total: _GradientSum) -> tuple[Tensor, Tensor]:
         ctx.total = total
         ctx.set_materialize_grads(False)
         return weight.view_as(weight), bias.view_as(bias)
@@ -254,7 +253,7 @@ class _Hand(torch.autograd.Function):
 class _Apply(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, total: _Total, first: int, last: int
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, total: _GradientSum, first: int, last: int
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.total, ctx.rows, ctx.hand = total, (first, last), weight.grad_fn
@@ -265,7 +264,7 @@ class _Apply(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         first, last = ctx.rows
-        # Somebody may ask for gradients of activations alone; then nobody would collect the sum.
+        # Where only gradients of activations are requested, the sum would never be returned.
         if torch._C._will_engine_execute_node(ctx.hand):
             ctx.total.add(first, weight, dy, x)
         dx = dy @ weight[first:last] if ctx.needs_input_grad[0] else None

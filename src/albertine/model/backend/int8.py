@@ -1,12 +1,12 @@
-"""Linear layers of inference on a processor in 8-bit integers.
+"""Linear layers for inference on a CPU in 8-bit integers.
 
     y = (q_TI · w_OIᵀ) · step_T · scale_O + bias_O        q = round(x / step), w = round(weight / scale)
 
-Every row of activations has a step of its own, taken from that row alone, so what a row gives does not depend
-on its neighbours in a batch: sums of integers are exact in any order. Every output has a scale of its own.
+Every row of activations has its own step, so the result of a row does not depend on the batch: sums of
+integers are exact in any order. Every output has its own scale.
 
-torch's kernels take one step for all rows, so they are asked for sums times the outputs' scales, in float32,
-and the rest follows in passes over pieces of rows that are small enough to stay in the caches.
+torch's kernels take one step for all rows, so they compute sums times the scales of the outputs, in float32;
+the rest follows in pieces of rows that stay in the caches.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from torch import Tensor
 from albertine.errors import SettingsError
 
 Sums = Callable[[Tensor], Tensor]
-"""Whole numbers -127 to 127 (R, in), int8, to (R, out), float32: times the weights and their scales, added
-up."""
+"""Integers -127 to 127 (R, in), int8, to (R, out), float32: products with the integer weights, summed and
+scaled."""
 
 Int8Form = Callable[[Tensor, Tensor], Sums]
-"""A way to get there: of weights (out, in), int8, and their scales (out,)."""
+"""(weights (out, in), int8, scales (out,)) → `Sums`."""
 
 _IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": torch.ops.aten.gelu_.default,
@@ -34,25 +34,24 @@ _IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 PIECE = 3 << 19
-"""Most bytes of a piece of sums."""
+"""Maximum bytes of a piece of sums."""
 
 SMALLEST = 1e-30
-"""Least magnitude that a row is taken to reach: its inverse is a number, and so is the step of a row of
-zeros."""
+"""Minimum assumed magnitude of a row, so that the step of a row of zeros is finite."""
 
 
 def signed(whole: Tensor, scales: Tensor) -> Sums:
-    """oneDNN's product of signed integers: the fastest with AMX. With AVX-512 it is a loop of scalars."""
+    """oneDNN's product of signed integers: the fastest with AMX, a scalar loop with AVX-512."""
     return _pointwise(whole, scales, 0)
 
 
 def unsigned(whole: Tensor, scales: Tensor) -> Sums:
-    """oneDNN's product of integers that have 128 added; it takes away what that adds to the sums."""
+    """oneDNN's product of integers with zero point 128, which it subtracts from the sums."""
     return _pointwise(whole, scales, 128)
 
 
 def plain_integers(whole: Tensor, scales: Tensor) -> Sums:
-    """torch's product to 32-bit integers. With AVX2 it is faster than what oneDNN has for its other one."""
+    """torch's product to 32-bit integers, faster than oneDNN's with AVX2."""
     weight_IO = whole.t()
     surplus = 128 * whole.sum(1, dtype=torch.int32)
 
@@ -76,20 +75,20 @@ def _pointwise(whole: Tensor, scales: Tensor, zero: int) -> Sums:
 
 
 def _shifted(q: Tensor) -> Tensor:
-    """Plus 128, in place, as uint8: the same as turning the first bit. torch converts float32 to int8 five
-    times as fast as to uint8."""
+    """Plus 128, in place, as uint8, by flipping the first bit: torch converts float32 to int8 five times as
+    fast as to uint8."""
     return q.view(torch.uint8).bitwise_xor_(128)
 
 
 def check_place(name: str, device: torch.device, *, compiling: bool, weights_stay: bool) -> None:
-    """Refuse a pass that would not multiply integers.
+    """Refuse int8 where a pass would not use it.
 
     Args:
-        name: of the backend. compiling: torch's compiler is at work. weights_stay: as `backend_for` says.
+        name: of the backend. compiling: whether torch's compiler is tracing. weights_stay: as of
+            `backend_for`.
 
     Raises:
-        SettingsError: there is no int8 on this device, in this backend, in what is compiled, or for blocks
-            that are wrapped or of another class.
+        SettingsError: another device or backend, compilation, or blocks that are wrapped or of another class.
     """
     other = "precision auto or float32"
     if device.type != "cpu":
@@ -105,7 +104,7 @@ def check_place(name: str, device: torch.device, *, compiling: bool, weights_sta
 
 @cache
 def largest_weight(form: Int8Form) -> int:
-    """Largest magnitude of an 8-bit weight that the processor multiplies right: 127; without VNNI 64, since
+    """Largest magnitude of an 8-bit weight that the CPU multiplies correctly: 127; without VNNI 64, because
     two products are then added in 16 bits, and 255·64·2 is below 2¹⁵.
 
     Raises:
@@ -113,29 +112,28 @@ def largest_weight(form: Int8Form) -> int:
     """
     largest = torch.full((64, 64), 127, dtype=torch.int8, device="cpu")
     sums = form(largest, torch.ones(64, dtype=torch.float32, device="cpu"))
-    out = sums(largest.clone())  # rows are shifted in place, weights may be multiplied where they lie
+    out = sums(largest.clone())  # a copy: rows are shifted in place
     return 127 if bool((out == 64 * 127 * 127).all()) else 64
 
 
 def rounded(x_RI: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows as integers -127 to 127, int8, and what one step of each stands for, (R, 1). Both from each row
-    alone."""
+    """Rows as integers -127 to 127, int8, and the step of each row, (R, 1)."""
     x_RI = x_RI.float()
-    places_RI = x_RI.abs()  # every temporary of this size costs as much in fresh pages as the arithmetic
+    places_RI = x_RI.abs()  # allocating another temporary of this size would cost as much as the arithmetic
     reach_R1 = places_RI.amax(1, keepdim=True).clamp_(min=SMALLEST)
     torch.mul(x_RI, 127 / reach_R1, out=places_RI)
     return places_RI.round_().to(torch.int8), reach_R1.mul_(1 / 127)
 
 
 def piece_of(rows: int, outputs: int) -> int:
-    """How many rows are computed at once: equal pieces, of 16 rows or a multiple, because for a last one of
-    few rows all weights would be read once more."""
+    """Rows computed at once, in equal pieces of a multiple of 16: a last piece of few rows would read all
+    weights again."""
     pieces = max(1, -(-4 * rows * outputs // PIECE))
     return max(32, equal_pieces(rows, pieces))
 
 
 def equal_pieces(rows: int, pieces: int) -> int:
-    """How many rows each of so many equal pieces has, a multiple of 16; the last may have fewer."""
+    """Rows of each of so many equal pieces, a multiple of 16; the last may have fewer."""
     return -(-rows // (16 * pieces)) * 16
 
 
@@ -146,7 +144,7 @@ class Int8Linear:
         weight: (out, in), float32; rounded once, with a scale for each output.
         bias: (out,).
         dtype: of results, float32 or bfloat16.
-        form: how integers are multiplied.
+        form: the integer product.
 
     Raises:
         RuntimeError, AttributeError: there is no such kernel here.
@@ -161,7 +159,7 @@ class Int8Linear:
     def __call__(self, x_TI: Tensor, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
         """Rows (T, in) to (T, out): through an activation, and then added to a residual (T, out).
 
-        GELU always has the form of erf; the two are within 5e-4, which rounding hides (decision 015).
+        GELU always has the erf form; the two differ by at most 5e-4, less than the rounding (decision 015).
         """
         y_TO = torch.empty(len(x_TI), len(self.bias), dtype=self.dtype, device="cpu")
         piece = piece_of(*y_TO.shape)

@@ -1,10 +1,9 @@
-"""The cross-entropy of many logits, and its gradient found in the same reading of them.
+"""Cross-entropy of many logits, with its gradient computed in the same pass over them.
 
     loss = Σ_p log Σ_v exp z_pv - z_p,label        ∂loss/∂z_pv = exp z_pv / Σ_v exp z_pv - [v = label]
 
-torch's own operations read and write (P, V) numbers in float32 a dozen times. On a processor a few rows at a
-time go through all of it while they stay in its caches, and the gradient is written down once, in the format
-of the logits.
+torch's own operations read and write (P, V) numbers in float32 a dozen times. On a CPU a few rows at a time
+are processed while they stay in the caches, and the gradient is written once, in the format of the logits.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 IGNORED = -100
-"""A label that counts nowhere."""
+"""Label of positions that do not count."""
 
 PIECE = 1 << 21
 """Bytes of a piece of logits in float32."""
@@ -27,11 +26,11 @@ def cross_entropy(logits_PV: Tensor, labels_P: Tensor) -> tuple[Tensor, Tensor]:
     row (the first of several), int64; both scalars. The softmax is taken in float32 in any case.
 
     Args:
-        labels_P: int64, `IGNORED` where nothing is asked.
+        labels_P: int64, `IGNORED` where there is no label.
     """
     if logits_PV.device.type == "cpu" and torch.is_grad_enabled() and logits_PV.requires_grad:
         return cast(tuple[Tensor, Tensor], _Summed.apply(logits_PV, labels_P))  # type: ignore[no-untyped-call]
-    # Asking log_softmax for float32 saves a copy of (P, V).
+    # log_softmax with dtype float32 saves a copy of (P, V).
     scores_PV = F.log_softmax(logits_PV, dim=-1, dtype=torch.float32)
     loss = F.nll_loss(scores_PV, labels_P, reduction="sum", ignore_index=IGNORED)
     with torch.no_grad():
@@ -51,7 +50,7 @@ class _Summed(torch.autograd.Function):
             counts, column = labels != IGNORED, labels.clamp(min=0)[:, None]
             z = logits.to(torch.float32, copy=True)
             greatest, own = z.amax(1, keepdim=True), z.gather(1, column)
-            # Of equal logits the first counts; only rows whose label has the greatest are looked at again.
+            # Among equal logits the first counts; only rows whose label has the greatest are checked again.
             hits = ((own == greatest)[:, 0] & counts).nonzero()[:, 0]
             correct += (z[hits].max(1).indices == labels[hits]).sum()
             total = z.sub_(greatest).exp_().sum(1, keepdim=True)
@@ -66,7 +65,7 @@ class _Summed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, scale: Tensor, _: Tensor) -> tuple[Tensor, None]:
         logits_PV, labels_P, gradient_PV = ctx.saved_tensors
-        if torch.is_grad_enabled():  # the gradient is to be differentiated too
+        if torch.is_grad_enabled():  # second derivative
             counts_P1 = (labels_P != IGNORED)[:, None]
             own_PV = F.one_hot(labels_P.clamp(min=0), logits_PV.shape[1])
             found = (logits_PV.softmax(-1, dtype=torch.float32) - own_PV) * counts_P1 * scale

@@ -1,5 +1,5 @@
-"""The backend of processors: oneDNN's fused kernels and integers in inference, summed gradients in training,
-and numbers of rows for which its kernels are compiled already."""
+"""CPU backend: oneDNN's fused kernels and int8 in inference, accumulated gradients in training, and rows
+padded to few sizes, for which kernels are compiled already."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from torch import Tensor, nn
 from albertine.core.batch import Packed
 from albertine.core.devices import fast_bfloat16
 from albertine.core.precision import ComputeFormat
-from albertine.model.backend.autotune import PLAIN, KernelChoice, LinearLayer, prepared
-from albertine.model.backend.autotune_attention import attends_by_products
-from albertine.model.backend.autotune_splits import with_pieces
-from albertine.model.backend.base import Backend, Result, reads_beyond_rows
-from albertine.model.backend.cpu_attention import attend, learns
+from albertine.model.backend.autotune import PLAIN, KernelChoice, LinearLayer, inference_linear
+from albertine.model.backend.autotune_attention import products_are_faster
+from albertine.model.backend.autotune_splits import with_row_splits
+from albertine.model.backend.base import Backend, Result, reads_past_row_end
+from albertine.model.backend.cpu_attention import attend, needs_gradient
 from albertine.model.backend.cpu_training_attention import least_keys
-from albertine.model.backend.fused_linear import formula
+from albertine.model.backend.fused_linear import activation_name
 from albertine.model.backend.gradient_accumulation import (
-    Once,
-    OncePerPass,
-    SummedGradients,
+    AccumulatedGradients,
+    CachedCasts,
+    Memo,
+    are_plain_linears,
     bias_of,
-    dense,
-    runs,
-    untouched,
+    equal_runs,
+    have_dense_weights,
 )
 from albertine.model.backend.weight_cache import cached
 
@@ -41,22 +41,22 @@ if TYPE_CHECKING:
 _log = logging.getLogger("albertine.model.backend")
 
 FEWEST = 16
-"""Rows of which any number is one of few."""
+"""Fewer rows than this are never padded."""
 
 
 def round_up(num_rows: int) -> int:
-    """The number of rows to compute for that many: at most a sixteenth more, or 15.
+    """The padded number of rows: at most a sixteenth more, or 15.
 
-    oneDNN compiles its kernels anew for every number of rows, which for a small model takes as long as the
-    products; with few different numbers the compiled ones are found again. Each stays in memory, 0.4 MB.
+    oneDNN compiles its kernels for every number of rows, which for a small model takes as long as the
+    products; with few sizes compiled kernels are reused. Each takes 0.4 MB of memory.
     """
     multiple = 16 if num_rows < 512 else 32 if num_rows < 1024 else 64
     return -(-num_rows // multiple) * multiple
 
 
 def padded_to(packed: Packed, num_tokens: int) -> Packed:
-    """The same batch and, where it has fewer than `num_tokens` tokens, one more sequence that fills it up:
-    token, segment and position 0 throughout. The rows of the real tokens stay where they were."""
+    """The batch padded to `num_tokens` by one more sequence of token, segment and position 0; the real rows
+    keep their places."""
     extra = num_tokens - packed.num_tokens
     if extra <= 0:
         return packed
@@ -70,94 +70,94 @@ def padded_to(packed: Packed, num_tokens: int) -> Packed:
 
 
 def sum_is_finite(x: Tensor) -> bool:
-    """Whether the sum of all numbers is finite, which is so only if each of them is; True where it cannot be
-    computed, within `torch.func`'s transforms and of tensors without values."""
+    """Whether the sum of all numbers is finite, which implies that each of them is; True where it cannot be
+    computed, in `torch.func` transforms and for tensors without values."""
     if type(x) is not Tensor or x.is_meta or torch._C._functorch.is_functorch_wrapped_tensor(x):
         return True
     return math.isfinite(x.sum().item())
 
 
-class Processor(Backend):
-    """What inference and training have in common."""
+class Cpu(Backend):
+    """Common base of inference and training."""
 
-    _shortcuts: bool | None = None
-    """Whether rows may be computed so that one that is not finite spoils others. In `isolated` True at first;
-    False when it computes again; None outside, where the result is not checked."""
+    _unsafe_padding: bool | None = None
+    """Whether padding may let non-finite rows spoil others: True in the first attempt of
+    `isolate_non_finite`, False in the second; None outside, where results are not checked."""
 
     @property
-    def rounds(self) -> bool:
-        """Whether the number of rows is one of few: where oneDNN multiplies, which is not the case for
-        training in float32."""
+    def rounds_rows(self) -> bool:
+        """Whether rows are padded to few sizes: where oneDNN multiplies, which it does not in float32
+        training."""
         return True
 
     def activate(self, x: Tensor, name: str) -> Tensor:
-        return super().activate(x, formula(name, x.dtype))
+        return super().activate(x, activation_name(name, x.dtype))
 
     def attend(
         self, q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, queries: Rows, keys: Rows, dropout: float
     ) -> Tensor:
         narrow = q_RND.dtype == torch.bfloat16
-        products = narrow and not learns(q_RND, k_TND, v_TND) and attends_by_products()
-        return attend(q_RND, k_TND, v_TND, queries, keys, dropout, products, bool(self._shortcuts))
+        products = narrow and not needs_gradient(q_RND, k_TND, v_TND) and products_are_faster()
+        return attend(q_RND, k_TND, v_TND, queries, keys, dropout, products, bool(self._unsafe_padding))
 
-    def isolated(self, compute: Callable[[], Result], states: Callable[[Result], Tensor]) -> Result:
-        """One sum over the result costs less than a thousandth of a pass, where a look at the rows before
-        every product would cost some hundredths. With gradients the loss is not finite in any case."""
-        if torch.is_grad_enabled() or self._shortcuts is False:
+    def isolate_non_finite(self, compute: Callable[[], Result], states: Callable[[Result], Tensor]) -> Result:
+        """One sum over the result costs less than a thousandth of a pass; checking the rows before every
+        product would cost some hundredths. With gradients the loss is not finite in any case."""
+        if torch.is_grad_enabled() or self._unsafe_padding is False:
             return compute()
-        before, self._shortcuts = self._shortcuts, True
+        before, self._unsafe_padding = self._unsafe_padding, True
         try:
             found = compute()
             if not sum_is_finite(states(found)):
-                self._shortcuts = False
+                self._unsafe_padding = False
                 found = compute()
         finally:
-            self._shortcuts = before
+            self._unsafe_padding = before
         return found
 
     def pad_columns(self, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        return (x, weight) if self._shortcuts else super().pad_columns(x, weight)
+        return (x, weight) if self._unsafe_padding else super().pad_columns(x, weight)
 
     def run_encoder(
         self, encoder: Any, packed: Packed, depth: int, rows: Tensor | None, all_depths: bool
     ) -> Any:
-        if not self.rounds:  # with gradients, so no keys are borrowed
+        if not self.rounds_rows:  # with gradients, so keys are not padded either
             return super().run_encoder(encoder, packed, depth, rows, all_depths)
         filled = padded_to(packed, round_up(packed.num_tokens))
         more = None if rows is None else self.padded_rows(rows, filled.num_tokens)
         compute = partial(super().run_encoder, encoder, filled, depth, more, all_depths)
-        out = self.isolated(compute, lambda out: out.last_hidden)
+        out = self.isolate_non_finite(compute, lambda out: out.last_hidden)
         return out.first(packed.num_tokens if rows is None else len(rows), packed.num_tokens)
 
     def padded_rows(self, index: Tensor, num_rows: int) -> Tensor:
-        """The rows to compute of `num_rows`: the same, with others behind them."""
+        """The rows to compute of `num_rows`, padded with others."""
         extra = round_up(len(index)) - len(index)
         return index if extra > num_rows else torch.cat([index, torch.arange(extra, device="cpu")])
 
     def tied(self, x_PE: Tensor, word_VE: Tensor, bias_V: Tensor) -> Tensor:
         rows = len(x_PE)
-        extra = round_up(rows) - rows if self.rounds else 0
+        extra = round_up(rows) - rows if self.rounds_rows else 0
         return super().tied(F.pad(x_PE, (0, 0, 0, extra)), word_VE, bias_V)[:rows]
 
 
-class Training(Processor, SummedGradients):
-    """With gradients."""
+class Training(Cpu, AccumulatedGradients):
+    """Training, with gradients."""
 
     def __init__(self, form: ComputeFormat, compiled: bool = False) -> None:
         if compiled:
-            _say_uncompiled()
+            _warn_uncompiled()
         if form.dtype == torch.bfloat16 and not fast_bfloat16(torch.device("cpu")):
-            _say_emulated()
+            _warn_emulated()
         fused = form.dtype == torch.bfloat16 and bias_is_fused()
         super().__init__(form, multiply_and_add if fused else F.linear)
 
     @property
-    def rounds(self) -> bool:
+    def rounds_rows(self) -> bool:
         return self.form.dtype != torch.float32
 
 
 @cache
-def _say_emulated() -> None:
+def _warn_emulated() -> None:
     _log.warning(
         "this processor has no bfloat16, and emulates it several times as slowly as it computes in float32; "
         "training.precision=auto takes float32 here"
@@ -165,39 +165,39 @@ def _say_emulated() -> None:
 
 
 @cache
-def _say_uncompiled() -> None:
+def _warn_uncompiled() -> None:
     _log.warning(
-        "training.compile does nothing on a processor: gradients are summed inside products there, which no "
-        "compiler can do"
+        "training.compile does nothing on a CPU: gradients are accumulated inside products there, which a "
+        "compiler cannot do"
     )
 
 
-class Inference(Processor, OncePerPass):
-    """Without gradients: weights laid out for the kernels once, until they change."""
+class Inference(Cpu, CachedCasts):
+    """Inference: weights are prepacked for the kernels once, until they change."""
 
     def __init__(self, form: ComputeFormat) -> None:
         super().__init__(form)
-        self._kernels = Once[Layers, Runs | None](partial(_kernels, form, dense))
-        self._fused = Once[Layers, Runs | None](partial(_kernels, form, untouched))
+        self._kernels = Memo[Layers, Runs | None](partial(_kernels, form, have_dense_weights))
+        self._fused = Memo[Layers, Runs | None](partial(_kernels, form, are_plain_linears))
 
     def padded_rows(self, index: Tensor, num_rows: int) -> Tensor:
-        # Of few rows there are few numbers: one text alone need not wait for sixteen.
+        # Few rows have few sizes anyway: a single text need not be padded to sixteen.
         return index if len(index) < FEWEST else super().padded_rows(index, num_rows)
 
     def norm_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        return torch.float32  # as the parameters are: torch takes both, and is no slower than beside bfloat16
+        return torch.float32  # the format of the parameters: torch accepts both, and is no slower
 
     def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
         kernels = self._kernels[layer,] if self._fits(x) else None
         return super().linear(layer, x) if kernels is None else kernels[ONE](x)
 
     def linears(self, layers: Sequence[nn.Module], inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        # Of all layers at once, also where their inputs differ: to ask is what a short text would feel.
+        # One lookup for all layers, also where inputs differ: for short texts lookups are noticeable.
         kernels = self._fused[tuple(layers)] if all(map(self._fits, inputs)) else None
         if kernels is None:
             return super().linears(layers, inputs)
         found: list[Tensor] = []
-        for run in runs(inputs):
+        for run in equal_runs(inputs):
             first, end = run
             sizes = [layer.out_features for layer in layers[first:end]]
             found += kernels[run](inputs[first]).split_with_sizes(sizes, 1)  # type: ignore[arg-type]
@@ -215,24 +215,24 @@ class Inference(Processor, OncePerPass):
 
     def _fits(self, x: Tensor) -> bool:
         fits = x.ndim == 2 and x.dtype == self.form.dtype
-        return fits and (self._shortcuts is True or not reads_beyond_rows(x))
+        return fits and (self._unsafe_padding is True or not reads_past_row_end(x))
 
 
 Layers = tuple[nn.Module, ...]
-Runs = Once[tuple[int, int], LinearLayer]
-"""Of some layers, by (first, end) the products of neighbours as one, laid out when first asked for."""
+Runs = Memo[tuple[int, int], LinearLayer]
+"""Products of neighbouring layers (first, end) as one, prepacked at the first access."""
 ONE = (0, 1)
-"""The only layer."""
+"""The range of a single layer."""
 
 
 def _kernels(form: ComputeFormat, may: Callable[[Any], bool], layers: Layers) -> Runs | None:
-    """The products of the layers, where they may be computed so; else None."""
+    """Prepacked products of the layers; None where they have to be called."""
     own = cast(tuple[nn.Linear, ...], layers)
     return cached(own, form, lambda: _of_runs(own, form)) if may(own) else None
 
 
 def _of_runs(layers: Sequence[nn.Linear], form: ComputeFormat) -> Runs:
-    # Not the layers: what is cached goes when they do.
+    # Holds no reference to the layers, so that the cache is freed with them.
     weights = [layer.weight.detach() for layer in layers]
     biases = [bias_of(layer).detach() for layer in layers]
     return Runs(partial(_laid_out, weights, biases, form))
@@ -244,19 +244,19 @@ def _laid_out(
     first, end = run
     one = end - first == 1
     weight, bias = (x[first] if one else torch.cat(x[first:end]) for x in (weights, biases))
-    return with_pieces(prepared(weight, bias, form))
+    return with_row_splits(inference_linear(weight, bias, form))
 
 
 def multiply_and_add(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """x·Wᵀ + b in bfloat16: oneDNN adds the bias within the product, torch apart from it, which takes a third
-    to twice as long."""
+    """x·Wᵀ + b in bfloat16: oneDNN fuses the bias; torch adds it separately, which takes a third to twice as
+    long."""
     out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return out
 
 
 @cache
 def bias_is_fused() -> bool:
-    """Whether this torch has that kernel here, and it is right. It is not public."""
+    """Whether that kernel, which is not public, exists here and is correct."""
     x, weight = (
         torch.linspace(-9, 9, 32 * n, dtype=torch.float32, device="cpu").sin().view(n, 32).bfloat16()
         for n in (16, 48)
@@ -270,8 +270,8 @@ def bias_is_fused() -> bool:
 
 
 def training_choice() -> KernelChoice:
-    """What training in bfloat16 takes here, by what torch and the processor have: nothing of it is timed, as
-    a run that is resumed has to compute the same bits."""
+    """Kernels of training in bfloat16, by the features of torch and the CPU; nothing is timed, because a
+    resumed run has to compute the same bits."""
     fused, least = bias_is_fused(), least_keys()
     biases = "within the products" if fused else "apart from the products"
     form = f"biases {biases}, attention by products{f' from {least} keys on' if least else ''}"

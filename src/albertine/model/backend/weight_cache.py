@@ -1,4 +1,4 @@
-"""Prepared weights of inference, kept until a parameter changes."""
+"""Cache of weights prepared for inference, valid until a parameter changes."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ P = TypeVar("P")
 
 
 SAMPLES = 64
-"""Values of a parameter that are compared."""
+"""Number of compared values of a parameter."""
 
 INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""By the bytes of a number, integers of that size."""
+"""Integer type by size in bytes."""
 
 
 @dataclass(frozen=True, eq=False)
-class Stamp:
-    """What changes about parameters when their values do.
+class ParameterState:
+    """Snapshot of parameters, to detect changes.
 
     Attributes:
-        parameters: the objects, held because an id alone may come again for another one.
-        states: of each its in-place counter and the address of its values.
-        memory: their values, held so that no later ones come to the same address; another view of the same
-            memory has another shape or other strides.
-        some: a few values of each, where they lie. were: the bytes of these values.
+        parameters: the objects, referenced so that their ids stay unique.
+        states: version counter and data address of each.
+        memory: their values, referenced so that no other tensor gets the same address; a different view of it
+            has another shape or strides.
+        some: views of a few values of each. were: the bytes of these values.
     """
 
     parameters: Sequence[nn.Parameter]
@@ -44,15 +44,15 @@ class Stamp:
     were: list[bytes]
 
     @classmethod
-    def of(cls, parameters: Sequence[nn.Parameter]) -> Stamp:
+    def of(cls, parameters: Sequence[nn.Parameter]) -> ParameterState:
         memory = [parameter.detach() for parameter in parameters]
         some = [_some(values) for values in memory]
         return cls(parameters, _states(parameters), memory, some, [values.tobytes() for values in some])
 
     def holds(self, parameters: Sequence[nn.Parameter]) -> bool:
-        """Whether these are the parameters as they were."""
+        """Whether the parameters are unchanged."""
         same = len(parameters) == len(self.parameters) and all(map(is_, parameters, self.parameters))
-        # States first: only where the address is the same may its memory be looked at.
+        # States first: memory may only be read where the address is the same.
         same = same and self.states == _states(parameters)
         same = same and all(map(Tensor.is_set_to, parameters, self.memory))
         return same and self.were == [values.tobytes() for values in self.some]
@@ -63,27 +63,27 @@ def _states(parameters: Sequence[nn.Parameter]) -> list[tuple[int, int]]:
 
 
 def _some(values: Tensor) -> np.ndarray:
-    """A few values of a parameter, as integers of their size: numpy knows no bfloat16, and takes bytes in a
-    quarter of the time that torch takes. By DLPack, as memory that came to numpy in its own way can no longer
-    be freed, which FSDP does."""
-    step = max(1, values.numel() // SAMPLES) | 1  # odd, so that it visits other columns in other rows
+    """A few values of a parameter as integers of their size: numpy has no bfloat16, and reads bytes in a
+    quarter of the time of torch. By DLPack, because memory shared by `Tensor.numpy()` cannot be freed, as
+    FSDP does."""
+    step = max(1, values.numel() // SAMPLES) | 1  # odd, to sample different columns in different rows
     if values.is_contiguous():
         values = values.as_strided((-(-values.numel() // step),), (step,), values.storage_offset())
     return np.from_dlpack(values.view(INTEGERS[values.element_size()]))
 
 
-_Entry = tuple[ComputeFormat, Stamp, Any]
+_Entry = tuple[ComputeFormat, ParameterState, Any]
 _entries: WeakKeyDictionary[nn.Module, dict[tuple[int, ...], _Entry]] = WeakKeyDictionary()
 
 
 def cached(layers: Sequence[nn.Module], form: ComputeFormat, build: Callable[[], P]) -> P | None:
-    """What `build` made of weights and biases of these layers in that format, made again when one of them
-    changed; None where one of them is no parameter of its layer: of what is computed anew in every pass, as
-    by pruning or a parametrization, nobody can say whether it changed.
+    """The result of `build` for weights and biases of these layers in a format, rebuilt when one of them
+    changes; None where one is not a parameter: changes of tensors computed in every pass, as by pruning or
+    parametrizations, cannot be detected.
 
-    Every in-place operation raises a parameter's counter, and so do optimizers (below). Writing through
-    `.data` raises none; a few values are compared because of those who do (PEFT merges adapters that way). A
-    write through `.data` to single values may go unseen: write under `torch.no_grad()`.
+    In-place operations and optimizers (below) raise a parameter's version counter. Writing through `.data`,
+    as PEFT does to merge adapters, does not, so a few values are compared too. A write through `.data` to
+    single values may be missed: write under `torch.no_grad()`.
     """
     if (parameters := _parameters(layers)) is None:
         return None
@@ -94,14 +94,14 @@ def cached(layers: Sequence[nn.Module], form: ComputeFormat, build: Callable[[],
         return built
     if any(p.is_inference() or p.is_meta for p in parameters):
         return build()
-    stamp = Stamp.of(parameters)
+    stamp = ParameterState.of(parameters)
     built = build()
     _entries.setdefault(layers[0], {})[which] = form, stamp, built
     return built
 
 
 def _parameters(layers: Sequence[nn.Module]) -> list[nn.Parameter] | None:
-    """Weights, and biases where there are any; None where one is no parameter."""
+    """Weights and biases; None where one is not a parameter."""
     found: list[nn.Parameter] = []
     for layer in layers:
         own = layer._parameters
@@ -115,7 +115,7 @@ def _parameters(layers: Sequence[nn.Module]) -> list[nn.Parameter] | None:
 
 
 def _count_update(optimizer: torch.optim.Optimizer, *_: object) -> None:
-    """torch's fused optimizers write into parameters without raising their counters."""
+    """torch's fused optimizers update parameters without raising their version counters."""
     written = [p for group in optimizer.param_groups for p in group["params"] if not p.is_inference()]
     torch.autograd.graph.increment_version(written)
 
