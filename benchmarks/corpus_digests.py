@@ -36,7 +36,7 @@ from albertine.corpus.reader import Corpus
 from albertine.corpus.shards import CheckedArray, ShardArrays, token_dtype, write_shard
 from albertine.model.model import Model
 from albertine.model.presets import preset
-from albertine.objectives.batch import BatchBuilder, Specials
+from albertine.objectives.batch import BatchBuilder, SpecialTokens
 from albertine.objectives.masking import MaskSettings
 from albertine.objectives.pairs import PairSettings
 from albertine.objectives.spans import SpanReader
@@ -135,7 +135,7 @@ def training_step(folder: Path, name: str, vocab_size: int) -> float:
     """Seconds of a training step, the least of ten."""
     small = folder / "small"
     write(small, 1, vocab_size)
-    names = Specials(cls_id=2, sep_id=3, mask_id=4, vocab_size=vocab_size)
+    names = SpecialTokens(cls_id=2, sep_id=3, mask_id=4, vocab_size=vocab_size)
     builder = BatchBuilder(Corpus(small), PairSettings(max_length=LENGTH), MaskSettings(), 1, names)
     (batch,) = builder.build([(0, row) for row in range(BATCH)])
     model = Model(replace(preset(name), vocab_size=vocab_size), ("mlm", "sop"), precision="auto").train()

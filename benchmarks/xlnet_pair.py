@@ -24,7 +24,7 @@ from albertine.model.segment_memory import Memory
 from albertine.model.sharing import SharingPlan
 from albertine.model.two_streams import Segments, predict_segments
 from albertine.model.visibility import Visibility
-from albertine.objectives.factorisation import drawn_order
+from albertine.objectives.factorisation import factorisation_order
 
 VOCABULARY, HEAD = 8000, 64
 SPECIALS = 3  # [SEP], [SEP] and [CLS] end a segment
@@ -76,7 +76,7 @@ def batch_of(shape: Shape) -> Batch:
         row[rng.choice(half, shape.targets - late, replace=False)] = True
         row[half + rng.choice(np.flatnonzero(~functional[half:]), late, replace=False)] = True
     everywhere = np.broadcast_to(functional, targets.shape)
-    order = drawn_order(targets, everywhere, rng.random((count, 2 * half)), reuse=half, block=half)
+    order = factorisation_order(targets, everywhere, rng.random((count, 2 * half)), reuse=half, block=half)
     ids = rng.integers(5, VOCABULARY, (count, length))
     remembered = rng.standard_normal((shape.depth, count, shape.memory, shape.width), dtype=np.float32)
     memory = list(torch.from_numpy(remembered))

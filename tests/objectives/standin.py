@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from albertine.objectives.batch import Specials
+from albertine.objectives.batch import SpecialTokens
 
-SPECIALS = Specials(cls_id=2, sep_id=3, mask_id=4, vocab_size=1000)
+SPECIALS = SpecialTokens(cls_id=2, sep_id=3, mask_id=4, vocab_size=1000)
 
 
 class MemoryShard:
@@ -43,7 +43,7 @@ class MemoryCorpus:
         cuts = edges[firsts].tolist()
         self._shards = [MemoryShard(self.tokens[a:b], self.word_starts[a:b]) for a, b in pairwise(cuts)]
 
-    def tokenizer(self) -> Specials:
+    def tokenizer(self) -> SpecialTokens:
         return SPECIALS
 
     @property

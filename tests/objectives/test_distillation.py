@@ -15,15 +15,20 @@ from albertine.model.block import FeedForwardBlock
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
-from albertine.objectives.attention_relations import Attended, attended, map_divergence, relation_divergence
+from albertine.objectives.attention_relations import (
+    AttentionInputs,
+    attention_inputs,
+    map_divergence,
+    relation_divergence,
+)
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.distillation import (
     DistillationLosses,
-    Lessons,
+    DistillationWeights,
     _maps,
     hidden_loss,
-    mapped_depths,
     soft_target_loss,
+    teacher_layers,
 )
 from albertine.objectives.losses import pretraining_losses
 
@@ -49,17 +54,21 @@ def packed_of(lengths: tuple[int, ...] = LENGTHS, first: int = 0) -> Packed:
     return pack([[(7 * i + 3 * j) % 45 + 5 for j in range(n)] for i, n in enumerate(lengths, first)])
 
 
-def batch_of(lessons: Lessons, lengths: tuple[int, ...] = LENGTHS, first: int = 0) -> PretrainingBatch:
+def batch_of(
+    weights: DistillationWeights, lengths: tuple[int, ...] = LENGTHS, first: int = 0
+) -> PretrainingBatch:
     """Every second token is predicted, every pair is in order."""
     packed = packed_of(lengths, first)
     rows, count = torch.arange(0, packed.num_tokens, 2), len(lengths)
     samples, labels = torch.zeros(count, 2, dtype=torch.int64), torch.zeros(count, dtype=torch.int64)
-    return PretrainingBatch(packed, rows, rows % 50, labels, count, samples, lessons=lessons.names)
+    return PretrainingBatch(packed, rows, rows % 50, labels, count, samples, distillation=weights.names)
 
 
-def losses_of(student: EncoderConfig, teacher: EncoderConfig, lessons: Lessons) -> DistillationLosses:
+def losses_of(
+    student: EncoderConfig, teacher: EncoderConfig, weights: DistillationWeights
+) -> DistillationLosses:
     heads = {"mlm", "sop"}
-    return DistillationLosses(Model(student, heads, seed=1), Model(teacher, heads, seed=2), lessons, seed=3)
+    return DistillationLosses(Model(student, heads, seed=1), Model(teacher, heads, seed=2), weights, seed=3)
 
 
 def kl(of: Tensor, given: Tensor) -> float:
@@ -80,7 +89,7 @@ def kl(of: Tensor, given: Tensor) -> float:
     ],
 )
 def test_depths_are_mapped_evenly(student: int, teacher: int, followed: tuple[int, ...]) -> None:
-    assert mapped_depths(student, teacher) == followed
+    assert teacher_layers(student, teacher) == followed
 
 
 def test_soft_targets_by_their_definition() -> None:
@@ -128,7 +137,7 @@ def test_what_is_compared_is_what_a_depth_attends_with(kind: str) -> None:
         states = encoder(packed, all_depths=True).hidden_states
         assert states is not None
         for d in range(2):
-            q, k, v = (x.split(LENGTHS) for x in attended(encoder, packed, states, d))
+            q, k, v = (x.split(LENGTHS) for x in attention_inputs(encoder, packed, states, d))
             mixed = []
             for q_LND, k_LND, v_LND in zip(q, k, v, strict=True):
                 weights = (torch.einsum("lnd,mnd->nlm", q_LND, k_LND) / 8**0.5).softmax(-1)
@@ -145,9 +154,9 @@ def test_what_is_compared_is_what_a_depth_attends_with(kind: str) -> None:
             torch.testing.assert_close(after, states[d + 1], rtol=1e-4, atol=1e-4)
 
 
-def attended_of(heads: int, size: int, seed: int) -> Attended:
+def attended_of(heads: int, size: int, seed: int) -> AttentionInputs:
     torch.manual_seed(seed)
-    return Attended(*(torch.randn(sum(LENGTHS), heads, size) for _ in range(3)))
+    return AttentionInputs(*(torch.randn(sum(LENGTHS), heads, size) for _ in range(3)))
 
 
 def by_definition(mine: tuple[Tensor, Tensor], its: tuple[Tensor, Tensor]) -> float:
@@ -180,25 +189,38 @@ def test_relations_by_their_definition() -> None:
 
 
 def test_parts_are_those_that_a_batch_counts_and_no_others() -> None:
-    for lessons in (Lessons(), Lessons(soft=0), Lessons(hidden=0, attention=0), Lessons(1, 0, 1)):
-        losses, batch = losses_of(config_of(), config_of(4), lessons), batch_of(lessons)
+    for weights in (
+        DistillationWeights(),
+        DistillationWeights(soft=0),
+        DistillationWeights(hidden=0, attention=0),
+        DistillationWeights(1, 0, 1),
+    ):
+        losses, batch = losses_of(config_of(), config_of(4), weights), batch_of(weights)
         parts = losses(losses.trained, batch)
         assert {name: part.count for name, part in parts.items()} == batch.counts
-    assert batch_of(Lessons()).counts == {"mlm": 8, "sentence": 3, "soft": 8, "hidden": 15, "attention": 15}
+    assert batch_of(DistillationWeights()).counts == {
+        "mlm": 8,
+        "sentence": 3,
+        "soft": 8,
+        "hidden": 15,
+        "attention": 15,
+    }
 
 
 def test_a_depth_that_follows_the_embeddings_attends_as_the_teachers_first() -> None:
     """Of five depths under two the first follows none of the two, but the states that it reads."""
-    lessons = Lessons(soft=0, hidden=0, attention=1)
-    losses = losses_of(config_of(5), config_of(2), lessons)
-    batch = batch_of(lessons)
+    weights = DistillationWeights(soft=0, hidden=0, attention=1)
+    losses = losses_of(config_of(5), config_of(2), weights)
+    batch = batch_of(weights)
     mine, its = losses.student.encoder, losses.teacher.encoder
     with torch.no_grad():
         told = losses(losses.trained, batch)["attention"].loss_sum.item()
         states = [encoder(batch.packed, all_depths=True).hidden_states for encoder in (mine, its)]
         expected = sum(
             map_divergence(
-                attended(mine, batch.packed, states[0], d), attended(its, batch.packed, states[1], e), LENGTHS
+                attention_inputs(mine, batch.packed, states[0], d),
+                attention_inputs(its, batch.packed, states[1], e),
+                LENGTHS,
             ).item()
             for d, e in enumerate((0, 0, 0, 1, 1))
         )
@@ -207,20 +229,20 @@ def test_a_depth_that_follows_the_embeddings_attends_as_the_teachers_first() -> 
 
 @pytest.mark.parametrize("hidden", [16, 12])
 def test_a_batch_may_be_cut_anywhere(hidden: int) -> None:
-    lessons = Lessons()
-    losses = losses_of(config_of(hidden=hidden), config_of(4), lessons)
+    weights = DistillationWeights()
+    losses = losses_of(config_of(hidden=hidden), config_of(4), weights)
     cuts = ((4, 6, 2, 8), 0), ((4, 6), 0), ((2, 8), 2)
-    whole, *halves = (losses(losses.trained, batch_of(lessons, *cut)) for cut in cuts)
-    for name in lessons.names:
+    whole, *halves = (losses(losses.trained, batch_of(weights, *cut)) for cut in cuts)
+    for name in weights.names:
         together = sum(half[name].loss_sum.item() for half in halves)
         assert whole[name].loss_sum.item() == pytest.approx(together, rel=1e-4) and together > 0
 
 
 @pytest.mark.parametrize("hidden", [16, 12])
 def test_gradients_reach_only_the_student_and_its_maps(hidden: int) -> None:
-    losses = losses_of(config_of(hidden=hidden), config_of(4), Lessons())
+    losses = losses_of(config_of(hidden=hidden), config_of(4), DistillationWeights())
     losses.trained.train()
-    parts = losses(losses.trained, batch_of(Lessons()))
+    parts = losses(losses.trained, batch_of(DistillationWeights()))
     assert not losses.teacher.training
     torch.stack([part.loss_sum for part in parts.values()]).sum().backward()
     assert all(p.grad is None and not p.requires_grad for p in losses.teacher.parameters())
@@ -231,15 +253,17 @@ def test_gradients_reach_only_the_student_and_its_maps(hidden: int) -> None:
     )
 
 
-@pytest.mark.parametrize("lesson", ["soft", "hidden", "attention"])
-def test_the_gradient_is_that_of_plain_torch(lesson: str) -> None:
+@pytest.mark.parametrize("part", ["soft", "hidden", "attention"])
+def test_the_gradient_is_that_of_plain_torch(part: str) -> None:
     """Kernels sum the gradients of a weight inside its products; the second use of queries counts."""
-    only = {"soft": 0.0, "hidden": 0.0, "attention": 0.0, lesson: 1.0}
+    only = {"soft": 0.0, "hidden": 0.0, "attention": 0.0, part: 1.0}
     gradients = []
     for backend in ("auto", "plain"):
-        losses = losses_of(config_of(positions="rotary"), config_of(4, positions="rotary"), Lessons(**only))
+        losses = losses_of(
+            config_of(positions="rotary"), config_of(4, positions="rotary"), DistillationWeights(**only)
+        )
         losses.student.encoder.backend = backend
-        loss = losses(losses.trained, batch_of(losses.lessons))[lesson].loss_sum
+        loss = losses(losses.trained, batch_of(losses.weights))[part].loss_sum
         wanted = [p for n, p in losses.student.named_parameters() if "attention.0." in n]
         gradients.append(torch.autograd.grad(loss, wanted, allow_unused=True))
     for one, other in zip(*gradients, strict=True):
@@ -249,18 +273,18 @@ def test_the_gradient_is_that_of_plain_torch(lesson: str) -> None:
 
 
 def test_a_student_that_is_its_teacher_has_nothing_to_learn() -> None:
-    model, lessons = Model(config_of(), {"mlm", "sop"}, seed=2).eval(), Lessons()
+    model, weights = Model(config_of(), {"mlm", "sop"}, seed=2).eval(), DistillationWeights()
     twin = Model(config_of(), {"mlm", "sop"}, seed=2).eval()
-    parts = DistillationLosses(model, twin, lessons)(model, batch_of(lessons))
-    for name in lessons.names:
+    parts = DistillationLosses(model, twin, weights)(model, batch_of(weights))
+    for name in weights.names:
         assert parts[name].loss_sum.item() == pytest.approx(0.0, abs=1e-4)
     assert int(parts["soft"].correct) == parts["soft"].count
 
 
 def test_the_student_is_asked_once_and_its_hard_labels_are_as_ever() -> None:
-    lessons = Lessons()
-    losses = losses_of(config_of(), config_of(4), lessons)
-    batch = batch_of(lessons)
+    weights = DistillationWeights()
+    losses = losses_of(config_of(), config_of(4), weights)
+    batch = batch_of(weights)
     mine, usual = losses(losses.trained, batch), pretraining_losses(losses.student, batch)
     for name in ("mlm", "sentence"):
         assert mine[name].loss_sum.item() == pytest.approx(usual[name].loss_sum.item(), rel=1e-5)
@@ -278,20 +302,20 @@ def test_the_student_is_asked_once_and_its_hard_labels_are_as_ever() -> None:
 def test_attention_of_another_kind_is_refused(changes: dict[str, object], said: str) -> None:
     odd = config_of(**changes)  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match=f"the teacher has {said}"):
-        losses_of(config_of(), odd, Lessons())
-    losses = losses_of(config_of(), odd, Lessons(attention=0))
-    assert losses(losses.trained, batch_of(losses.lessons))["hidden"].loss_sum.item() > 0
+        losses_of(config_of(), odd, DistillationWeights())
+    losses = losses_of(config_of(), odd, DistillationWeights(attention=0))
+    assert losses(losses.trained, batch_of(losses.weights))["hidden"].loss_sum.item() > 0
 
 
 def test_relation_heads_fit_both_widths() -> None:
-    losses = losses_of(config_of(hidden=18, heads=3), config_of(hidden=24, heads=4), Lessons())
+    losses = losses_of(config_of(hidden=18, heads=3), config_of(hidden=24, heads=4), DistillationWeights())
     assert losses.relation_heads == 2
-    assert losses_of(config_of(hidden=12), config_of(), Lessons()).relation_heads is None
+    assert losses_of(config_of(hidden=12), config_of(), DistillationWeights()).relation_heads is None
 
 
 def test_a_lesson_counts_as_much_as_is_said_at_the_depths_that_are_followed() -> None:
-    lessons = Lessons(soft=0.5, hidden=3.0, attention=0.2, temperature=4.0)
-    losses, batch = losses_of(config_of(), config_of(4), lessons), batch_of(lessons)
+    weights = DistillationWeights(soft=0.5, hidden=3.0, attention=0.2, temperature=4.0)
+    losses, batch = losses_of(config_of(), config_of(4), weights), batch_of(weights)
     mine, its = losses.student, losses.teacher
     with torch.no_grad():
         told = {name: part.loss_sum.item() for name, part in losses(losses.trained, batch).items()}
@@ -301,8 +325,8 @@ def test_a_lesson_counts_as_much_as_is_said_at_the_depths_that_are_followed() ->
         hidden = sum(hidden_loss(a[d], b[2 * d]).item() for d in range(3)) / 3
         maps = [
             map_divergence(
-                attended(mine.encoder, batch.packed, a, d),
-                attended(its.encoder, batch.packed, b, 2 * d + 1),
+                attention_inputs(mine.encoder, batch.packed, a, d),
+                attention_inputs(its.encoder, batch.packed, b, 2 * d + 1),
                 LENGTHS,
             ).item()
             for d in range(2)

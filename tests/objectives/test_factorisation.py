@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from albertine.errors import SettingsError
-from albertine.objectives.factorisation import check_blocks, drawn_order
+from albertine.objectives.factorisation import check_blocks, factorisation_order
 
 FACTS = Path(__file__).parent / "facts" / "xlnet_data.npz"
 
@@ -55,7 +55,7 @@ def test_the_order_is_the_official_one_in_500_drawings() -> None:
         cut = slice(places[0], places[0] + n)
         functional, masked, targets = (flat[k][cut] for k in ("functional", "masked", "targets"))
         sigma = facts["perm/sigma"][places[1] : places[1] + block].astype(int)
-        order = drawn_order(targets[None], functional[None], draws_of(sigma), reuse=0, block=block)
+        order = factorisation_order(targets[None], functional[None], draws_of(sigma), reuse=0, block=block)
         when, until = order.when[0], order.until[0]
         assert ((masked & ~functional) == targets).all()
         # The official matrix is that of the query stream; the content stream adds a row's own place to it.
@@ -82,7 +82,7 @@ def test_two_halves_of_a_segment(seed: int) -> None:
     second, t1 = official(functional[reuse:], masked[reuse:], sigmas[1])
     blocked = np.block([[first, np.ones((reuse, new), bool)], [np.zeros((new, reuse), bool), second]])
     targets = np.concatenate([t0, t1])
-    order = drawn_order(targets[None], functional[None], draws_of(*sigmas), reuse=reuse, block=block)
+    order = factorisation_order(targets[None], functional[None], draws_of(*sigmas), reuse=reuse, block=block)
     when, until = order.when[0], order.until[0]
     assert (~seen(when, np.where(targets, when, until)) == blocked).all()
     assert (~seen(when, until) == (blocked & ~np.eye(n + new, dtype=bool))).all()
@@ -94,9 +94,11 @@ def test_segments_of_a_batch_have_their_own_orders() -> None:
     targets = rng.random((5, 32)) < 0.4
     functional = ~targets & (rng.random((5, 32)) < 0.1)
     draws = rng.random((5, 32))
-    both = drawn_order(targets, functional, draws, reuse=16, block=16)
+    both = factorisation_order(targets, functional, draws, reuse=16, block=16)
     for s in range(5):
-        one = drawn_order(targets[s : s + 1], functional[s : s + 1], draws[s : s + 1], reuse=16, block=16)
+        one = factorisation_order(
+            targets[s : s + 1], functional[s : s + 1], draws[s : s + 1], reuse=16, block=16
+        )
         assert (one.when[0] == both.when[s]).all() and (one.until[0] == both.until[s]).all()
     assert len({row.tobytes() for row in np.argsort(draws[:, :16], 1)}) == 5
 
@@ -104,7 +106,7 @@ def test_segments_of_a_batch_have_their_own_orders() -> None:
 def test_every_order_of_a_block_is_as_likely() -> None:
     rng = np.random.default_rng(2)
     targets = np.ones((6000, 3), dtype=bool)
-    order = drawn_order(targets, ~targets, rng.random((6000, 3)), reuse=0, block=3)
+    order = factorisation_order(targets, ~targets, rng.random((6000, 3)), reuse=0, block=3)
     _, counts = np.unique(order.when, axis=0, return_counts=True)
     assert len(counts) == 6 and ((counts - 1000) ** 2 / 1000).sum() < 20.5  # χ²(5), p > .001
 

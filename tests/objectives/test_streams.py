@@ -1,4 +1,4 @@
-"""Lanes: every token of the text once, in order, both ways; documents in a new order every epoch."""
+"""StreamLayout: every token of the text once, in order, both ways; documents in a new order every epoch."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 
 from albertine.objectives.spans import SpanReader
-from albertine.objectives.streams import Lanes
+from albertine.objectives.streams import StreamLayout
 from tests.objectives.standin import SPECIALS, MemoryCorpus, random_corpus
 
 
-def lanes_of(corpus: MemoryCorpus, count: int, *, both: bool = False, seed: int = 1, epoch: int = 0) -> Lanes:
+def lanes_of(
+    corpus: MemoryCorpus, count: int, *, both: bool = False, seed: int = 1, epoch: int = 0
+) -> StreamLayout:
     reader = SpanReader(corpus)
-    return Lanes(corpus, reader, count, both=both, seed=seed, epoch=epoch, sep_id=SPECIALS.sep_id)
+    return StreamLayout(corpus, reader, count, both=both, seed=seed, epoch=epoch, sep_id=SPECIALS.sep_id)
 
 
 def laid(corpus: MemoryCorpus, order: np.ndarray) -> tuple[list[int], list[bool], list[int]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from albertine.objectives.xlnet_segments import _trimmed, two_pieces
+from albertine.objectives.xlnet_segments import _trimmed, draw_segment_pair
 
 FACTS = Path(__file__).parent / "facts" / "xlnet_data.npz"
 
@@ -17,7 +17,7 @@ def test_pieces_are_the_official_ones_in_1000_drawings() -> None:
     sentences = np.concatenate([[0], np.cumsum(facts["split/lengths"].astype(np.int64))])
     ended = elsewhere = 0
     for begin, room, coin, cut, place, *wanted in facts["split/rows"].tolist():
-        pieces = two_pieces(sentences, int(begin), int(room), (coin, cut, place))
+        pieces = draw_segment_pair(sentences, int(begin), int(room), (coin, cut, place))
         if pieces is None:
             ended += 1
             assert wanted[0] == -1
@@ -33,7 +33,7 @@ def test_b_goes_on_from_a_half_of_the_time() -> None:
     rng = np.random.default_rng(0)
     on = 0
     for _ in range(4000):
-        pieces = two_pieces(sentences, 100, 60, tuple(rng.random(3)))
+        pieces = draw_segment_pair(sentences, 100, 60, tuple(rng.random(3)))
         assert pieces is not None and pieces.a_start == 100
         cut = pieces.a_start + pieces.a_length
         on += pieces.b_start == cut
@@ -43,7 +43,7 @@ def test_b_goes_on_from_a_half_of_the_time() -> None:
 def test_the_last_token_of_a_stream_is_never_of_b() -> None:
     """It has no token after it, which the official layout wants of every one."""
     sentences = np.array([0, 9, 18, 20])
-    assert two_pieces(sentences, 0, 10, (0.1, 0.0, 0.999)) == (0, 9, 18, 1)
+    assert draw_segment_pair(sentences, 0, 10, (0.1, 0.0, 0.999)) == (0, 9, 18, 1)
 
 
 def test_both_pieces_are_trimmed_from_the_longer() -> None:

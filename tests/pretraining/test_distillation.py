@@ -26,7 +26,7 @@ from albertine.interop.tensorflow.checkpoints import save_checkpoint
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
-from albertine.objectives.distillation import Lessons
+from albertine.objectives.distillation import DistillationWeights
 from albertine.pretraining.distillation_settings import distillation_settings
 from albertine.pretraining.initial_model import encoder_config
 from albertine.pretraining.run import pretrain
@@ -374,7 +374,7 @@ def test_a_few_words_are_a_run(corpus: Path, teacher: Path, tmp_path: Path) -> N
 
 def test_settings_of_lessons_are_the_lessons() -> None:
     given = {"soft": 0.1, "hidden": 0.2, "attention": 0.3, "temperature": 4.0}
-    assert Distillation(teacher=Path("x"), **given).lessons == Lessons(**given)
+    assert Distillation(teacher=Path("x"), **given).loss_weights == DistillationWeights(**given)
 
 
 def test_a_student_of_no_depths_is_refused() -> None:

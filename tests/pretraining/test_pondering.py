@@ -113,7 +113,7 @@ def test_a_run_that_was_interrupted_ends_the_same(build: Build) -> None:
                 "model": {"change": {**LOOP, "positions": "relative"}},
                 "objective": {"memory": 8, "pairs": "none"},
             },
-            "how long earlier rows were computed",
+            "keeps neither the number of steps",
         ),
     ],
 )

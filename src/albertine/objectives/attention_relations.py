@@ -1,5 +1,5 @@
-"""How alike two encoders attend: their attention maps head by head, or relations among the rows of one kind,
-which exist whatever the numbers of heads are."""
+"""Divergence of the attention of two encoders: of their attention maps head by head, or of the relations
+among queries, keys or values, which need no equal number of heads."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ from albertine.model.positions.registry import with_positions
 from albertine.model.rows import Rows
 
 
-class Attended(NamedTuple):
-    """What one depth attends with, by heads, each (T, N, D): queries and keys are turned where positions are
-    rotary, values are as they are."""
+class AttentionInputs(NamedTuple):
+    """Queries, keys and values of one layer by heads, each (T, N, D), after rotary positions."""
 
     queries: Tensor
     keys: Tensor
     values: Tensor
 
 
-def check_attends_plainly(config: EncoderConfig, who: str) -> None:
-    """Refuse an encoder whose attention is not softmax(q·kᵀ/√D) of the states between its depths.
+def check_plain_attention(config: EncoderConfig, who: str) -> None:
+    """Refuse an encoder whose attention is not softmax(q·kᵀ/√D) of its hidden states.
 
     Raises:
-        SettingsError: it names `who` and why.
+        SettingsError: with `who` and the reason.
     """
     reasons = {
         "relative positions": config.positions == "relative",
@@ -48,30 +47,31 @@ def check_attends_plainly(config: EncoderConfig, who: str) -> None:
         )
 
 
-def attended(encoder: Encoder, packed: Packed, states: Sequence[Tensor], d: int) -> Attended:
-    """What depth `d` attends with, computed once more from its input `states[d]` (T, H).
+def attention_inputs(encoder: Encoder, packed: Packed, states: Sequence[Tensor], d: int) -> AttentionInputs:
+    """Attention inputs of layer `d`, recomputed from its input `states[d]` (T, H).
 
-    That is a quarter of a depth, and only for the depths that are compared; a kernel that mixes values never
-    hands out its weights.
+    That costs a quarter of a layer, only for compared layers; attention kernels do not return their weights.
     """
     attention = cast(AttentionBlock, encoder.attention[encoder.config.plan.attention[d]])
     own = None if encoder.own is None else cast(LayerParameters, encoder.own[d]).attention
     x_TH = states[d]
     rows = with_positions(Rows.of(packed), encoder.config, x_TH, encoder.training)
     read_TH = attention.sublayer_input(x_TH, own)
-    return Attended(*attention.project(read_TH, read_TH, rows, rows))
+    return AttentionInputs(*attention.project(read_TH, read_TH, rows, rows))
 
 
-def map_divergence(student: Attended, teacher: Attended, lengths: Sequence[int]) -> Tensor:
+def map_divergence(student: AttentionInputs, teacher: AttentionInputs, lengths: Sequence[int]) -> Tensor:
     """KL divergence of the student's attention weights from the teacher's, mean over heads, summed over the
-    tokens that ask, float32 scalar (MiniLM, Wang et al. 2020, section 3.1). Both have N heads."""
+    queries, float32 scalar (MiniLM, Wang et al. 2020, section 3.1). Both have N heads."""
     pairs = (student.queries, student.keys), (teacher.queries, teacher.keys)
     return _divergence(*pairs, lengths)
 
 
-def relation_divergence(student: Attended, teacher: Attended, lengths: Sequence[int], heads: int) -> Tensor:
-    """The same of the relations of queries with queries, keys with keys and values with values, the mean of
-    the three; each is the heads of all side by side, cut into `heads` new ones (MiniLMv2, Wang et al. 2021,
+def relation_divergence(
+    student: AttentionInputs, teacher: AttentionInputs, lengths: Sequence[int], heads: int
+) -> Tensor:
+    """The same for the relations of queries with queries, keys with keys and values with values, the mean of
+    the three; all heads of each are concatenated and split into `heads` new ones (MiniLMv2, Wang et al. 2021,
     section 3.1)."""
     found = torch.zeros((), device=student.queries.device)
     for mine, its in zip(student, teacher, strict=True):

@@ -1,4 +1,4 @@
-"""From sample numbers to pretraining batches: read the text, lay out the segments, mask, split over ranks."""
+"""Pretraining batches from sample numbers: read the tokens, lay out the segments, mask, split over ranks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Row = tuple[int, int]  # (epoch, sample of that epoch)
 
 
 class Vocabulary(Protocol):
-    """What building needs of a tokenizer."""
+    """Interface of a tokenizer for building batches."""
 
     @property
     def cls_id(self) -> int: ...
@@ -47,13 +47,13 @@ class Vocabulary(Protocol):
 
 
 class Text(Sentences, Shards, Protocol):
-    """What building needs of a corpus: lengths to plan with and shards to read."""
+    """Interface of a corpus for building batches: lengths and shards."""
 
     def tokenizer(self) -> Vocabulary: ...
 
 
-class Specials(NamedTuple):
-    """The same without the tokenizer, cheap to hand to loader processes."""
+class SpecialTokens(NamedTuple):
+    """`Vocabulary` without the tokenizer, cheap to send to loader processes."""
 
     cls_id: int
     sep_id: int
@@ -68,19 +68,19 @@ class PretrainingBatch:
 
     Attributes:
         packed: the masked samples, [CLS] A [SEP] B [SEP] or [CLS] A [SEP], segment ids 0 and 1, or with
-            XLNet's tokenizer A [SEP] B [SEP] [CLS], [CLS] in segment 2; of a causal builder not masked, and
-            none sees what is after it.
-        mlm_positions: rows in T that predict, increasing, int64 (P,).
-        mlm_labels: original ids there, or of a causal builder those of the next tokens, int64 (P,).
-        sentence_labels: int64 (S,), -100 where a sample has no sentence task; None where none can have one.
-        sentence_count: labels that are not -100, so that no step waits for the device to count them.
+            XLNet's tokenizer A [SEP] B [SEP] [CLS], [CLS] in segment 2; with a causal objective not masked,
+            under a causal attention mask.
+        mlm_positions: predicted positions in T, increasing, int64 (P,).
+        mlm_labels: original ids there, or with a causal objective the next ids, int64 (P,).
+        sentence_labels: int64 (S,), -100 where a sample has no sentence task; None where no sample has one.
+        sentence_count: number of labels that are not -100, known without synchronising with the device.
         samples: (epoch, sample) of every sequence, int64 (S, 2).
-        depth: how many depths the model is to compute; None: all.
-        mask_id: the id of [MASK] in `packed`, so that judging can tell the masked rows from those that kept
-            their token or got a random one; None where nobody said.
-        ponders: whether the model is to pay for the steps that each token takes.
-        penalised: whether the size of the Jacobian of a step to a fixed point is part of the loss.
-        lessons: what a teacher adds to the loss: "soft" over predictions, others over tokens.
+        depth: number of layers to compute; None: all.
+        mask_id: the id of [MASK] in `packed`, to distinguish masked positions from kept and random tokens in
+            evaluation; None: unknown.
+        ponders: whether the ponder cost is part of the loss.
+        penalised: whether the Jacobian penalty is part of the loss.
+        distillation: names of the distillation losses: "soft" over predicted positions, others over tokens.
     """
 
     packed: Packed
@@ -93,11 +93,11 @@ class PretrainingBatch:
     mask_id: int | None = None
     ponders: bool = False
     penalised: bool = False
-    lessons: tuple[str, ...] = ()
+    distillation: tuple[str, ...] = ()
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many predictions each part of the loss is a sum of."""
+        """Number of predictions in the sum of each part of the loss."""
         counts = {"mlm": self.mlm_positions.shape[0]}
         if self.sentence_labels is not None:
             counts["sentence"] = self.sentence_count
@@ -105,7 +105,7 @@ class PretrainingBatch:
             counts["ponder"] = self.num_tokens
         if self.penalised:
             counts["jacobian"] = self.num_tokens
-        for name in self.lessons:
+        for name in self.distillation:
             counts[name] = counts["mlm"] if name == "soft" else self.num_tokens
         return counts
 
@@ -126,9 +126,9 @@ class PretrainingBatch:
 
 
 class BatchBuilder:
-    """Builds the batches of a run: a pure function of corpus, settings, seed and the rows asked for.
+    """Builds the batches of a run: a pure function of corpus, settings, seed and requested rows.
 
-    Masks are drawn here, so a sample is masked anew in every epoch, and no masked copy of the text is stored.
+    Masking is dynamic: a sample is masked anew in every epoch, and no masked copy is stored.
     """
 
     def __init__(
@@ -144,10 +144,10 @@ class BatchBuilder:
     ) -> None:
         """
         Args:
-            vocabulary: needed only where the corpus' own tokenizer is not to be asked.
-            depth: how many depths the model is to compute for these batches; None: all.
-            causal: the share of the tokens to predict from those before them; None: masked ones are. Pairs
-                there are none then, because a [CLS] sees neither.
+            vocabulary: default the corpus' own tokenizer.
+            depth: number of layers to compute for these batches; None: all.
+            causal: share of the tokens to predict from earlier ones; None: masked LM. Excludes pairs, because
+                [CLS] sees neither segment.
 
         Raises:
             SettingsError: `causal` with pairs.
@@ -157,29 +157,31 @@ class BatchBuilder:
         self.corpus, self.pairs, self.masks, self.seed = corpus, pairs, masks, seed
         self.depth, self.causal = depth, causal
         names = corpus.tokenizer() if vocabulary is None else vocabulary
-        self.specials = Specials(names.cls_id, names.sep_id, names.mask_id, names.vocab_size, names.cls_last)
+        self.specials = SpecialTokens(
+            names.cls_id, names.sep_id, names.mask_id, names.vocab_size, names.cls_last
+        )
         self._text: SpanReader | None = None
         self._plans: OrderedDict[int, EpochPlan] = OrderedDict()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A spawned loader process gets the recipe, not the text: it maps the shards and plans by itself.
+        # A spawned loader process gets the arguments, not the tokens: it maps the shards and plans by itself.
         make = partial(BatchBuilder, depth=self.depth, causal=self.causal)
         return make, (self.corpus, self.pairs, self.masks, self.seed, self.specials)
 
     @property
     def text(self) -> SpanReader:
-        """The corpus' tokens, mapped when first asked for."""
+        """The corpus' tokens, memory-mapped at the first access."""
         if self._text is None:
             self._text = SpanReader(self.corpus)
         return self._text
 
     def ready(self, epoch: int) -> None:
-        """Map the text and plan an epoch, which processes that are forked after it then share."""
+        """Map the tokens and plan an epoch, to be shared with processes forked later."""
         _ = self.text
         self.plan(epoch)
 
     def plan(self, epoch: int) -> EpochPlan:
-        """The samples of an epoch; the last two are kept, because a batch may straddle two epochs."""
+        """The samples of an epoch; the last two plans are cached, because a batch may span two epochs."""
         if epoch in self._plans:
             self._plans.move_to_end(epoch)
             return self._plans[epoch]
@@ -189,8 +191,8 @@ class BatchBuilder:
         return plan
 
     def rows(self, epoch: int) -> int:
-        """How many samples an epoch has; epochs differ by a few, because some documents are cut to another
-        length in every one."""
+        """Number of samples of an epoch; epochs differ by a few, because some documents are cut to another
+        length in each."""
         return len(self.plan(epoch))
 
     def build(
@@ -206,12 +208,12 @@ class BatchBuilder:
 
         Args:
             rows: the global batch; every rank passes the same.
-            micro_batches: how many per rank; default 1, or as many as `micro_batch_tokens` asks for.
-            micro_batch_tokens: most tokens of a micro-batch, or the longest sample where that is more.
+            micro_batches: number per rank; default 1, or as many as `micro_batch_tokens` requires.
+            micro_batch_tokens: maximum tokens of a micro-batch, or the longest sample where that is more.
 
         Returns:
-            The micro-batches, all ranks' together holding every row once. With fewer rows than ranks times
-            micro-batches the last ones would be empty and are left out.
+            The micro-batches; those of all ranks together hold every row once. With fewer rows than ranks
+            times micro-batches the last ones would be empty and are left out.
         """
         spans = _Spans.of(self, rows)
         lengths = spans.lengths
@@ -262,12 +264,12 @@ class BatchBuilder:
     def _predicted(
         self, spans: _Spans, ids: Ints, starts: NDArray[np.bool_], special: NDArray[np.bool_], offsets: Ints
     ) -> tuple[Ints, Ints, Ints]:
-        """The ids as the model sees them (T,), the rows that predict (P,), and what they predict (P,)."""
+        """Input ids (T,), predicted positions (P,), and labels (P,)."""
         epochs, samples, lengths = spans.epochs.tolist(), spans.samples.tolist(), spans.lengths.tolist()
         if self.causal is not None:
             draws = uniforms(self.seed, "next token", epochs, samples, lengths)
             special = special.copy()
-            special[offsets[:-1]] = True  # also where it is no [CLS]: nothing is before it
+            special[offsets[:-1]] = True  # no token comes before it, [CLS] or not
             return ids, *next_tokens(ids, special, offsets, draws, self.causal)
         draws = uniforms(self.seed, "masking", epochs, samples, [self.masks.draws(n) for n in lengths])
         return mask_batch(
@@ -303,7 +305,7 @@ class _Spans:
             mine = samples[here]
             if mine.min() < 0 or mine.max() >= len(plan):
                 raise CorpusError(
-                    f"has {len(plan)} samples in epoch {epoch}, and number {mine.max()} was asked for",
+                    f"has {len(plan)} samples in epoch {epoch}, and number {mine.max()} was requested",
                     remedy="The corpus or the settings changed since the run began; start a new run",
                 )
             planned: list[NDArray[Any]] = [

@@ -1,5 +1,5 @@
-"""Losses of an encoder that runs to its fixed point: first by unrolled depths, then by the solver, perhaps
-with a penalty on the Jacobian of its step (Bai et al. 2021, 2106.14342, section 4)."""
+"""Losses of an encoder with a solver: first by unrolled layers, then by the solver, optionally with a
+Jacobian penalty (Bai et al. 2021, 2106.14342, section 4)."""
 
 from __future__ import annotations
 
@@ -20,21 +20,20 @@ Sums = dict[str, tuple[float, float]]
 """(sum, count) by name."""
 
 
-class Passes:
-    """What the passes of an encoder tell of their fixed points; kept from when this is made until somebody
-    asks.
+class EquilibriumMetrics:
+    """Convergence metrics of the passes of an encoder, collected by a forward hook.
 
     Args:
-        judged: those of evaluations too.
+        evaluation: also collect passes in evaluation mode.
     """
 
-    def __init__(self, encoder: nn.Module, *, judged: bool = True) -> None:
-        self.judged, self._passes = judged, list[tuple[Equilibrium, int]]()
-        encoder.register_forward_hook(self._see)
+    def __init__(self, encoder: nn.Module, *, evaluation: bool = True) -> None:
+        self.evaluation, self._passes = evaluation, list[tuple[Equilibrium, int]]()
+        encoder.register_forward_hook(self._collect)
 
-    def told(self) -> Sums:
-        """Of all passes since the last call: evaluations of f, residual and share converged over sequences,
-        those of the gradient too, and the Jacobian's size over tokens."""
+    def metrics(self) -> Sums:
+        """Sums over all passes since the last call: evaluations of f, residual and converged share over
+        sequences, the same of the gradient, and the size of the Jacobian over tokens."""
         names = ("iterations", "residual", "converged")
         every = [*names, *(f"gradient_{name}" for name in names), "jacobian"]
         sums = dict.fromkeys(every, (0.0, 0.0))
@@ -49,19 +48,19 @@ class Passes:
         self._passes.clear()
         return sums
 
-    def _see(self, encoder: nn.Module, inputs: tuple[object, ...], out: EncoderOutput) -> None:
-        if out.equilibrium is not None and (self.judged or encoder.training):
+    def _collect(self, encoder: nn.Module, inputs: tuple[object, ...], out: EncoderOutput) -> None:
+        if out.equilibrium is not None and (self.evaluation or encoder.training):
             self._passes.append((out.equilibrium, int(getattr(inputs[0], "num_tokens", 0))))
 
 
-class EquilibriumLosses(Passes):
-    """As `pretraining_losses`, for a model whose encoder solves.
+class EquilibriumLosses(EquilibriumMetrics):
+    """As `pretraining_losses`, for a model whose encoder has a solver.
 
-    A batch with a `depth` is computed by so many unrolled steps, without a solver: a way to begin with, since
-    the fixed point of a block that has learned nothing is worth little.
+    A batch with a `depth` is computed by that many unrolled layers, without the solver: the fixed point of an
+    untrained block carries little information.
 
     Args:
-        weight: of the Jacobian's size, |J|² / (T·H) averaged over the tokens, beside the other losses.
+        weight: of the Jacobian penalty, |J|² / (T·H) averaged over the tokens, relative to the other losses.
         frequency: share of the passes in which it is computed.
     """
 
@@ -71,7 +70,7 @@ class EquilibriumLosses(Passes):
         self.loop, self.weight, self.frequency = model.encoder.loop, weight, frequency
 
     def __call__(self, model: Model, batch: PretrainingBatch) -> dict[str, Part]:
-        # Drawn from torch's own generator, which a step names by seed, step, rank and micro-batch.
+        # From torch's global generator, which a step seeds by (seed, step, rank, micro-batch).
         penalised = batch.penalised and bool(torch.rand(()) < self.frequency)
         with self._set(unrolled=batch.depth is not None, penalised=penalised):
             parts = pretraining_losses(model, batch)

@@ -16,16 +16,16 @@ WEIGHT = 0.01
 
 
 class Part(NamedTuple):
-    """One part of a loss, as sums, so that micro-batches and ranks can be added before anything is divided.
+    """One part of a loss, as sums, so that micro-batches and ranks are added before the division.
 
     Attributes:
         loss_sum: sum of cross-entropies in nats, float32 scalar, with gradient.
-        count: how many predictions it sums.
-        correct: how many of them were right, int64 scalar.
+        count: number of summed predictions.
+        correct: number of correct predictions, int64 scalar.
     """
 
     loss_sum: Tensor
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody wants of a loss
+    count: int  # type: ignore[assignment]  # hides tuple.count
     correct: Tensor
 
     @property
@@ -35,13 +35,13 @@ class Part(NamedTuple):
 
 
 class PretrainingModel(Protocol):
-    """What the losses need of a model."""
+    """Interface of a model for the losses."""
 
     def pretraining_forward(
         self, packed: Packed, mlm_rows: Tensor, *, depth: int | None = None, sentence: bool = True
     ) -> tuple[Tensor, Tensor | None]:
-        """Vocabulary logits (P, V) at the rows (P,) of T, and sentence logits (S, 2) or None, of so many
-        depths."""
+        """Vocabulary logits (P, V) at the rows (P,) of T, and sentence logits (S, 2) or None, after `depth`
+        layers."""
         ...
 
 
@@ -60,7 +60,7 @@ def pretraining_losses(model: PretrainingModel, batch: PretrainingBatch) -> dict
 
 
 def parts_of(mlm_logits: Tensor, sentence_logits: Tensor | None, batch: PretrainingBatch) -> dict[str, Part]:
-    """The parts of the loss by the logits (P, V) of masked tokens and (S, 2) of pairs."""
+    """The parts of the loss for the logits (P, V) of masked tokens and (S, 2) of pairs."""
     parts = {"mlm": part_of(mlm_logits, batch.mlm_labels, batch.counts["mlm"])}
     if batch.sentence_labels is not None:
         if sentence_logits is None:
@@ -70,7 +70,7 @@ def parts_of(mlm_logits: Tensor, sentence_logits: Tensor | None, batch: Pretrain
 
 
 def part_of(logits: Tensor, labels: Tensor, count: int) -> Part:
-    """The part of a loss that predicts `labels` (P,), of which `count` count, by `logits` (P, V)."""
+    """Cross-entropy of `logits` (P, V) and `labels` (P,), of which `count` are not ignored."""
     loss, correct = cross_entropy(logits, labels)
     return Part(loss, count, correct)
 

@@ -4,7 +4,7 @@ The rules are the ALBERT paper's (Lan et al. 2019, section 4.1) in the form of G
 (google-research/albert, `create_pretraining_data.py`): words are visited in random order; at each an n-gram
 length is drawn with p(n) proportional to 1/n; the n-gram is shortened until it fits what is left of the
 budget, and dropped if it meets one already taken. Every token taken is replaced by [MASK] in 80 of 100 cases,
-kept in 10 and replaced by a random token in 10 (or in other shares), each on its own.
+kept in 10 and replaced by a random token in 10 (or in other shares), independently.
 
 A batch is masked at once. Only the walk over the words is a Python loop, over integers and with a bit per
 word for what is taken: about twenty turns for a sample of 128 tokens.
@@ -72,7 +72,7 @@ class MaskSettings:
         return np.cumsum(weights / weights.sum())[:-1]
 
     def draws(self, length: int) -> int:
-        """How many uniform numbers a sample uses: order, n-gram length and fate of each token."""
+        """How many uniform numbers a sample uses: order, n-gram length and replacement of each token."""
         return length * (6 if self.permutation else 3)
 
 
@@ -96,7 +96,7 @@ def mask_batch(
         offsets: (S+1,) where the samples begin.
         draws: uniform numbers, `settings.draws(length)` a sample, end to end.
         vocab_size: random tokens come from the whole vocabulary, special tokens included, as in the
-            reference: with 30,000 pieces that is one [SEP] in 400,000 tokens, not worth a deviation.
+            reference: with 30,000 tokens that is one [SEP] in 400,000 tokens, not worth a deviation.
 
     Returns:
         The masked ids (T,), the increasing positions to predict (P,), and the original ids there (P,).
@@ -160,7 +160,7 @@ def _rows(draws: NDArray[np.float64], lengths: Ints, kinds: int) -> NDArray[np.f
 
 @dataclass(frozen=True)
 class _Units:
-    """The words (or pieces) that can be masked, of all samples end to end.
+    """The words (or tokens) that can be masked, of all samples end to end.
 
     `place[i]:place[i+1]` are unit i's entries in `where`, the positions (T) of all ordinary tokens.
     """
@@ -214,7 +214,7 @@ def _choose(
     """
     head = units.where[units.place[:-1]]
     sample = np.repeat(np.arange(len(budget)), np.diff(units.samples))
-    # Halved, lest a sum round up to the next sample.
+    # Halved, so that a sum cannot round up to the next sample.
     order = np.argsort(sample + order_draws[head] / 2)
     size = np.minimum(
         np.searchsorted(settings.length_bounds, length_draws[head], side="right") + 1, units.room

@@ -1,4 +1,4 @@
-"""Which samples of a global batch go into which micro-batch of which rank."""
+"""Length-balanced sharding of a global batch into micro-batches and ranks."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ def split(
 ) -> list[list[Ints]]:
     """Indices of the samples of every micro-batch of every rank, balanced by length.
 
-    Samples are dealt out from long to short, forwards and backwards in turn (a snake), over all ranks and
-    micro-batches at once: so all carry nearly the same number of tokens and no rank waits for another.
+    Samples are distributed from long to short, in alternating direction (serpentine), over all micro-batches
+    of all ranks, so that all have nearly the same number of tokens and no rank waits.
     """
     order = np.argsort(-lengths, kind="stable")
     count = micro_batches or 1
     if micro_batches is None and micro_batch_tokens is not None:
         limit = max(micro_batch_tokens, int(lengths.max(initial=1)))
         count = max(1, -(-int(lengths.sum()) // (world * limit)))
-        while np.bincount(_snake(len(order), world * count), lengths[order]).max(initial=0) > limit:
-            count += 1 + count // 32  # by more than one, for limits so tight that many counts would be tried
+        while np.bincount(_serpentine(len(order), world * count), lengths[order]).max(initial=0) > limit:
+            count += 1 + count // 32  # by more than one, so that tight limits need few attempts
     bins = world * count
-    home = _snake(len(order), bins)
-    dealt = np.split(
-        order[np.argsort(home, kind="stable")], np.cumsum(np.bincount(home, minlength=bins))[:-1]
+    bin_of = _serpentine(len(order), bins)
+    shares = np.split(
+        order[np.argsort(bin_of, kind="stable")], np.cumsum(np.bincount(bin_of, minlength=bins))[:-1]
     )
-    # Neighbours in the snake are micro-batches of different ranks.
-    return [dealt[rank::world] for rank in range(world)]
+    # Neighbouring bins belong to different ranks.
+    return [shares[rank::world] for rank in range(world)]
 
 
-def _snake(count: int, bins: int) -> Ints:
-    """The bin of every one of `count` things."""
+def _serpentine(count: int, bins: int) -> Ints:
+    """The bin of each of `count` samples."""
     lap, place = np.divmod(np.arange(count), bins)
     return np.where(lap % 2 == 0, place, bins - 1 - place)

@@ -1,4 +1,4 @@
-"""Which sentences make a training sample: the packing rules of ALBERT and BERT, a whole epoch at once.
+"""Sentences of the training samples: the packing rules of ALBERT and BERT, for a whole epoch at once.
 
 The rules are Google's (google-research/albert, `create_pretraining_data.py`). A document is cut into chunks
 of whole sentences that reach a target length; a chunk is split in two at a random sentence, and the pair is
@@ -36,10 +36,10 @@ class PairSettings:
         short_probability: share of documents whose target length is drawn uniformly from [2, most] instead
             of the most.
         reference_defects: in SOP mode, give a chunk of one sentence a second segment from another document
-            and label 1, as the reference does. That lets topic give the answer away. By default such a chunk
+            and label 1, as the reference does. The topic then reveals the label. By default such a chunk
             stays in the data as one segment for masked prediction, without a sentence label.
         repeats: share of samples that are a passage and an excerpt of it, in either order, without a
-            sentence label: what is hidden in one can be looked up in the other.
+            sentence label: tokens masked in one can be copied from the other.
     """
 
     kind: Literal["sop", "nsp", "none"] = "sop"
@@ -78,7 +78,7 @@ class PairSettings:
 
 
 class Sentences(Protocol):
-    """What planning needs of a corpus: lengths only, no token."""
+    """Interface of a corpus for planning: lengths only."""
 
     @property
     def document_offsets(self) -> NDArray[np.integer]: ...
@@ -126,10 +126,10 @@ def plan_epoch(
     epoch; where chunks end is so in documents with a drawn length alone (`short_probability`).
 
     Args:
-        offsets: `token_offsets(corpus)` if it is at hand already.
+        offsets: `token_offsets(corpus)`, if already computed.
 
     Raises:
-        CorpusError: no text at all, or a single document where pairs across documents are asked for.
+        CorpusError: no text, or a single document where pairs across documents are requested.
     """
     documents = np.asarray(corpus.document_offsets, dtype=np.int64)
     offsets = token_offsets(corpus) if offsets is None else offsets
@@ -158,7 +158,7 @@ class _Chunks:
     cut: Array  # first sentence of the second segment; `end` where there is none
     end: Array
     target: Array  # tokens wanted
-    coin: NDArray[np.float64]  # uniform; NSP has used it where a chunk could be foreign or not
+    coin: NDArray[np.float64]  # uniform; used by NSP to choose a foreign segment
     foreign: NDArray[np.bool_]  # the second segment comes from another document
 
     @property
@@ -280,14 +280,14 @@ def _with_excerpts(
     """Of runs of tokens a passage and an excerpt, as start and length of either; they fill the room where
     the run is long enough, and which comes first is a coin.
 
-    The excerpt's length and place are drawn, so its distance to the passage says nothing: the words must be
-    compared.
+    The excerpt's length and place are drawn, so its distance to the passage carries no information: the words
+    must be compared.
     """
     share, place, coin = rng.random((3, len(start)))
     excerpt = 1 + (share * (room // 2)).astype(np.int64)
     passage = np.minimum(end - start, room - excerpt)
     excerpt = np.minimum(excerpt, passage)
-    # Anywhere in the run, as a lone segment: else only beginnings would ever be read.
+    # Anywhere in the run, like a single segment; otherwise only beginnings would be read.
     start = start + (rng.random(len(start)) * (end - start - passage + 1)).astype(np.int64)
     begin = start + (place * (passage - excerpt + 1)).astype(np.int64)
     first = coin < 0.5

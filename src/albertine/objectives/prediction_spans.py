@@ -1,15 +1,14 @@
-"""Which tokens a permutation LM predicts: spans of words, each in a context that is left alone.
+"""Targets of a permutation LM: spans of words, each with a context that is not predicted.
 
 XLNet predicts about one token in α/β: it walks over a segment, draws n words with p(n) proportional to 1/n,
-sets them into a context of n·α/β tokens, of which a uniform number stand on the left, and goes on behind
-that context (1906.08237, section 2.3; zihangdai/xlnet, `data_utils.py`, `_sample_mask`).
-What is missing at the end is filled up with random tokens, so that every segment has the same number of
-predictions.
+places them in a context of n·α/β tokens, a uniform number of them on the left, and continues after that
+context (1906.08237, section 2.3; zihangdai/xlnet, `data_utils.py`, `_sample_mask`). Missing predictions are
+filled with random tokens, so that every segment has the same number.
 
-Two things are ours. The official loop that is to end a span after n words asks the wrong token whether it
-begins a word, so its n counts pieces; here a span ends where a word does, unless `reference_defects` asks
-for pieces. And as words may be longer than what is left to predict, a span is then shortened by whole
-words, and a word that does not fit is passed over.
+Two things differ. The official loop that should end a span after n words tests the wrong token for the
+beginning of a word, so its n counts tokens; here a span ends at a word boundary, unless `reference_defects`
+is set. And a span longer than the remaining predictions is shortened by whole words; a word that does not fit
+is skipped.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class SpanSettings:
     Attributes:
         longest: most words of a span; p(n) is proportional to 1/n.
         alpha, beta: a span of n has a context of n·alpha // beta tokens besides.
-        reference_defects: n counts pieces from the start of a word on, as in the official code.
+        reference_defects: n counts tokens from the start of a word on, as in the official code.
     """
 
     longest: int = 5
@@ -64,20 +63,20 @@ def halves(predictions: int) -> tuple[int, int]:
 def prediction_spans(
     word_starts: Bools, wanted: int, settings: SpanSettings, rng: np.random.Generator, *, backward: bool
 ) -> Bools:
-    """Exactly `wanted` tokens (L,) to predict of a segment, or of a half of one.
+    """Exactly `wanted` tokens (L,) to predict in a segment, or in a half of one.
 
-    Those that turn out to be [SEP] or [CLS] are for the caller to drop: the official code draws them too.
+    The caller drops [SEP] and [CLS] from them; the official code draws them too.
 
     Args:
         word_starts: (L,) in the order of the segment; functional tokens are words.
         wanted: at most L.
         backward: the segment runs against the text. Spans are drawn in reading order all the same, because a
-            word's start is its first piece there.
+            word starts with its first token there.
     """
     starts = word_starts[::-1] if backward else word_starts
     chosen = _walk(starts, wanted, settings, rng)
     left = np.flatnonzero(~chosen)
-    # Single tokens wherever they stand, as in the official code; words have no part in it.
+    # Single tokens anywhere, as in the official code, regardless of words.
     chosen[rng.permutation(left)[: wanted - int(chosen.sum())]] = True
     return chosen[::-1] if backward else chosen
 
@@ -104,7 +103,7 @@ def _walk(starts: Bools, wanted: int, settings: SpanSettings, rng: np.random.Gen
                 break
             while size and words[word + size] - begin > left:
                 size -= 1
-            # A word longer than what is left is passed over with its context.
+            # A word longer than the remaining predictions is skipped with its context.
             end = words[word + size] if size else words[word + 1]
         if end >= length:
             break

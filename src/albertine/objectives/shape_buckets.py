@@ -1,5 +1,5 @@
-"""Micro-batches of few sizes: filled up with sequences that nobody asked for and predictions that count
-nowhere, so that what is prepared for a size serves them all."""
+"""Padding of micro-batches to few shapes, with additional sequences and ignored predictions, so that captured
+or compiled passes are reused."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SHORTEST = 64
 
 @dataclass(frozen=True)
 class MicroBatchSize:
-    """What filled batches have in common.
+    """Shape of a padded micro-batch.
 
     Attributes:
-        tokens, sequences, predictions: of the filled batch. longest: an upper bound of the lengths.
+        tokens, sequences, predictions: of the padded batch. longest: an upper bound of the lengths.
         pairs: whether sequences have a sentence label. depth: as in `PretrainingBatch`.
     """
 
@@ -35,16 +35,17 @@ class MicroBatchSize:
 
     @classmethod
     def of(cls, batch: PretrainingBatch, longest: int | None = None) -> MicroBatchSize:
-        """The smallest for a batch: a sixteenth more tokens at most, or a few for what else is filled up.
+        """The smallest shape for a batch: at most a sixteenth more tokens, or a few for padded sequences and
+        predictions.
 
         Args:
-            longest: sequence that the model takes; None: of any length.
+            longest: maximum sequence length of the model; None: any.
         """
         tokens, count = batch.num_tokens, batch.packed.num_sequences
         bound = max(SHORTEST, 1 << (batch.packed.max_length - 1).bit_length())
         bound = bound if longest is None else min(bound, longest)
         predictions = bucket_size(len(batch.mlm_positions), 4, 32)
-        # A prediction that is filled up with reads a row of its own, of a sequence that is filled up with.
+        # Every padded prediction reads its own row of a padded sequence.
         extra = predictions - len(batch.mlm_positions)
         while True:
             size = bucket_size(tokens + max(extra, 1), 16, 64)
@@ -56,7 +57,7 @@ class MicroBatchSize:
 
     def filled(self, batch: PretrainingBatch) -> PretrainingBatch:
         """The batch at this size, the real rows, sequences and predictions first. The sums of its losses and
-        their gradients are those of the batch; of its lengths an upper bound is known."""
+        their gradients are those of the batch; of its lengths only an upper bound is known."""
         packed, count = batch.packed, batch.packed.num_sequences
         tokens = self.tokens - packed.num_tokens
         extra = self.predictions - len(batch.mlm_positions)
@@ -78,12 +79,12 @@ class MicroBatchSize:
 
 
 def _ignored(labels: Tensor, extra: int) -> Tensor:
-    """With so many more that count nowhere."""
+    """Labels padded with `IGNORED`."""
     return F.pad(labels, (0, extra), value=IGNORED)
 
 
 def copy_into(place: PretrainingBatch, batch: PretrainingBatch) -> None:
-    """Put a filled batch where another one of its size lies."""
+    """Copy a padded batch into another one of its shape."""
     here, there = place.packed, batch.packed
     pairs = [
         (here.input_ids, there.input_ids),

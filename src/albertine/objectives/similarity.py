@@ -1,8 +1,6 @@
-"""Losses of text vectors: find the text that belongs to another, say how alike two are, or which two are more
-alike.
+"""Losses of text vectors: contrastive, cosine regression and ranking.
 
-All look at cosines. Where a softmax is taken they are multiplied by a scale, which is one over the
-temperature.
+All use cosines, multiplied before a softmax by a scale, the inverse of the temperature.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from torch import Tensor
 from albertine.objectives.losses import Part
 
 NEAR = 0.1
-"""A cosine that far from its score at most counts as right: half a point of the five of STS-B."""
+"""Maximum distance of a cosine from its score that counts as correct: half a point of the five of STS-B."""
 
 
 def contrastive(
@@ -29,8 +27,8 @@ def contrastive(
     """Find the positive of every anchor among the positives and hard negatives of the whole batch.
 
     InfoNCE (van den Oord et al. 2018) with in-batch negatives, as in SimCSE (Gao et al. 2021, equations 1 and
-    5). A candidate that would be right as well is not a negative: one of an example that shares a text with
-    this one, or a hard negative that is one of the two texts.
+    5). False negatives are masked: candidates of an example that shares a text with this one, and hard
+    negatives equal to one of the two texts.
 
     Args:
         anchors, positives: (n, H). negatives: (m, H), of the examples that have one, in their order.
@@ -52,8 +50,8 @@ def contrastive(
 
 
 def _no_negatives(texts: Tensor) -> tuple[Tensor, Tensor]:
-    """Which other examples share a text with each, (n, n), and which hard negatives are one of its own two
-    texts, (n, m)."""
+    """Masks of false negatives: other examples that share a text, (n, n), and hard negatives equal to one of
+    the own two texts, (n, m)."""
     anchor, positive, negative = texts.unbind(1)
     mine = texts[:, :2]
     shared = (mine[:, None, :, None] == mine[None, :, None, :]).any(-1).any(-1)
@@ -70,14 +68,14 @@ def cosine_error(cosines: Tensor, scores: Tensor) -> Part:
 
 
 def cosent(cosines: Tensor, scores: Tensor, *, scale: float) -> Part:
-    """Put pairs in the order of their scores: log(1 + sum of exp(scale (cos_j - cos_i))) over all i, j of
-    which pair i is the more alike (CoSENT, Su 2022).
+    """Ranking loss: log(1 + sum of exp(scale (cos_j - cos_i))) over all i, j where pair i has the higher
+    score (CoSENT, Su 2022).
 
-    It is one number for the whole batch. It counts as that number for each of the n pairs, so that processes
-    with more pairs weigh more. Right are, out of n, as many as the share of i, j in the right order.
+    One number for the whole batch, counted for each of the n pairs, so that processes with more pairs weigh
+    more. `correct` is n times the share of i, j in the right order.
 
     Args:
-        cosines, scores: (n,); of the scores only the order matters.
+        cosines, scores: (n,); only the order of the scores matters.
     """
     gaps = scale * (cosines[None, :] - cosines[:, None])
     ordered = scores[:, None] > scores[None, :]

@@ -1,4 +1,4 @@
-"""Batches of segments that go on where those of the step before ended: causal, masked and permutation LM."""
+"""Batches of consecutive segments of contiguous streams: causal, masked and permutation LM."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torch import Tensor
 from albertine.core.batch import Packed
 from albertine.core.randomness import generator, uniforms
 from albertine.errors import CorpusError
-from albertine.objectives.batch import PretrainingBatch, Specials, Text, Vocabulary
-from albertine.objectives.factorisation import Bools, Ints, drawn_order
+from albertine.objectives.batch import PretrainingBatch, SpecialTokens, Text, Vocabulary
+from albertine.objectives.factorisation import Bools, Ints, factorisation_order
 from albertine.objectives.masking import mask_batch
 from albertine.objectives.prediction_spans import prediction_spans
 from albertine.objectives.spans import SpanReader
 from albertine.objectives.stream_settings import StreamSettings
-from albertine.objectives.streams import Lanes, Stretch
-from albertine.objectives.xlnet_segments import SPECIALS, two_pieces
+from albertine.objectives.streams import StreamChunk, StreamLayout
+from albertine.objectives.xlnet_segments import SPECIALS, draw_segment_pair
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class StreamBatch(PretrainingBatch):
 
     Attributes:
         lanes: the stream of every sequence, among those of all processes.
-        advance: the first so many tokens of each segment are what its memory takes.
-        when, until: who sees whom, int64 (T,), of a permutation LM; see `factorisation.Order`.
-        backward: of each sequence whether it runs against the text; None: none does.
+        advance: number of first tokens of each segment that the memory takes.
+        when, until: attention mask of a permutation LM, int64 (T,); see `FactorisationOrder`.
+        backward: for each sequence whether its text is reversed; None: none is.
     """
 
     lanes: tuple[int, ...] = ()
@@ -60,21 +60,21 @@ class _Segments(NamedTuple):
 
 
 class StreamBuilder:
-    """Builds the batches of streams: a pure function of corpus, settings, seed and what is asked for."""
+    """Builds the batches of streams: a pure function of corpus, settings, seed and arguments."""
 
     def __init__(
         self, corpus: Text, settings: StreamSettings, seed: int, vocabulary: Vocabulary | None = None
     ) -> None:
         """
         Args:
-            vocabulary: needed only where the corpus' own tokenizer is not to be asked.
+            vocabulary: default the corpus' own tokenizer.
 
         Raises:
-            CorpusError: the text is too short for a step.
+            CorpusError: the corpus is too short for a step.
         """
         self.corpus, self.settings, self.seed = corpus, settings, seed
         names = corpus.tokenizer() if vocabulary is None else vocabulary
-        self.specials = Specials(names.cls_id, names.sep_id, names.mask_id, names.vocab_size)
+        self.specials = SpecialTokens(names.cls_id, names.sep_id, names.mask_id, names.vocab_size)
         tokens = int(np.asarray(corpus.sentence_lengths, dtype=np.int64).sum())
         documents = len(corpus.document_offsets) - 1
         self.segments = settings.segments(tokens + documents)
@@ -84,19 +84,19 @@ class StreamBuilder:
                 remedy="Use more text, a smaller training.batch_size or a shorter objective.max_length",
             )
         self._reader: SpanReader | None = None
-        self._lanes: tuple[int, Lanes] | None = None
+        self._lanes: tuple[int, StreamLayout] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        # A spawned loader process gets the recipe, not the text.
+        # A spawned loader process gets the arguments, not the tokens.
         return StreamBuilder, (self.corpus, self.settings, self.seed, self.specials)
 
-    def lanes(self, epoch: int) -> Lanes:
-        """The streams of an epoch; those of the last one asked for are kept."""
+    def lanes(self, epoch: int) -> StreamLayout:
+        """The streams of an epoch; those of the last requested epoch are cached."""
         if self._lanes is None or self._lanes[0] != epoch:
             self._reader = self._reader or SpanReader(self.corpus)
             self._lanes = (
                 epoch,
-                Lanes(
+                StreamLayout(
                     self.corpus,
                     self._reader,
                     self.settings.lanes,
@@ -109,7 +109,7 @@ class StreamBuilder:
         return self._lanes[1]
 
     def build(self, epoch: int, segment: int, lanes: Sequence[int]) -> StreamBatch:
-        """Segment number `segment` of some lanes, as one micro-batch."""
+        """Segment number `segment` of some streams, as one micro-batch."""
         streams, here = self.lanes(epoch), self.settings
         at = segment * here.advance
         samples = [segment * here.lanes + lane for lane in lanes]
@@ -125,12 +125,12 @@ class StreamBuilder:
             return self._masked(batch, laid, epoch, samples)
         return self._permuted(batch, laid, epoch, segment)
 
-    def _with_pieces(self, streams: Lanes, lane: int, at: int, key: tuple[int, int]) -> _Segments:
-        """[reused][A][SEP][B][SEP][CLS] of one lane, (1, L)."""
+    def _with_pieces(self, streams: StreamLayout, lane: int, at: int, key: tuple[int, int]) -> _Segments:
+        """[reused][A][SEP][B][SEP][CLS] of one stream, (1, L)."""
         here, (epoch, segment) = self.settings, key
         draws = generator(self.seed, "pieces", epoch, segment, lane).random(3)
         room = here.length - here.reuse - SPECIALS
-        pieces = two_pieces(streams.sentences(lane), at + here.reuse, room, tuple(draws.tolist()))
+        pieces = draw_segment_pair(streams.sentences(lane), at + here.reuse, room, tuple(draws.tolist()))
         assert pieces is not None, "an epoch has no more steps than there are pieces for"
         reused = streams.read(lane, at, here.reuse)
         a = streams.read(lane, pieces.a_start, pieces.a_length)
@@ -141,7 +141,7 @@ class StreamBuilder:
         return _Segments(ids[None], starts[None], functional[None], np.repeat(np.arange(3), sizes)[None])
 
     def _batch(self, laid: _Segments, lanes: Sequence[int], samples: list[tuple[int, int]]) -> StreamBatch:
-        """The segments as they are read, nothing predicted yet."""
+        """The segments without predictions."""
         count, length = laid.ids.shape
         offsets = np.arange(count + 1, dtype=np.int32) * length
         packed = Packed(
@@ -156,7 +156,7 @@ class StreamBuilder:
         batch = StreamBatch(packed, nothing, nothing, None, 0, streams, mask_id=mask_id)
         return replace(batch, lanes=tuple(lanes), advance=self.settings.advance)
 
-    def _causal(self, batch: StreamBatch, laid: _Segments, streams: Lanes, at: int) -> StreamBatch:
+    def _causal(self, batch: StreamBatch, laid: _Segments, streams: StreamLayout, at: int) -> StreamBatch:
         """Every row predicts the next token, the last one the first of the segment after this."""
         after = [streams.read(lane, at + self.settings.length, 1).ids for lane in batch.lanes]
         labels = np.concatenate([laid.ids[:, 1:], np.stack(after)], axis=1).reshape(-1)
@@ -200,7 +200,7 @@ class StreamBuilder:
                 targets[s, begin : begin + half] = chosen
                 begin += half
         targets &= ~laid.functional
-        order = drawn_order(targets, laid.functional, draws, reuse=here.reuse, block=here.order_block)
+        order = factorisation_order(targets, laid.functional, draws, reuse=here.reuse, block=here.order_block)
         when, until = (torch.from_numpy(x.reshape(-1)) for x in order)
         rows = torch.from_numpy(np.flatnonzero(targets))
         return replace(
@@ -213,8 +213,8 @@ class StreamBuilder:
         )
 
 
-def _plain(stretch: Stretch) -> _Segments:
-    """A segment that is nothing but text, (1, L)."""
+def _plain(stretch: StreamChunk) -> _Segments:
+    """A segment of plain text, (1, L)."""
     types = np.zeros((1, len(stretch.ids)), dtype=np.int64)
     return _Segments(stretch.ids[None], stretch.starts[None], stretch.closing[None], types)
 

@@ -1,4 +1,4 @@
-"""The loss of segments that go on from step to step, and the memory that goes with them."""
+"""Loss of consecutive segments, with the memory between them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LENGTHS = "lengths"
 
 
 def segments_of(batch: StreamBatch, reach: int | None = None) -> Segments:
-    """How the segments of a batch are read: in an order of factorisation, from left to right, or whole.
+    """Segments of a batch with their attention mask: permuted, causal, or bidirectional.
 
     Args:
         reach: see `Segments`.
@@ -28,8 +28,8 @@ def segments_of(batch: StreamBatch, reach: int | None = None) -> Segments:
     if batch.when is not None and batch.until is not None:
         visible, rows = Visibility(batch.when, batch.until), batch.mlm_positions
         # In the query stream a target sees what comes before it, and not itself.
-        asking = batch.when[rows]
-        return Segments(packed, visible, rows, asking, backward=batch.backward, reach=reach)
+        until = batch.when[rows]
+        return Segments(packed, visible, rows, until, backward=batch.backward, reach=reach)
     seen = None if packed.prefix is None else causal(packed.lengths, packed.input_ids)
     return Segments(packed, seen, reach=reach)
 
@@ -37,12 +37,12 @@ def segments_of(batch: StreamBatch, reach: int | None = None) -> Segments:
 def read_batch(
     model: Model, batch: StreamBatch, memory: Memory | None, keep: int, reach: int | None = None
 ) -> tuple[Tensor, Memory | None]:
-    """Logits (P, V) of the rows that a batch predicts, and the memory after it; None with `keep` 0 where
-    tokens are predicted from left to right, for which any encoder will do.
+    """Logits (P, V) of the predicted positions of a batch, and the next memory; None with `keep` 0 for causal
+    LM, which any encoder supports.
 
     Args:
-        memory: of the same lanes; None: they begin here.
-        keep: most tokens of a sequence that the next memory holds.
+        memory: of the same streams; None: they begin here.
+        keep: maximum tokens of a sequence in the next memory.
     """
     if batch.packed.prefix is not None and memory is None and not keep and reach is None:
         return model.pretraining_forward(batch.packed, batch.mlm_positions)[0], None
@@ -52,14 +52,14 @@ def read_batch(
 
 
 class StreamLoss:
-    """The language-model loss of segments; called as `pretraining_losses` is, it takes each lane's memory
+    """Language-model loss of segments, called like `pretraining_losses`; it carries the memory of each stream
     from step to step.
 
-    A call reads the memory of the steps that are settled and never changes it; so a step that came to
-    nothing, as its loss was not finite or a signal fell into it, leaves none behind.
+    A call reads the memory of committed steps and never changes it, so a step that is discarded, for a
+    non-finite loss or a signal, leaves no memory.
 
     Args:
-        length: tokens of a sequence that are remembered; 0: none.
+        length: tokens of a sequence in the memory; 0: no memory.
         lanes: sequences of all processes together.
         add: the sum of a tensor over all processes.
     """
@@ -85,31 +85,31 @@ class StreamLoss:
         return {"mlm": part_of(logits, batch.mlm_labels, batch.counts["mlm"])}
 
     def settle(self) -> None:
-        """The step was made: its memories are those that the next step reads."""
+        """Commit the step: the next step reads its memory."""
         self._settled, self._next, self._restored = self._next, {}, None
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a checkpoint holds: of each depth the rows of all lanes in their order, (lanes·M, H), and how
-        many each lane has; nothing before the first step. Every process calls this."""
+        """Checkpoint state: for each layer the rows of all streams in order, (streams·M, H), and their number
+        for each stream; empty before the first step. Every process calls this."""
         if self._restored is not None:
             return _named(self._restored)
         if not self._settled:
             return {}
         some = next(iter(self._settled.values()))
-        # Every lane goes on by as many tokens each step, so all remember equally many.
+        # Every stream advances equally each step, so all memories have one length.
         rows = some.lengths[0]
         places = [lane for lanes in self._settled for lane in lanes]
         mine = Memory.joined(list(self._settled.values()))
         states = []
         for state in mine.states:
-            # Summed in float32, to which every half is widened without a rounding.
+            # Summed in float32, which represents every half-precision number exactly.
             whole = torch.zeros(self.lanes, rows, state.shape[1], device=state.device)
             whole[places] = state.view(len(places), rows, -1).float()
             states.append(self.add(whole).to(state.dtype).flatten(0, 1))
         return _named(Memory(tuple(states), (rows,) * self.lanes))
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from the memory of a checkpoint; an empty one begins anew."""
+        """Restore the memory of a checkpoint; an empty one starts without."""
         self._settled, self._next, self._restored = {}, {}, None
         if tensors:
             states = tuple(tensors[str(d)] for d in range(len(tensors) - 1))

@@ -1,4 +1,4 @@
-"""What is predicted in streams, and what does not fit together in it."""
+"""Settings of language models over streams, and their checks."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from albertine.errors import SettingsError
 from albertine.objectives.factorisation import check_blocks
 from albertine.objectives.masking import MaskSettings
 from albertine.objectives.prediction_spans import SpanSettings, halves
-from albertine.objectives.streams import lane_length
+from albertine.objectives.streams import stream_length
 from albertine.objectives.xlnet_segments import SPECIALS
 
 
 @dataclass(frozen=True)
 class StreamSettings:
-    """What is predicted in streams.
+    """Settings of language models over streams.
 
     Attributes:
-        kind: tokens from those before them, hidden tokens from all around them, or tokens in a drawn order.
+        kind: causal, masked or permutation LM.
         length: tokens of a segment.
-        lanes: sequences of a batch, over all processes.
+        lanes: number of streams, the sequences of a batch over all processes.
         masks: of a masked objective.
-        reuse: permutation only: tokens of a segment that were read in the step before; A and B follow them.
-            0: segments are plain text and follow one another.
-        block: tokens of a permutation; it divides the segment, or both its halves. 0: as many as it can.
-        predictions: tokens to predict of a segment with a permutation.
+        reuse: permutation only: tokens of a segment repeated from the step before, followed by A and B. 0:
+            segments are consecutive plain text.
+        block: tokens of a permutation, a divisor of the segment, or of both its halves. 0: the largest.
+        predictions: predicted tokens of a segment with a permutation.
         spans: how they are drawn.
-        both: half of the lanes read the text backwards.
+        both: half of the streams are reversed.
     """
 
     kind: Literal["causal", "masked", "permutation"]
@@ -83,7 +83,7 @@ class StreamSettings:
 
     @property
     def halves(self) -> tuple[int, ...]:
-        """Lengths of the parts of a segment that have an order of their own."""
+        """Lengths of the parts of a segment that are permuted separately."""
         return (self.reuse, self.length - self.reuse) if self.reuse else (self.length,)
 
     @property
@@ -97,11 +97,11 @@ class StreamSettings:
 
     @property
     def advance(self) -> int:
-        """Tokens by which a lane goes on from step to step; so many of each segment the memory takes."""
+        """Tokens by which a stream advances each step; the memory takes this many of each segment."""
         return self.reuse or self.length
 
     def segments(self, tokens: int) -> int:
-        """Steps of an epoch of a text with so many tokens, closing ones included; 0: it is too short."""
-        lane = lane_length(tokens, self.lanes, both=self.both)
+        """Steps of an epoch of this number of tokens, closing [SEP] included; 0: too few."""
+        lane = stream_length(tokens, self.lanes, both=self.both)
         # One more than a segment has: the last token of a causal one predicts the token behind it.
         return max(0, (lane - self.length - 1) // self.advance + 1)

@@ -1,11 +1,10 @@
-"""A corpus as a few streams that are read on from step to step: its documents end to end, cut into lanes.
+"""A corpus as contiguous streams (lanes): its documents concatenated, and cut into equal parts.
 
-Memory over segments wants each sequence of a batch to go on where it ended in the batch before. So all
-documents, in an order drawn anew every epoch, are laid end to end, each closed by a [SEP], and cut into
-equal stretches, as `batchify` does in Transformer-XL (1901.02860) and XLNet (zihangdai/xlnet,
-`data_utils.py`). A lane is a stretch read forwards, or backwards from its end. As there, a lane's text goes
-on over the borders of documents, and its memory with it; what an epoch's last stretch leaves over is at most
-a token a lane.
+With a memory each sequence of a batch has to continue where it ended in the batch before. So all documents,
+shuffled every epoch, are concatenated, each closed by a [SEP], and cut into equal parts, as by `batchify` in
+Transformer-XL (1901.02860) and XLNet (zihangdai/xlnet, `data_utils.py`). A stream is a part read forwards, or
+backwards from its end. As there, streams and memory continue across documents; an epoch drops at most a token
+a stream.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-class LaneText(Sentences, Shards, Protocol):
-    """What lanes need of a corpus: the lengths of its documents and sentences, and its shards."""
+class StreamText(Sentences, Shards, Protocol):
+    """Interface of a corpus for streams: lengths of documents and sentences, and shards."""
 
 
-class Stretch(NamedTuple):
-    """Tokens of a lane in its order, each (L,).
+class StreamChunk(NamedTuple):
+    """Consecutive tokens of a stream, each (L,).
 
     Attributes:
         ids: [SEP] where a document ends. starts: whether a token begins a word, as [SEP] does.
@@ -41,20 +40,20 @@ class Stretch(NamedTuple):
     closing: Bools
 
 
-class Lanes:
-    """The lanes of one epoch.
+class StreamLayout:
+    """The streams of one epoch.
 
     Args:
         corpus: with at least one document. reader: of the same corpus.
-        count: how many lanes; even where `both` is true.
-        both: lanes 2i and 2i + 1 read the same stretch, forwards and backwards.
-        seed, epoch: name the order of the documents.
+        count: number of streams; even where `both` is true.
+        both: streams 2i and 2i + 1 read the same part, forwards and backwards.
+        seed, epoch: determine the order of the documents.
         sep_id: closes a document.
     """
 
     def __init__(
         self,
-        corpus: LaneText,
+        corpus: StreamText,
         reader: SpanReader,
         count: int,
         *,
@@ -74,22 +73,22 @@ class Lanes:
         self._laid = np.concatenate([[0], np.cumsum(self._size + 1)])
         self._sentences: Ints | None = None
         self._of_lane: dict[int, Ints] = {}
-        self.length = lane_length(int(self._offsets[-1]) + len(self.order), count, both=both)
+        self.length = stream_length(int(self._offsets[-1]) + len(self.order), count, both=both)
 
     def backward(self, lane: int) -> bool:
-        """Whether the lane runs against the text."""
+        """Whether the stream is reversed."""
         return self.both and lane % 2 == 1
 
-    def read(self, lane: int, start: int, length: int) -> Stretch:
-        """Tokens start:start+length of a lane, which has `self.length`."""
+    def read(self, lane: int, start: int, length: int) -> StreamChunk:
+        """Tokens start:start+length of a stream, which has `self.length`."""
         if self.backward(lane):
             ids, starts, closing = self._forward(lane, self.length - start - length, length)
-            return Stretch(ids[::-1], starts[::-1], closing[::-1])
+            return StreamChunk(ids[::-1], starts[::-1], closing[::-1])
         return self._forward(lane, start, length)
 
     def sentences(self, lane: int) -> Ints:
-        """Offsets of the sentences in a lane's own order: first 0, increasing, last `self.length`. The lane's
-        ends cut sentences in two; a closing [SEP] belongs to the sentence before it."""
+        """Offsets of the sentences in the order of a stream: first 0, increasing, last `self.length`. The
+        ends of a stream may cut sentences; a closing [SEP] belongs to the sentence before it."""
         if lane not in self._of_lane:
             if self._sentences is None:
                 self._sentences = self._all_sentences()
@@ -102,7 +101,7 @@ class Lanes:
     def _base(self, lane: int) -> int:
         return (lane // 2 if self.both else lane) * self.length
 
-    def _forward(self, lane: int, start: int, length: int) -> Stretch:
+    def _forward(self, lane: int, start: int, length: int) -> StreamChunk:
         low = self._base(lane) + start
         first, last = np.searchsorted(self._laid, [low, low + length - 1], side="right") - 1
         docs = np.arange(first, last + 1)
@@ -118,10 +117,10 @@ class Lanes:
             ids[~closing], starts[~closing] = self._reader.gather(
                 (self._start[docs] + begin)[some], text[some]
             )
-        return Stretch(ids, starts, closing)
+        return StreamChunk(ids, starts, closing)
 
     def _all_sentences(self) -> Ints:
-        """Offsets of all sentences in the laid text, in increasing order."""
+        """Offsets of all sentences in the concatenated documents, increasing."""
         counts = np.diff(self._documents)[self.order]
         ends = np.cumsum(counts)
         inside = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
@@ -132,11 +131,10 @@ class Lanes:
 
 
 def forward_first(lanes: Sequence[int], *, both: bool) -> list[int]:
-    """The same lanes, those that run against the text behind the others: only neighbours of one direction are
-    computed together."""
+    """The same streams, reversed ones last: only neighbours of one direction are computed together."""
     return sorted(lanes, key=lambda lane: both and lane % 2 == 1)
 
 
-def lane_length(tokens: int, count: int, *, both: bool) -> int:
-    """Tokens of each of `count` lanes of a text of so many tokens, closing ones included."""
+def stream_length(tokens: int, count: int, *, both: bool) -> int:
+    """Tokens of each of `count` streams of a corpus of this number of tokens, closing [SEP] included."""
     return tokens // (count // 2 if both else count)

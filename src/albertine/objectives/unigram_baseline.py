@@ -1,7 +1,6 @@
-"""What a model that ignores its input would score: the unigram baseline of masked prediction.
+"""Unigram baseline of masked prediction: the score of a model that ignores its input.
 
-A masked-LM accuracy says little alone, because a few pieces make up much of any text. This is the figure to
-beat, over the very same masked positions.
+A few tokens make up much of any text, so masked-LM accuracy needs a baseline over the same positions.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from albertine.objectives.spans import Shards
 
 
 def count_tokens(corpus: Shards, vocab_size: int) -> NDArray[np.int64]:
-    """How often each token occurs in a corpus, int64 (V,).
+    """Token counts of a corpus, int64 (V,).
 
     Raises:
-        CorpusError: it holds an id that is not below `vocab_size`.
+        CorpusError: it holds an id of `vocab_size` or above.
     """
     counts = np.zeros(vocab_size, dtype=np.int64)
     for index in range(corpus.num_shards):
@@ -38,8 +37,7 @@ def count_tokens(corpus: Shards, vocab_size: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class BaselineScore:
-    """The baseline over some masked positions: accuracy, mean cross-entropy in nats, and how many
-    positions."""
+    """Baseline over masked positions: accuracy, mean cross-entropy in nats, and number of positions."""
 
     accuracy: float
     cross_entropy: float
@@ -47,12 +45,11 @@ class BaselineScore:
 
 
 class Unigram:
-    """Predicts the training frequencies everywhere, and so always guesses the commonest token.
+    """Predicts the training frequencies at every position, so its guess is always the most frequent token.
 
     Args:
-        counts: occurrences of every token in the training text, (V,).
-        smoothing: added to every count, so that a token the training text lacks costs a finite number of
-            nats.
+        counts: token counts of the training text, (V,).
+        smoothing: added to every count, so that unseen tokens have finite cross-entropy.
     """
 
     def __init__(self, counts: NDArray[np.integer], smoothing: float = 1.0) -> None:
@@ -71,28 +68,28 @@ class Unigram:
         )
 
     def score_batches(self, batches: Iterable[PretrainingBatch], *, masked: bool = False) -> BaselineScore:
-        """The score over every chosen token of some batches.
+        """The score over all predicted positions of some batches.
 
         Args:
-            masked: of these only where [MASK] is read.
+            masked: only positions with [MASK].
         """
         labels = [masked_labels(batch) if masked else batch.mlm_labels.cpu().numpy() for batch in batches]
         return self.score(np.concatenate(labels) if labels else np.empty(0, dtype=np.int64))
 
 
 def masked_labels(batch: PretrainingBatch) -> NDArray[np.int64]:
-    """Original ids where a batch reads [MASK], (P',): the chosen tokens less those kept or replaced."""
+    """Original ids at [MASK], (P',): without tokens kept or replaced at random."""
     read, labels = _read(batch)
-    hidden: NDArray[np.int64] = labels[read == batch.mask_id]
-    return hidden
+    masked: NDArray[np.int64] = labels[read == batch.mask_id]
+    return masked
 
 
 def blind_accuracy(batches: Iterable[PretrainingBatch], guess: int) -> float:
-    """The floor of masked-LM accuracy: of a model that sees no context, says of a visible token that it is
-    right, and guesses one and the same token for [MASK].
+    """Baseline of masked-LM accuracy without context: keep every visible token, and predict the same token
+    for every [MASK].
 
-    Of the published 80/10/10 that is .1 + .8 p, with p the share of that token, and up to 1/V for tokens that
-    were replaced by themselves.
+    With the published 80/10/10 that is .1 + .8 p, p being the share of that token, plus up to 1/V for tokens
+    replaced by themselves.
     """
     right = total = 0
     for batch in batches:
@@ -103,5 +100,5 @@ def blind_accuracy(batches: Iterable[PretrainingBatch], guess: int) -> float:
 
 
 def _read(batch: PretrainingBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """What a batch reads at the chosen tokens, and what stood there."""
+    """Input ids at the predicted positions, and labels."""
     return batch.packed.input_ids[batch.mlm_positions].cpu().numpy(), batch.mlm_labels.cpu().numpy()

@@ -1,12 +1,12 @@
-"""XLNet's segment: tokens that were read before, then two new pieces of text, A and B.
+"""XLNet's segments: reused tokens, then two text segments A and B.
 
     [reused] [A] [SEP] [B] [SEP] [CLS]      segments 0 0 0 1 1 2
 
-A stream is read in steps of `reuse` tokens. What is A in one step comes again as the reused part of the
-next, where it is what the memory takes; so memory always ends where the reused part begins, although B may
-come from anywhere (zihangdai/xlnet, `data_utils.py`, `create_tfrecords` and `_split_a_and_b`). A ends at a
-sentence; B goes on from there, or with equal chance begins at a random sentence of the same stream. A
-backward stream is the same text read from its end; the places of [SEP] and [CLS] stay.
+A stream advances by `reuse` tokens a step. A of one step is repeated in the reused part of the next, which is
+what the memory takes; so the memory always ends where the reused part begins, wherever B comes from
+(zihangdai/xlnet, `data_utils.py`, `create_tfrecords` and `_split_a_and_b`). A ends at a sentence boundary; B
+continues there, or with equal probability begins at a random sentence of the same stream. In a reversed
+stream [SEP] and [CLS] keep their places.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ SPECIALS = 3
 """[SEP], [SEP] and [CLS] of a segment."""
 
 
-class Pieces(NamedTuple):
-    """Where A and B of a segment lie in their stream; together they fill what there is room for."""
+class SegmentPair(NamedTuple):
+    """A and B of a segment in their stream; together they have `room` tokens."""
 
     a_start: int
     a_length: int
@@ -31,14 +31,16 @@ class Pieces(NamedTuple):
     b_length: int
 
 
-def two_pieces(sentences: Ints, begin: int, room: int, draws: tuple[float, float, float]) -> Pieces | None:
-    """A and B of a step, or None at the end of the stream, which then has no further step.
+def draw_segment_pair(
+    sentences: Ints, begin: int, room: int, draws: tuple[float, float, float]
+) -> SegmentPair | None:
+    """A and B of a step, or None at the end of the stream.
 
     Args:
         sentences: offsets of the stream's sentences, increasing, first 0, last its length in tokens.
         begin: where A begins.
         room: tokens of A and B together.
-        draws: three uniform numbers: whether B goes on from A, where A ends, and where B begins.
+        draws: three uniform numbers: whether B continues A, where A ends, and where B begins.
     """
     length = int(sentences[-1])
     if begin + room >= length:
@@ -55,11 +57,11 @@ def two_pieces(sentences: Ints, begin: int, room: int, draws: tuple[float, float
     else:
         b_start, b_end = _elsewhere(sentences, max(1, room - (a_end - begin)), place)
     a, b = _trimmed(a_end - begin, b_end - b_start, room)
-    return Pieces(begin, a, b_start, b)
+    return SegmentPair(begin, a, b_start, b)
 
 
 def _elsewhere(sentences: Ints, wanted: int, draw: float) -> tuple[int, int]:
-    """Whole sentences around `wanted` tokens at a random place; the stream's last token is never of them."""
+    """Whole sentences around `wanted` tokens at a random place, without the last token of the stream."""
     length = int(sentences[-1])
     start = int(draw * (length - wanted))
     end = start + wanted
@@ -69,7 +71,7 @@ def _elsewhere(sentences: Ints, wanted: int, draw: float) -> tuple[int, int]:
 
 
 def _trimmed(a: int, b: int, room: int) -> tuple[int, int]:
-    """Lengths with the tokens beyond the room dropped, one at a time from the longer, from B on a tie."""
+    """Lengths after dropping the tokens beyond `room`, one at a time from the longer, from B on a tie."""
     over = max(0, a + b - room)
     if a > b:
         from_a = min(over, a - b)

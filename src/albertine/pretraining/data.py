@@ -124,9 +124,9 @@ class PretrainingBatches:
         )
         penalised = self.settings.objective.jacobian is not None and self.stages[stage].depth is None
         distillation = self.settings.objective.distillation
-        lessons = () if distillation is None else distillation.lessons.names
+        names = () if distillation is None else distillation.loss_weights.names
         return place, [
-            replace(batch, ponders=self.ponders, penalised=penalised, lessons=lessons) for batch in batches
+            replace(batch, ponders=self.ponders, penalised=penalised, distillation=names) for batch in batches
         ]
 
 

@@ -59,7 +59,7 @@ def losses_of(
                 where="objective.distillation",
                 remedy="Take an encoder that neither halts nor solves",
             )
-        return DistillationLosses(model, teacher, objective.distillation.lessons, settings.seed)
+        return DistillationLosses(model, teacher, objective.distillation.loss_weights, settings.seed)
     if config.halts:
         return partial(pondering_losses, weight=WEIGHT if objective.ponder is None else objective.ponder)
     if config.solves:
@@ -73,5 +73,5 @@ def parts_of_run(settings: PretrainingSettings, config: EncoderConfig) -> tuple[
     objective = settings.objective
     paired = any(stage.objective.pairs != "none" for stage in resolved_stages(settings))
     there = {"sentence": paired, "ponder": config.halts, "jacobian": objective.jacobian is not None}
-    lessons = () if objective.distillation is None else objective.distillation.lessons.names
-    return ("mlm", *(name for name, is_there in there.items() if is_there), *lessons)
+    names = () if objective.distillation is None else objective.distillation.loss_weights.names
+    return ("mlm", *(name for name, is_there in there.items() if is_there), *names)

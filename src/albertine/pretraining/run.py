@@ -203,7 +203,7 @@ def _job(
     settings, model, world, teacher = inputs.settings, inputs.model, inputs.world, inputs.teacher
     training = settings.training
     losses = losses_of(settings, model, world, None if teacher is None else teacher.model)
-    solver_metrics = losses.told if isinstance(losses, EquilibriumLosses) else dict
+    solver_metrics = losses.metrics if isinstance(losses, EquilibriumLosses) else dict
     # A narrower student is trained together with maps of its states to the teacher's.
     trained = losses.trained.to(world.device) if isinstance(losses, DistillationLosses) else model
     optimizer = build_optimizer(

@@ -26,7 +26,7 @@ from albertine.model.config import (
     Summary,
 )
 from albertine.model.presets import preset
-from albertine.objectives.distillation import Lessons
+from albertine.objectives.distillation import DistillationWeights
 from albertine.objectives.masking import MaskSettings
 from albertine.objectives.prediction_spans import SpanSettings
 from albertine.objectives.stream_settings import StreamSettings
@@ -202,8 +202,8 @@ class Distillation(Settings):
         return self
 
     @property
-    def lessons(self) -> Lessons:
-        return Lessons(self.soft, self.hidden, self.attention, self.temperature)
+    def loss_weights(self) -> DistillationWeights:
+        return DistillationWeights(self.soft, self.hidden, self.attention, self.temperature)
 
 
 class ModelChoice(Settings):

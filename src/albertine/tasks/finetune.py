@@ -30,7 +30,7 @@ from albertine.interop.sentence_transformers import sentence_files
 from albertine.model.pair_head import Comparer
 from albertine.model.task_model import Classifier, TaskModel, WhitenedEmbedder
 from albertine.model.weights_digest import tensor_bytes
-from albertine.objectives.equilibrium import Passes
+from albertine.objectives.equilibrium import EquilibriumMetrics
 from albertine.tasks.batches import TaskBatches
 from albertine.tasks.dataset_files import Data
 from albertine.tasks.datasets.answer import AnswerChoice
@@ -234,7 +234,9 @@ def _run(
             on_start=partial(describe, folder, settings, world),
             on_best=keep_best,
             adversary=_adversary(settings, model),
-            extra_metrics=Passes(model.base.encoder, judged=False).told if model.base.config.solves else dict,
+            extra_metrics=EquilibriumMetrics(model.base.encoder, evaluation=False).metrics
+            if model.base.config.solves
+            else dict,
             average=average,
             # The last batch of an epoch may have fewer examples than there are processes.
             parts=("task",) if teacher is None else ("soft", "task"),
