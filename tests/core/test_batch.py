@@ -75,7 +75,7 @@ def test_a_mask_of_other_numbers_is_refused(odd: float) -> None:
         ([[3, 4]], {"token_type_ids": [[-7, 1]]}, "token_type_ids holds -7,"),
     ],
 )
-def test_what_is_outside_a_table_is_told_before_it_is_looked_up(
+def test_ids_outside_a_table_are_refused_before_the_lookup(
     ids: list[Any], given: dict[str, Any], message: str
 ) -> None:
     model = builders.model()
@@ -87,7 +87,7 @@ def test_what_is_outside_a_table_is_told_before_it_is_looked_up(
 
 
 @pytest.mark.parametrize("segment", [-1, 30_000])
-def test_segments_that_are_compared_without_a_table_are_told_too(segment: int) -> None:
+def test_segments_without_a_table_are_checked_too(segment: int) -> None:
     model = builders.model(positions="relative")
     with pytest.raises(InputError, match=f"token_type_ids holds {segment},"):
         model(torch.tensor([[3, 4]]), token_type_ids=torch.tensor([[0, segment]]))

@@ -1,4 +1,4 @@
-"""Files of ours that somebody else damaged."""
+"""Reading damaged files of runs."""
 
 from __future__ import annotations
 

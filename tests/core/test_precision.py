@@ -39,9 +39,9 @@ def test_bfloat16_on_a_card_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_wish_of_autocast_that_a_card_cannot_fulfil_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = on_card(monkeypatch, False)
-    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: asked and kind == "cuda")
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: autocast_enabled and kind == "cuda")
     monkeypatch.setattr(torch, "get_autocast_dtype", lambda kind: torch.bfloat16)
-    asked = True
+    autocast_enabled = True
 
     def inside() -> ComputeFormat:
         return compute_format("auto", weight)
@@ -52,8 +52,8 @@ def test_a_wish_of_autocast_that_a_card_cannot_fulfil_is_refused(monkeypatch: py
         def __init__(self, *_: object, **__: object) -> None: ...
 
         def __enter__(self) -> None:
-            nonlocal asked
-            asked = False
+            nonlocal autocast_enabled
+            autocast_enabled = False
 
         def __exit__(self, *_: object) -> None: ...
 

@@ -31,12 +31,12 @@ def test_the_processors_of_this_process_are_counted(monkeypatch: pytest.MonkeyPa
 def test_what_wants_a_processor_is_counted_now_and_over_the_last_minute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("albertine.core.processors.LOAD_FILE", str(tmp_path / "told"))
+    monkeypatch.setattr("albertine.core.processors.LOAD_FILE", str(tmp_path / "loadavg"))
     monkeypatch.setattr(os, "getloadavg", lambda: (2.5, 1.0, 1.0))
     assert competing_threads() == 2.5
-    (tmp_path / "told").write_text("2.5 1.0 1.0 4/78 8724\n")
+    (tmp_path / "loadavg").write_text("2.5 1.0 1.0 4/78 8724\n")
     assert competing_threads() == 2.5
-    (tmp_path / "told").write_text("2.5 1.0 1.0 2/78 8724\n")
+    (tmp_path / "loadavg").write_text("2.5 1.0 1.0 2/78 8724\n")
     assert competing_threads() == 1
 
 
@@ -59,8 +59,8 @@ def test_a_corpus_is_made_where_linux_calls_are_missing(
 def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("albertine.core.processors.QUOTA_FILE", str(tmp_path / "cpu.max"))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
-    for told, cores in (("400000 100000\n", 4), ("50000 100000\n", 1), ("max 100000\n", 64)):
-        (tmp_path / "cpu.max").write_text(told)
+    for content, cores in (("400000 100000\n", 4), ("50000 100000\n", 1), ("max 100000\n", 64)):
+        (tmp_path / "cpu.max").write_text(content)
         assert usable_cores() == cores and cpu_time_limited() == (cores < 64)
 
 
@@ -69,8 +69,8 @@ def test_the_limit_of_an_older_container_counts(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("albertine.core.processors.CGROUP_V1_FOLDER", str(tmp_path))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
     (tmp_path / "cpu.cfs_period_us").write_text("100000\n")
-    for told, cores in (("250000\n", 3), ("-1\n", 64)):
-        (tmp_path / "cpu.cfs_quota_us").write_text(told)
+    for content, cores in (("250000\n", 3), ("-1\n", 64)):
+        (tmp_path / "cpu.cfs_quota_us").write_text(content)
         assert usable_cores() == cores and cpu_time_limited() == (cores < 64)
 
 
@@ -79,8 +79,8 @@ def test_torch_has_as_many_threads_as_a_container_gives_time(
 ) -> None:
     monkeypatch.setattr("albertine.core.processors.QUOTA_FILE", str(tmp_path / "cpu.max"))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
-    for told, threads in (("300000 100000\n", "3"), ("max 100000\n", None)):
+    for content, threads in (("300000 100000\n", "3"), ("max 100000\n", None)):
         monkeypatch.setattr(os, "environ", {})
-        (tmp_path / "cpu.max").write_text(told)
+        (tmp_path / "cpu.max").write_text(content)
         _set_thread_variables([])
         assert os.environ.get("OMP_NUM_THREADS") == threads

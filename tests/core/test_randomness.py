@@ -19,8 +19,8 @@ def draws(seed: int) -> list[float]:
     return torch.rand(4, generator=torch.Generator().manual_seed(seed)).tolist()
 
 
-def test_a_seed_is_told_by_its_low_bits_already() -> None:
-    """The CPU's generator sees no others; it is for this test to say so if a later torch looks at more."""
+def test_torch_seeds_differ_in_their_low_bits() -> None:
+    """torch's CPU generator uses no others; this test fails if a later torch uses more."""
     assert draws(1) == draws(1 + LOW) != draws(2)
     names = [(seed, purpose, step) for seed in (1, 2) for purpose in ("a", "b") for step in range(500)]
     seeds = [torch_seed(*name) for name in names]
@@ -38,7 +38,9 @@ def test_a_generator_is_a_function_of_its_name() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("positions", ["rotary", "relative", "learned"])
-def test_a_model_is_made_and_asked_apart(positions: Positions, dtype: torch.dtype) -> None:
+def test_building_and_running_a_model_leaves_torch_unchanged(
+    positions: Positions, dtype: torch.dtype
+) -> None:
     """Of float32 whatever the default format is, in a pass too; and torch's generators stay."""
     shape = config(max_position_embeddings=64, positions=positions)
     state, ids = torch.get_rng_state(), torch.tensor([[1, 2, 3] * 20])

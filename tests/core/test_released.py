@@ -1,4 +1,4 @@
-"""Released models are asked for by name, wherever a model is named."""
+"""Released models are found by name wherever a model can be given."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ def test_only_a_bare_name_is_a_name(installed: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "ask",
+    "load",
     [released.released_folder, albertine.load, albertine.load_tokenizer, Predictor],
     ids=["folder", "load", "tokenizer", "predictor"],
 )
-def test_an_unknown_name_says_which_exist(installed: Path, ask) -> None:
+def test_an_error_for_an_unknown_name_lists_the_known_ones(installed: Path, load) -> None:
     with pytest.raises((ModelError, TokenizerError)) as caught:
-        ask("albertine-mini-eng")
+        load("albertine-mini-eng")
     message = str(caught.value)
     assert "albertine-mini-eng" in message and f"Did you mean `{EN}`?" in message
     assert f"Released models: {EN}, {ZH}" in message
@@ -94,7 +94,7 @@ def test_without_any_the_message_asks_for_a_folder(tmp_path: Path, monkeypatch: 
         Predictor(EN)
 
 
-def test_a_wheel_asks_and_tunes_away_from_its_source(tmp_path: Path) -> None:
+def test_an_installed_wheel_predicts_and_tunes(tmp_path: Path) -> None:
     pytest.importorskip("setuptools", "77")
     tree = tmp_path / "tree"
     generated = shutil.ignore_patterns("__pycache__", "*.egg-info")
@@ -117,8 +117,8 @@ def test_a_wheel_asks_and_tunes_away_from_its_source(tmp_path: Path) -> None:
     }
     assert names == small, "and no larger model"
 
-    def say(*words: str) -> str:
-        """What a process says that has the wheel, and not this checkout, before all else."""
+    def output_of(*words: str) -> str:
+        """Output of a process that imports the wheel before this checkout."""
         return subprocess.run(
             [sys.executable, *words],
             cwd=tmp_path,
@@ -128,8 +128,10 @@ def test_a_wheel_asks_and_tunes_away_from_its_source(tmp_path: Path) -> None:
             check=True,
         ).stdout
 
-    where = say("-c", f"from albertine.core.released import released_folder as f; print(f('{EN}'))")
+    where = output_of("-c", f"from albertine.core.released import released_folder as f; print(f('{EN}'))")
     assert Path(where.strip()) == tmp_path / "site" / "albertine" / "released" / EN
-    assert "team" in say("-m", "albertine", "predict", "fill-mask", EN, "He played for the football [MASK].")
+    assert "team" in output_of(
+        "-m", "albertine", "predict", "fill-mask", EN, "He played for the football [MASK]."
+    )
     tune = ("finetune", "name=films", f"encoder.folder={EN}", "task.dataset=sst-2", "task.folder=SST-2")
-    assert "dataset: sst-2" in say("-m", "albertine", *tune, "--dry-run")
+    assert "dataset: sst-2" in output_of("-m", "albertine", *tune, "--dry-run")

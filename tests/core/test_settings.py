@@ -1,4 +1,4 @@
-"""What a value on the command line means, where a path leads, and what an unknown key is told."""
+"""Parsing of command line values, resolution of paths, and errors for unknown keys."""
 
 from __future__ import annotations
 
@@ -132,17 +132,17 @@ def test_home_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("assignments", "says"),
+    ("assignments", "message"),
     [
         (["training.minute=1"], r"^command line: unknown setting `training\.minute`; did you mean"),
         (["training.batch_size=3.5", "name="], r"^command line: `name`: .*; `training\.batch_size`: [^;]*$"),
     ],
 )
 def test_a_wrong_setting_of_the_command_line_is_not_of_the_file(
-    assignments: list[str], says: str, tmp_path: Path
+    assignments: list[str], message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "a.yaml").write_text("corpus: c\nmodel: {preset: albert-base-v2}\n")
-    with pytest.raises(SettingsError, match=says):
+    with pytest.raises(SettingsError, match=message):
         load(PretrainingSettings, tmp_path / "a.yaml", ["name=a", "training.steps=10", *assignments])
     (tmp_path / "a.yaml").write_text("corpus: c\nmodel: {preset: albert-base-v2}\nsede: 3\n")
     with pytest.raises(
@@ -181,7 +181,7 @@ def test_leaving_a_list_out_says_how_none_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cls", "given", "says"),
+    ("cls", "given", "message"),
     [
         (FinetuneSettings, [*TUNE, "encoder=albertine-mini-en"], "`encoder` has parts, such as `encoder.fol"),
         (
@@ -196,14 +196,16 @@ def test_leaving_a_list_out_says_how_none_is_written(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_has_parts_is_not_given_whole(cls: type[Settings], given: list[str], says: str) -> None:
-    with pytest.raises(SettingsError, match=says):
+def test_what_has_parts_is_not_given_whole(cls: type[Settings], given: list[str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
         load(cls, None, [text for text in given if not text.startswith(f"{given[-1].partition('=')[0]}.")])
 
 
-def test_a_kind_that_there_is_not_is_told_those_there_are() -> None:
-    says = "no task.kind `ner`; known are single: one class; multi: any number of classes; .*; entities: ent"
-    with pytest.raises(SettingsError, match=says):
+def test_an_error_for_an_unknown_kind_lists_the_known_ones() -> None:
+    message = (
+        "no task.kind `ner`; known are single: one class; multi: any number of classes; .*; entities: ent"
+    )
+    with pytest.raises(SettingsError, match=message):
         load(FinetuneSettings, None, [*TUNE, "task.kind=ner"])
 
 
@@ -255,12 +257,12 @@ def test_paths_lead_to_the_same_files_from_everywhere(
         ("taks", "task"),
     ],
 )
-def test_an_unknown_key_is_told_the_near_one(key: str, meant: str) -> None:
+def test_an_error_for_an_unknown_key_suggests_the_nearest(key: str, meant: str) -> None:
     with pytest.raises(SettingsError, match=rf"unknown setting `{key}`; did you mean `{meant}`\?"):
         load(FinetuneSettings, None, [*TUNE, f"{key}=1"])
 
 
-def test_a_key_that_nothing_is_near_to_is_told_all() -> None:
+def test_an_error_without_a_near_key_lists_all() -> None:
     with pytest.raises(SettingsError, match="known keys here: encoder, name, output"):
         load(FinetuneSettings, None, [*TUNE, "zzzz=1"])
 
@@ -339,7 +341,7 @@ def test_a_name_that_no_folder_can_have_is_refused() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["gb18030", "utf-16"])
-def test_settings_that_are_not_utf8_are_told_to_be_saved_so(encoding: str, tmp_path: Path) -> None:
+def test_settings_that_are_not_utf8_are_refused(encoding: str, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("name: 评论\n", encoding=encoding)
     with pytest.raises(SettingsError, match=r"a\.yaml: is not UTF-8 text\. Save it as UTF-8"):
         read_yaml(tmp_path / "a.yaml")

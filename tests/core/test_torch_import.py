@@ -30,5 +30,5 @@ def test_the_collector_rests_while_torch_is_imported(before: str, frozen: bool) 
     had put it off; what a program of others made before kept for ever."""
     first = "import albertine.cli.app" if frozen else ""
     program = PROGRAM.format(before=before, first=first)
-    told = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert told.stdout.strip() == f"[False] {before == 'enable'} {frozen}"
+    result = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert result.stdout.strip() == f"[False] {before == 'enable'} {frozen}"

@@ -153,7 +153,7 @@ def test_an_error_in_a_worker_arrives_as_itself(
         patch.setattr(module, "encode_shard", fail(ZeroDivisionError("odd")))
         with pytest.raises(RuntimeError, match="ZeroDivisionError: odd") as other:
             run(text, tmp_path / "b", tokenizer, 2)
-        assert "in encode" in str(other.value.__cause__), "the place in the worker is told"
+        assert "in encode" in str(other.value.__cause__), "the traceback of the worker is chained"
 
 
 def start(text: Path, folder: Path, tokenizer: Tokenizer, workers: int) -> Any:

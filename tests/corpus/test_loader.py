@@ -24,7 +24,7 @@ from albertine.corpus.order import global_batches
 from albertine.corpus.reader import Corpus
 from albertine.errors import DataError, ProcessError
 from tests.corpus.handmade import write_corpus
-from tests.corpus.test_workers import alive, handlers_that_tell, signalled_at_birth, told
+from tests.corpus.test_workers import alive, pids_in, recording_handlers, signalled_at_birth
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def test_other_errors_say_where_they_arose() -> None:
     assert "return 1 / number" in str(caught.value.__cause__)
 
 
-def test_a_killed_process_is_told_and_does_not_hang() -> None:
+def test_a_killed_process_is_reported_and_does_not_hang() -> None:
     def build(number: int) -> int:
         if number == 4:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -161,7 +161,7 @@ def test_a_killed_process_is_told_and_does_not_hang() -> None:
 
 
 def test_a_killed_process_breaks_off_nothing_but_the_wait_for_its_result() -> None:
-    """A signal tells of its death, at which a step of training may write a checkpoint."""
+    """Its death sends a signal, during which a training step may write a checkpoint."""
     results = iter(Loader(lambda n: (n, os.getpid()), count(), 2))
     _, pid = next(results)
     os.kill(pid, signal.SIGKILL)
@@ -186,7 +186,7 @@ def test_a_process_ends_with_a_parent_that_was_killed(tmp_path: Path) -> None:
         list(Loader(build, range(4), 2))
         os._exit(0)
     begin = time.monotonic()
-    while len(pids := told(tmp_path / "at work")) < 2 and time.monotonic() < begin + 30:
+    while len(pids := pids_in(tmp_path / "at work")) < 2 and time.monotonic() < begin + 30:
         time.sleep(0.05)
     os.kill(parent, signal.SIGKILL)
     os.waitpid(parent, 0)
@@ -264,7 +264,7 @@ def test_signals_at_birth_are_left_to_the_parent(monkeypatch: pytest.MonkeyPatch
 
     mask = sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, [])))
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-    with handlers_that_tell(*numbers), monkeypatch.context() as patch:
+    with recording_handlers(*numbers), monkeypatch.context() as patch:
         signalled_at_birth(patch, *numbers)
         assert list(Loader(build, range(6), 2)) == [(number, mask) for number in range(6)]
     assert sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, []))) == mask

@@ -141,7 +141,7 @@ def test_the_smallest_draw_is_held_out_wherever_it_stands(tmp_path: Path, tokeni
     assert len(found) == 1 and (found <= drawn or len(drawn) == 1)
 
 
-def test_a_single_document_is_for_training_and_nothing_is_held_out_unasked(
+def test_a_single_document_is_for_training_and_nothing_is_held_out_by_default(
     tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
     for seed in range(6):
@@ -182,7 +182,7 @@ def test_an_odd_file_in_a_folder_is_counted_in_the_manifest(tmp_path: Path, toke
     manifest = run(text, tmp_path / "a", tokenizer, format="auto", on_file=reports.append)
     assert manifest.passed_over == {"empty": 1, "skipped": 1, "unreadable": 2}
     assert manifest.documents == 60
-    assert run(text, tmp_path / "b", tokenizer, format="auto") == manifest, "also where nobody is told"
+    assert run(text, tmp_path / "b", tokenizer, format="auto") == manifest, "also without on_file"
     assert Corpus(tmp_path / "b").manifest.passed_over == manifest.passed_over
     with pytest.raises(DataError, match=r"bad\.txt"):
         write_corpus([text, text / "bad.txt"], tmp_path / "c", tokenizer, "en", workers=1)
@@ -434,9 +434,9 @@ def test_a_text_whose_name_is_not_utf8(tmp_path: Path, tokenizer: Tokenizer) -> 
 
 def test_nothing_left_says_why(tmp_path: Path, tokenizer: Tokenizer) -> None:
     text = write_lines(tmp_path / "t.txt", [["The old man went home."]] * 7 + [document(1, 9)] * 3)
-    with pytest.raises(CorpusError, match="10 had fewer than 5000 characters, 0 were dup") as told:
+    with pytest.raises(CorpusError, match="10 had fewer than 5000 characters, 0 were dup") as caught:
         run(text, tmp_path / "corpus", tokenizer, min_characters=5000)
-    assert '--format lines (Python: format="lines")' in str(told.value)
+    assert '--format lines (Python: format="lines")' in str(caught.value)
     assert not (tmp_path / "corpus").exists()
 
 

@@ -271,7 +271,7 @@ def test_ids_beyond_the_vocabulary_of_a_model_are_refused(folder: Path) -> None:
 
 
 def test_ids_beyond_the_vocabulary_are_refused_whatever_the_manifest_has(folder: Path) -> None:
-    """As where somebody wrote both: its digests are right."""
+    """With matching digests in the manifest."""
     tree = json.loads((folder / MANIFEST_FILE).read_text())
     tree["tokenizer"]["vocab_size"] = 900
     for shard in tree["splits"]["train"]:

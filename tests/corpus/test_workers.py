@@ -66,7 +66,7 @@ def test_a_job_waits_until_there_is_room() -> None:
 
 
 @contextmanager
-def handlers_that_tell(*numbers: signal.Signals) -> Iterator[int]:
+def recording_handlers(*numbers: signal.Signals) -> Iterator[int]:
     """While entered, a handler of this process that runs in another one ends that one with code 99.
 
     Raising there, as the command line's handler does, would unwind a copy of the test's own stack.
@@ -105,7 +105,7 @@ def blocked(_: object = None) -> set[int]:
 
 def test_a_process_ended_at_birth_dies_of_the_signal(monkeypatch: pytest.MonkeyPatch) -> None:
     before = blocked()
-    with handlers_that_tell(signal.SIGTERM, signal.SIGINT), monkeypatch.context() as patch:
+    with recording_handlers(signal.SIGTERM, signal.SIGINT), monkeypatch.context() as patch:
         signalled_at_birth(patch, signal.SIGINT, signal.SIGTERM)
         with WorkerPool(timed, lambda _: None, 4, weight=lambda job: job[1], budget=100) as pool:
             processes = list(pool._processes.values())
@@ -116,7 +116,7 @@ def test_a_process_ended_at_birth_dies_of_the_signal(monkeypatch: pytest.MonkeyP
 
 
 def test_an_interruption_at_birth_is_left_to_the_parent(monkeypatch: pytest.MonkeyPatch) -> None:
-    with handlers_that_tell(signal.SIGINT), monkeypatch.context() as patch:
+    with recording_handlers(signal.SIGINT), monkeypatch.context() as patch:
         signalled_at_birth(patch, signal.SIGINT)
         assert [span[0] for span in work_through([(i, 1) for i in range(4)], 2, 100)] == [0, 1, 2, 3]
 
@@ -135,7 +135,7 @@ def test_a_process_has_the_mask_of_its_parent(held: set[signal.Signals]) -> None
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def test_a_process_killed_while_it_sends_is_told() -> None:
+def test_a_process_killed_while_sending_is_reported() -> None:
     """Its result is larger than what a pipe holds, so that the parent has the beginning of it."""
 
     def long(job: int) -> bytes:
@@ -152,7 +152,7 @@ def test_a_process_killed_while_it_sends_is_told() -> None:
         pool.finish()
 
 
-def test_a_process_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_cannot_be_started_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> int:
         raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
 
@@ -178,7 +178,7 @@ def test_a_process_ends_with_a_parent_that_was_killed(tmp_path: Path) -> None:
             pool.finish()
         os._exit(0)
     begin = time.monotonic()
-    while len(pids := told(tmp_path / "at work")) < 3 and time.monotonic() < begin + 30:
+    while len(pids := pids_in(tmp_path / "at work")) < 3 and time.monotonic() < begin + 30:
         time.sleep(0.05)
     os.kill(parent, signal.SIGKILL)
     os.waitpid(parent, 0)
@@ -187,12 +187,12 @@ def test_a_process_ends_with_a_parent_that_was_killed(tmp_path: Path) -> None:
     assert len(pids) == 3 and not any(map(alive, pids))
 
 
-def told(path: Path) -> list[int]:
+def pids_in(path: Path) -> list[int]:
     return [int(line) for line in path.read_text().split()] if path.exists() else []
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that nobody has asked about since it ended does not."""
+    """Whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

@@ -40,7 +40,7 @@ def gap(sentence: str, answer: str, kind: str) -> Gap:
     return Gap(begin, begin + len(answer), kind)
 
 
-def test_what_can_be_asked_for() -> None:
+def test_which_spans_can_be_answers() -> None:
     """Kills: a year taken for a number; an ordinal for one; a capital that only begins the sentence; a phrase
     beyond a small word; a Chinese phrase over a particle."""
     mine = {"1868": "date", "May 1940": "date", "18,000": "number", "Klau Mine": "name", "mercury": "phrase"}
@@ -79,12 +79,13 @@ def test_what_can_be_asked_for() -> None:
     ],
 )
 def test_what_to_ask_with(sentence: str, answer: str, kind: str, words: set[str], gone: str) -> None:
-    """Kills: the question word of another kind; the word before the answer left beside one that says it."""
-    asked = [
+    """Kills: the question word of another kind; a preposition kept beside the question word that replaces
+    it."""
+    questions = [
         english_question(sentence, gap(sentence, answer, kind), RandomChooser(generator(s, "t")))
         for s in range(80)
     ]
-    texts = [f" {one.lower().removesuffix('?')} " for one in asked if one]
+    texts = [f" {one.lower().removesuffix('?')} " for one in questions if one]
     assert len(texts) > 40
     for word in words:
         assert any(f" {word} " in text for text in texts)
@@ -96,24 +97,24 @@ def test_what_to_ask_with(sentence: str, answer: str, kind: str, words: set[str]
         )
 
 
-def test_how_many_is_asked_of_what_is_counted() -> None:
+def test_how_many_precedes_the_counted_noun() -> None:
     sold = "The company in Paso Robles sold nearly 300 red cars in one year to the king of Spain."
-    asked = [
+    questions = [
         english_question(sold, gap(sold, "300", "number"), RandomChooser(generator(s, "t")))
         for s in range(80)
     ]
-    assert all(one is None or "ow many red" in one for one in asked)
+    assert all(one is None or "ow many red" in one for one in questions)
 
 
 def test_a_question_has_words_of_its_sentence() -> None:
-    asked = {
+    questions = {
         english_question(MINE, gap(MINE, "Klau Mine", "name"), RandomChooser(generator(s, "t")))
         for s in range(60)
     }
     known = {word.strip(",.;").lower() for word in MINE.split()} - {"klau", "mine"}
     known |= {"what", "which", "who", "person", "did", "was", "is", "does"}
-    assert len(asked) > 20
-    for one in asked - {None}:
+    assert len(questions) > 20
+    for one in questions - {None}:
         assert one is not None
         words = one.lower().removesuffix("?").split()
         assert not one[0].islower() and set(words) <= known and 5 <= len(words) <= 16
@@ -131,17 +132,17 @@ def test_a_question_has_words_of_its_sentence() -> None:
 )
 def test_chinese_asks_in_the_answers_place(answer: str, kind: str, words: set[str]) -> None:
     place = gap(NOVEL, answer, kind)
-    asked = {chinese_question(NOVEL, place, RandomChooser(generator(s, "t"))) for s in range(80)} - {None}
-    assert asked
-    for one in asked:
+    questions = {chinese_question(NOVEL, place, RandomChooser(generator(s, "t"))) for s in range(80)} - {None}
+    assert questions
+    for one in questions:
         assert one is not None
         assert one.endswith("？") and answer not in one
         assert set(one) <= set(NOVEL) | set("".join(words)) | {"？", "，"}
-    assert all(any(word in one for one in asked if one) for word in words)
+    assert all(any(word in one for one in questions if one) for word in words)
 
 
 @pytest.mark.parametrize(("file", "language"), [("english.tar.xz", "en"), ("chinese.tar.xz", "zh")])
-def test_answers_stand_where_they_are_said_to(file: str, language: Language) -> None:
+def test_answers_are_at_their_offsets(file: str, language: Language) -> None:
     """Kills: an answer's place counted within its sentence; more questions than were wanted; a draw that the
     seed does not fix; passages of the beginning alone; a language's sentences joined like the other's."""
     documents = list(read_documents([DEMO / file]))
@@ -149,11 +150,11 @@ def test_answers_stand_where_they_are_said_to(file: str, language: Language) -> 
     assert tree == cloze_questions(documents, language, count=60, seed=3)
     assert tree != cloze_questions(documents, language, count=60, seed=4)
     passages = [p for article in tree["data"] for p in article["paragraphs"]]
-    asked = [(p["context"], q) for p in passages for q in p["qas"]]
-    assert len(asked) == len({q["id"] for _, q in asked}) == 60
+    questions = [(p["context"], q) for p in passages for q in p["qas"]]
+    assert len(questions) == len({q["id"] for _, q in questions}) == 60
     assert max(len(p["qas"]) for p in passages) == MAX_QUESTIONS
     later = 0
-    for context, one in asked:
+    for context, one in questions:
         [answer] = one["answers"]
         begin = answer["answer_start"]
         assert context[begin : begin + len(answer["text"])] == answer["text"] != ""
@@ -171,7 +172,7 @@ def test_answers_stand_where_they_are_said_to(file: str, language: Language) -> 
 
 
 def test_short_paragraphs_stand_together_and_long_ones_apart() -> None:
-    def told(*paragraphs: str) -> list[str]:
+    def contexts_of(*paragraphs: str) -> list[str]:
         tree = cloze_questions([Document("a", paragraphs, False)], "en", count=50)
         return sorted(p["context"] for article in tree["data"] for p in article["paragraphs"])
 
@@ -180,11 +181,11 @@ def test_short_paragraphs_stand_together_and_long_ones_apart() -> None:
         line.format(name)
         for name in ("Ayr", "Bonn", "Cork", "Dover", "Essen", "Fez", "Graz", "Hull", "Ivrea")
     ]
-    assert short[0] in told(*short)[0] and " ".join(short[:4]) in told(*short)[0]
+    assert short[0] in contexts_of(*short)[0] and " ".join(short[:4]) in contexts_of(*short)[0]
     long = " ".join(short)
-    [only] = told("A heading that belongs to nothing", long)
+    [only] = contexts_of("A heading that belongs to nothing", long)
     assert "heading" not in only and long.startswith(only)
-    assert told("Too short.") == [] and told() == []
+    assert contexts_of("Too short.") == [] and contexts_of() == []
 
 
 def test_no_more_passages_are_kept_than_questions_need() -> None:

@@ -161,7 +161,7 @@ def test_each_format_is_recognised_in_each_wrapping(tmp_path: Path, format: str,
 
 
 @pytest.mark.parametrize("format", TEXTS)
-def test_a_format_can_be_asked_for(tmp_path: Path, format: str) -> None:
+def test_a_format_can_be_requested(tmp_path: Path, format: str) -> None:
     _, text, expected = TEXTS[format]
     assert [d.paragraphs for d in read(write(tmp_path, "x.dat", text), format=format)] == expected
 
@@ -224,15 +224,15 @@ def test_hard_wrapped_paragraphs_without_blank_lines_are_joined(
     path = write(tmp_path, "a.txt", wrapped(PROSE[language], width, indent))
     (document,) = read(path)
     assert document.paragraphs == tuple(PROSE[language])
-    (asked,) = read(path, format="book")
-    assert asked.paragraphs == document.paragraphs
+    (requested,) = read(path, format="book")
+    assert requested.paragraphs == document.paragraphs
 
 
 @pytest.mark.parametrize(
     ("language", "width", "indent"),
     [("en", 30, "  "), ("en", 24, ""), ("zh", 16, "\u3000\u3000"), ("zh", 12, "\u3000\u3000")],
 )
-def test_narrow_hard_wrapped_lines_are_told_and_joined_if_asked(
+def test_narrow_hard_wrapped_lines_are_reported_and_joined_on_request(
     tmp_path: Path, language: str, width: int, indent: str
 ) -> None:
     path = write(tmp_path, "a.txt", wrapped(PROSE[language], width, indent))
@@ -241,8 +241,8 @@ def test_narrow_hard_wrapped_lines_are_told_and_joined_if_asked(
     assert [(r.format, r.narrow) for r in reports] == [
         ("paragraphs", width if language == "en" else 2 * width)
     ]
-    (asked,) = read(path, format="book", on_file=reports.append)
-    assert asked.paragraphs == tuple(PROSE[language]) and reports[-1].narrow == 0
+    (requested,) = read(path, format="book", on_file=reports.append)
+    assert requested.paragraphs == tuple(PROSE[language]) and reports[-1].narrow == 0
 
 
 NARROW = {
@@ -429,7 +429,7 @@ def test_verses_and_quotations_stay_in_a_book_with_blank_lines(tmp_path: Path) -
     assert len(document.paragraphs) == 2 * len(blocks) - 1
 
 
-def test_every_format_has_its_meaning_said() -> None:
+def test_every_format_has_a_description() -> None:
     assert set(DESCRIPTIONS) == set(FORMATS) - {"auto"}
 
 
@@ -515,12 +515,12 @@ def test_a_word_of_chinese_is_recognised(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["「嗯。」\n「喔？」\n「哇！」\n", "甲：嗯，１２３４５６７８９元。\n", "美！！…………"]
 )
-def test_a_chinese_encoding_is_told_of_text_that_is_mostly_full_width_marks(text: str, encoding: str) -> None:
+def test_a_chinese_encoding_is_guessed_for_mostly_full_width_marks(text: str, encoding: str) -> None:
     assert guess_encoding(text.encode(encoding)) == encoding
 
 
 @pytest.mark.parametrize("encoding", ["gb18030", "big5", "ascii", "utf-16"])
-def test_a_file_in_utf_8_is_told_to_be_that(tmp_path: Path, encoding: str) -> None:
+def test_utf_8_is_suggested_for_a_file_in_utf_8(tmp_path: Path, encoding: str) -> None:
     path = write(tmp_path, "a.txt", ("第一个句子在这里，很长。他喜欢 café。\n" * 9 + "x").encode())
     with pytest.raises(DataError) as error:
         read(path, encoding=encoding)
@@ -586,8 +586,8 @@ def test_what_a_search_passes_over_is_reported(tmp_path: Path) -> None:
         write(tmp_path, name, LINES if name != "empty.txt" else b"")
     reports: list[FileReport] = []
     assert {Path(d.source).name for d in read(tmp_path, on_file=reports.append)} == set(novels)
-    told = {Path(r.source).name: (r.format, r.reason) for r in reports if r.format in PASSED_OVER}
-    assert told == {
+    skipped = {Path(r.source).name: (r.format, r.reason) for r in reports if r.format in PASSED_OVER}
+    assert skipped == {
         **{name: ("skipped", name.split(".")[0]) for name in about},
         **{
             "a.csv": ("skipped", ".csv"),
@@ -626,7 +626,7 @@ def test_an_odd_file_in_a_folder_is_passed_over_and_named(tmp_path: Path) -> Non
     for name, (_, format, reason) in odd.items():
         assert reports[name].format == format and reason in reports[name].reason, name
     assert reports["z.txt"].format == "lines"
-    complaint(tmp_path / "all")  # where nobody is told, an error
+    complaint(tmp_path / "all")  # an error without on_file
 
 
 def test_a_link_to_nothing_is_passed_over_and_named(tmp_path: Path) -> None:
@@ -635,9 +635,9 @@ def test_a_link_to_nothing_is_passed_over_and_named(tmp_path: Path) -> None:
     reports: list[FileReport] = []
     assert list_files([tmp_path]) == [tmp_path / "a.txt"]
     assert len(read(tmp_path, on_file=reports.append)) == 2
-    [told] = [report for report in reports if report.format in PASSED_OVER]
-    assert (told.source, told.format) == (str(tmp_path / "b.txt"), "unreadable")
-    assert "cannot be opened" in complaint(tmp_path)  # where nobody is told, an error
+    [skipped] = [report for report in reports if report.format in PASSED_OVER]
+    assert (skipped.source, skipped.format) == (str(tmp_path / "b.txt"), "unreadable")
+    assert "cannot be opened" in complaint(tmp_path)  # an error without on_file
 
 
 def test_linked_folders_are_searched_once(tmp_path: Path) -> None:
@@ -662,9 +662,9 @@ def test_a_folder_that_cannot_be_opened_is_named(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(os, "scandir", refusing)
     reports: list[FileReport] = []
     assert len(read(tmp_path, on_file=reports.append)) == 2
-    [told] = [report for report in reports if report.format in PASSED_OVER]
-    assert (told.source, told.format) == (shut, "unreadable") and "Permission denied" in told.reason
-    for path in (tmp_path, Path(shut)):  # where nobody is told, and where there is nothing else
+    [skipped] = [report for report in reports if report.format in PASSED_OVER]
+    assert (skipped.source, skipped.format) == (shut, "unreadable") and "Permission denied" in skipped.reason
+    for path in (tmp_path, Path(shut)):  # without on_file, and where there is nothing else
         assert f"{shut}: cannot be opened (Permission denied)" in complaint(path)
 
 
@@ -733,12 +733,12 @@ class Failing(io.BytesIO):
 def test_a_disk_that_fails_while_a_file_is_read_is_one_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrap: str
 ) -> None:
-    """Also in the middle of what is packed: it is not said to be damaged, or the corpus to be at fault."""
+    """Also in the middle of what is packed: the message does not blame the file or the corpus."""
     path = write(tmp_path, f"a.txt{wrap}", WRAP[wrap](20_000 * LINES.encode(), "a.txt"))
     content = path.read_bytes()
     monkeypatch.setattr(Path, "open", lambda *_, **__: Failing(content[: len(content) // 2]))
-    said = complaint(path, on_file=lambda _: None)
-    assert said.startswith(f"{path}: cannot be read (Input/output error). Check the disk")
+    message = complaint(path, on_file=lambda _: None)
+    assert message.startswith(f"{path}: cannot be read (Input/output error). Check the disk")
     with pytest.raises(DataError, match="cannot be read"), unpacked(path) as stream:
         whole(stream)
 
@@ -753,8 +753,8 @@ def test_a_file_that_opens_and_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "b.txt").symlink_to(UNREAD)
     reports: list[FileReport] = []
     assert len(read(tmp_path, on_file=reports.append)) == 2
-    [told] = [report for report in reports if report.format in PASSED_OVER]
-    assert told.format == "unreadable" and "cannot be read" in told.reason
+    [skipped] = [report for report in reports if report.format in PASSED_OVER]
+    assert skipped.format == "unreadable" and "cannot be read" in skipped.reason
 
 
 def test_an_odd_member_of_an_archive_is_passed_over_and_named(tmp_path: Path) -> None:
@@ -772,7 +772,7 @@ def test_an_odd_member_of_an_archive_is_passed_over_and_named(tmp_path: Path) ->
         "in.tar": "unreadable",
     }
     assert "not utf-8" in reports["latin.txt"].reason and reports["z.txt"].format == "lines"
-    complaint(archive)  # where nobody is told, an error
+    complaint(archive)  # an error without on_file
     assert "not utf-8" in complaint(
         write(tmp_path, "b.tar", tar([("a.txt", b"\xe9")])), on_file=lambda _: None
     )
@@ -811,7 +811,7 @@ def test_missing_empty_and_textless_paths(tmp_path: Path) -> None:
     assert "holds no text" in complaint(write(tmp_path, "none.tar", tar([])))
 
 
-def test_missing_path_is_said_at_the_call_before_any_reading(tmp_path: Path) -> None:
+def test_a_missing_path_is_an_error_before_any_reading(tmp_path: Path) -> None:
     with pytest.raises(DataError):
         read_documents([write(tmp_path, "a.txt", LINES), tmp_path / "b.txt"])
 
@@ -859,7 +859,7 @@ def test_named_compressed_but_is_not(tmp_path: Path) -> None:
     assert "holds no gzip data" in complaint(write(tmp_path, "a.txt.gz", LINES))
 
 
-def test_compressed_without_saying_so_is_read(tmp_path: Path) -> None:
+def test_a_compressed_file_without_its_extension_is_read(tmp_path: Path) -> None:
     assert len(read(write(tmp_path, "a.txt", gzip.compress(LINES.encode())))) == 2
 
 
@@ -1024,7 +1024,7 @@ def test_parquet_faults(tmp_path: Path) -> None:
     assert "Unpack" in complaint(inside, text_field="body", limits=Limits(in_memory_bytes=100))
 
 
-def test_wiki_asked_for_but_not_there(tmp_path: Path) -> None:
+def test_the_wiki_format_needs_doc_elements(tmp_path: Path) -> None:
     assert "<doc" in complaint(write(tmp_path, "a.txt", LINES), format="wiki")
 
 
@@ -1253,10 +1253,10 @@ def test_bzip2_is_unpacked_in_pieces_that_are_worth_a_call(monkeypatch: pytest.M
         def __getattr__(self, name: str) -> Any:
             return getattr(self.engine, name)
 
-        def decompress(self, *given: Any, **told: Any) -> bytes:
+        def decompress(self, *arguments: Any, **options: Any) -> bytes:
             nonlocal calls
             calls += 1
-            return self.engine.decompress(*given, **told)
+            return self.engine.decompress(*arguments, **options)
 
     monkeypatch.setattr(bz2, "BZ2Decompressor", Counting)
     whole = random.Random(1).randbytes(1 << 20)

@@ -59,7 +59,7 @@ def written(
     post_processor: Any = AROUND,
     **settings: Any,
 ) -> Path:
-    """A folder with nothing but the tokenizer.json of a WordPiece vocabulary."""
+    """A folder with only the tokenizer.json of a WordPiece vocabulary."""
     vocabulary = {piece: i for i, piece in enumerate(PIECES)}
     library = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", **settings))
     library.normalizer, library.pre_tokenizer = normalizer, pre_tokenizer
@@ -78,7 +78,7 @@ FILES = ("added_tokens.json", "tokenizer_config.json", "tokenizer.json")
 
 
 def note(folder: Path, file: str, name: str, number: int) -> None:
-    """A piece that was added, as one of three files tells it."""
+    """An added token, as stored in one of three files."""
     entry = {"content": name, "special": True, "normalized": False}
     if file == "added_tokens.json":
         (folder / file).write_text(json.dumps({name: number}))
@@ -90,7 +90,7 @@ def note(folder: Path, file: str, name: str, number: int) -> None:
 
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("make", [wordpiece, sentencepiece])
-def test_added_pieces_are_kept_whole(make: Any, file: str, tmp_path: Path) -> None:
+def test_added_tokens_are_not_split(make: Any, file: str, tmp_path: Path) -> None:
     plain = make()
     plain.save(tmp_path)
     (tmp_path / "added_tokens.json").write_text(json.dumps({plain.special.pad: plain.pad_id, "[PAD]": 0}))
@@ -315,7 +315,7 @@ def test_settings_beside_tokenizer_json_count_as_in_transformers(name: str, tmp_
 
 @pytest.mark.parametrize(("name", "file"), [("BertTokenizer", False), ("PreTrainedTokenizerFast", True)])
 def test_the_class_tells_which_of_two_vocabularies_counts(name: str, file: bool, tmp_path: Path) -> None:
-    """Kills: `vocab.txt` in any case, whose pieces do not tell that its text is not to be lowered."""
+    """Kills: reading `vocab.txt` in any case, whose tokens do not show that text is not lowercased."""
     from transformers import AutoTokenizer
 
     folder, text = written(tmp_path, normalizers.BertNormalizer(lowercase=False)), "Hello hello"
@@ -414,18 +414,18 @@ def test_a_damaged_tokenizer_json_is_one_message(text: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("unknown", "charsmap", "says"),
+    ("unknown", "charsmap", "message"),
     [(PieceType.NORMAL, b"", "unk is not defined"), (PieceType.UNKNOWN, b"\x01", "rule is broken")],
 )
 def test_a_damaged_sentencepiece_model_is_one_message(
-    unknown: PieceType, charsmap: bytes, says: str, tmp_path: Path
+    unknown: PieceType, charsmap: bytes, message: str, tmp_path: Path
 ) -> None:
     """What the library finds and the look at its pieces does not."""
     kinds = {"<unk>": unknown, "a": PieceType.NORMAL}
     names = [*("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"), "a"]
     pieces = [Piece(name, -1.0, kinds.get(name, PieceType.CONTROL)) for name in names]
     (tmp_path / "spiece.model").write_bytes(serialize_model(pieces, charsmap))
-    with pytest.raises(TokenizerError, match=f"is not a whole SentencePiece model.*{says}") as caught:
+    with pytest.raises(TokenizerError, match=f"is not a whole SentencePiece model.*{message}") as caught:
         load_tokenizer(tmp_path)
     assert "spiece.model: " in str(caught.value)
 
@@ -456,15 +456,15 @@ def test_a_cased_vocabulary_of_a_folder_that_says_nothing_is_lowered_as_there(tm
 def test_the_class_may_stand_in_the_models_file(tmp_path: Path) -> None:
     folder = written(tmp_path, normalizers.BertNormalizer(lowercase=False))
     (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
-    told = {"model_type": "bert", "tokenizer_class": "PreTrainedTokenizerFast"}
-    (folder / "config.json").write_text(json.dumps(told))
+    config = {"model_type": "bert", "tokenizer_class": "PreTrainedTokenizerFast"}
+    (folder / "config.json").write_text(json.dumps(config))
     assert load_tokenizer(folder).encode("Hello hello") == [5, 6]
 
 
 def named(folder: Path, name: str, **settings: Any) -> Path:
     """The folder, with a configuration that names a class."""
-    told = {"tokenizer_class": name, "unk_token": "[UNK]", **settings}
-    (folder / "tokenizer_config.json").write_text(json.dumps(told))
+    config = {"tokenizer_class": name, "unk_token": "[UNK]", **settings}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
     return folder
 
 
@@ -484,7 +484,7 @@ def test_special_pieces_around_a_text_are_those_of_the_file(around: Any, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("around", "says"),
+    ("around", "message"),
     [
         (None, "none"),
         (processors.RobertaProcessing(("[SEP]", 3), ("[CLS]", 2)), "RobertaProcessing"),
@@ -504,18 +504,18 @@ def test_special_pieces_around_a_text_are_those_of_the_file(around: Any, tmp_pat
     ],
 )
 def test_other_pieces_around_a_text_are_refused_where_the_file_counts(
-    around: Any, says: str, tmp_path: Path
+    around: Any, message: str, tmp_path: Path
 ) -> None:
     """Kills: [CLS] and [SEP] where the model was trained without, or with others."""
     folder = named(written(tmp_path, post_processor=around), "TokenizersBackend")
-    with pytest.raises(TokenizerError, match=rf"than BertTokenizer does \(post_processor: {says}\)"):
+    with pytest.raises(TokenizerError, match=rf"than BertTokenizer does \(post_processor: {message}\)"):
         load_tokenizer(folder)
     assert load_tokenizer(named(folder, "BertTokenizer"))("hello")["input_ids"] == [2, 6, 3]
 
 
 @pytest.mark.parametrize("name", ["PreTrainedTokenizerFast", "AlbertTokenizer"])
 def test_the_class_tells_whether_spiece_model_counts(name: str, tmp_path: Path) -> None:
-    """Kills: a cased vocabulary of others, lowered because nobody says that it is not."""
+    """Kills: a cased vocabulary of others, lowercased because no setting forbids it."""
     from transformers import AutoTokenizer
 
     plain, text = sentencepiece(), "The CAT sat on 3 old Tables"
@@ -533,7 +533,7 @@ def test_the_class_tells_whether_spiece_model_counts(name: str, tmp_path: Path) 
         return
     theirs = AutoTokenizer.from_pretrained(tmp_path)
     assert found.encode(text) == theirs(text, add_special_tokens=False)["input_ids"] != plain.encode(text)
-    # What is saved here says so, and its own model counts, bit by bit.
+    # A tokenizer saved by this package is read from its own model, bit by bit.
     plain.save(tmp_path / "ours")
     assert load_tokenizer(tmp_path / "ours").fingerprint == plain.fingerprint
 

@@ -184,7 +184,7 @@ def test_truncation_shortens_the_longer_segment(small: WordPieceTokenizer, words
     assert len(small(a, max_length=5)["input_ids"]) == 5
 
 
-def test_mistakes_in_calls_are_said(small: WordPieceTokenizer) -> None:
+def test_invalid_calls_raise_errors(small: WordPieceTokenizer) -> None:
     with pytest.raises(TokenizerError, match="differ in number"):
         small(["a", "b"], ["c"])
     with pytest.raises(TokenizerError, match="cannot have a list"):
@@ -385,7 +385,7 @@ def test_settings_beside_the_vocabulary_are_honoured(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "said"),
+    ("name", "data", "message"),
     [
         ("vocab.txt", b"", "is empty"),
         ("vocab.txt", "\n".join(VOCABULARY).encode("utf-16"), "not UTF-8"),
@@ -403,9 +403,9 @@ def test_settings_beside_the_vocabulary_are_honoured(tmp_path: Path) -> None:
         ("tokenizer.json", b'{"model": {"type": "WordPiece", "vocab": {"a": 0, "b": 2}}}', "ids with gaps"),
     ],
 )
-def test_broken_vocabularies_are_named(tmp_path: Path, name: str, data: bytes, said: str) -> None:
+def test_broken_vocabularies_are_named(tmp_path: Path, name: str, data: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(data)
-    with pytest.raises(TokenizerError, match=said) as caught:
+    with pytest.raises(TokenizerError, match=message) as caught:
         load_tokenizer(tmp_path)
     assert name in str(caught.value)
 
@@ -451,10 +451,10 @@ def test_a_copy_works_and_starts_with_an_empty_cache(albert: Tokenizer, small: W
 
 
 def test_the_word_cache_stays_small_and_keeps_what_is_used() -> None:
-    asked: list[str] = []
+    computed: list[str] = []
 
     def compute(word: str) -> tuple[int, ...]:
-        asked.append(word)
+        computed.append(word)
         return (len(word),)
 
     cache = WordCache(compute, limit=10)
@@ -462,7 +462,7 @@ def test_the_word_cache_stays_small_and_keeps_what_is_used() -> None:
         assert cache["often"] == (5,)
         assert cache[f"word{i}"] == (len(f"word{i}"),)
         assert len(cache) + len(cache.old) <= 20
-    assert asked.count("often") == 1
+    assert computed.count("often") == 1
     assert cache["x" * 1000] == (1000,) and "x" * 1000 not in cache
 
 

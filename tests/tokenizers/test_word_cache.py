@@ -70,16 +70,16 @@ def test_a_table_of_long_words_is_emptied_earlier() -> None:
 
 
 def test_every_word_is_encoded_once() -> None:
-    asked: list[str] = []
+    encoded: list[str] = []
 
     def encode(words: list[str]) -> list[Sequence[int]]:
-        asked.extend(words)
+        encoded.extend(words)
         return letters(words)
 
     encoder = BatchEncoder(str.split, encode)
     for _ in range(3):
         encoder(["a b a", "b c", "", "a"])
-    assert sorted(asked) == ["a", "b", "c"]
+    assert sorted(encoded) == ["a", "b", "c"]
 
 
 def test_texts_that_are_only_right_as_a_whole() -> None:
