@@ -105,7 +105,7 @@ def test_bright_without_its_word(changed: Callable[..., Path]) -> None:
     assert_same_model(albertine.load(folder), albertine.load(HERE / "bright"))
 
 
-@pytest.mark.parametrize("pickled", [False, True])
+@pytest.mark.parametrize("pickled", [False, pytest.param(True, marks=pytest.mark.matrix)])
 def test_the_word_of_brightmart_beside_groups(changed: Callable[..., Path], pickled: bool) -> None:
     """Whose code passes it over. Kills: brightmart's mapping, for which nothing fits; a look-up that takes
     the word for it."""
