@@ -424,7 +424,7 @@ def flat(steps: set[int]) -> Callable[[nn.Module, Any], Any]:
 
 
 def test_a_run_without_any_gradient_ends_and_says_why(tmp_path: Path) -> None:
-    """Kills: a run that changes nothing and is "done"; one that is done when the same command goes on."""
+    """Kills: a run that changes nothing and is "done"; one that is done when the same command resumes."""
     for _ in range(2):
         with (
             RunFolder(tmp_path) as folder,
@@ -532,7 +532,7 @@ def test_alarms_are_reported_and_may_stop_the_run(tmp_path: Path, stop: bool) ->
     if not stop:
         assert run().done
     else:
-        with pytest.raises(RunError, match=r"training\.learning_rate=0\.00059.*same command goes on"):
+        with pytest.raises(RunError, match=r"training\.learning_rate=0\.00059.*same command resumes"):
             run()
         # Raised alarms are read from the metrics after a restart, and the user has decided to resume.
         assert run().done
