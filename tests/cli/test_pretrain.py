@@ -97,7 +97,7 @@ def test_a_dry_run_knows_which_presets_there_are(albertine: Command) -> None:
         ("training.decay=0.5", "training.decay: belongs to training.schedule=wsd"),
         ("training.schedule=wsd; training.warmup=0.9", "warm-up (0.9) and decay (0.2) together are longer"),
         ("objective.ponder=0.1", "objective.ponder: this encoder does not halt"),
-        ("objective.jacobian=2", "objective.jacobian: the Jacobian is that of a step to a fixed point"),
+        ("objective.jacobian=2", "objective.jacobian: the Jacobian is that of a fixed-point iteration"),
     ],
 )
 def test_a_dry_run_refuses_what_the_run_would(albertine: Command, setting: str, says: str) -> None:
@@ -110,7 +110,7 @@ def test_a_dry_run_says_what_stages_leave_untrained(albertine: Command) -> None:
     words = ("name=toy", "corpus=c", "training.steps=9", "model.preset=albert-base-v2")
     told = albertine("pretrain", "--dry-run", *words, "stages=[{begin: 0, depth: 3}]")
     assert told.code == 0 and "# stages as they resolve:" in told.out
-    assert told.err.startswith("warning: stages: the run ends in number 1, which computes depth 3 only")
+    assert told.err.startswith("warning: stages: the run ends in number 1, which computes 3 layers only")
 
 
 @pytest.mark.parametrize("made_by", ["pieces", "jieba"])

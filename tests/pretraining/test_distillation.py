@@ -216,7 +216,7 @@ def test_a_checkpoint_of_tensorflow_teaches_too(build: Build, corpus: Path, tmp_
 def test_a_number_of_depths_that_is_not_fixed(
     build: Build, corpus: Path, tmp_path: Path, student: bool
 ) -> None:
-    """A preset learns from a teacher too; of either the depths must be known."""
+    """A preset learns from a teacher too; both need a fixed number of layers."""
     change = {**MODEL, "num_hidden_layers": 3}
     halting = {**change, "halting": "basic"}
     choice = ModelChoice(preset="albert-tiny-zh", change=change if student else halting)
@@ -226,7 +226,7 @@ def test_a_number_of_depths_that_is_not_fixed(
         model={"change": halting if student else change},
         objective={"distillation": {"teacher": tmp_path / "other"}},
     )
-    with pytest.raises(SettingsError, match="no fixed number of them"):
+    with pytest.raises(SettingsError, match="no fixed number of layers"):
         pretrain(settings, reporter=Reporter(quiet=True))
 
 
@@ -248,7 +248,7 @@ def test_a_number_of_depths_that_is_not_fixed(
         ),
         (
             {"objective": {"distillation": {"teacher": "x"}}, "stages": [{"begin": 0, "depth": 1}]},
-            "no teacher",
+            "distillation does not support",
         ),
     ],
 )
@@ -315,7 +315,7 @@ def test_a_shared_teacher_stays_shared(teacher: Path) -> None:
     shared = Model(config.with_plan(SharingPlan((0, 0, 1, 1), (0, 0, 1, 1))), {"mlm"}, seed=1)
     assert student_of(shared, Student(depth=2), 1).config.plan == SharingPlan.unshared(2)
     assert student_of(shared, Student(depths=(0, 1)), 1).config.plan == SharingPlan.shared(2)
-    with pytest.raises(SettingsError, match="names depth 4, and the model has 0 to 3"):
+    with pytest.raises(SettingsError, match="names layer 4, and the model has 0 to 3"):
         student_of(shared, Student(depths=(0, 4)), 1)
 
 

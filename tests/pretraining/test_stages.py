@@ -429,7 +429,7 @@ def test_stages_that_this_run_cannot_have(build: Build, monkeypatch: pytest.Monk
 CAUSAL: dict[str, Any] = {"begin": 0, "causal": True, "pairs": "none"}
 LEFT: list[tuple[list[dict[str, Any]], dict[str, Any], list[str]]] = [
     ([CAUSAL, {"begin": 0.9}], {}, ["number 2 (from 0.9)", "causal", "head"]),
-    ([{"begin": 0, "depth": 1}], {}, ["computes depth 1 only, and the model that is saved 4 depths"]),
+    ([{"begin": 0, "depth": 1}], {}, ["computes 1 layers only, and the saved model 4 layers"]),
     ([{"begin": 0}, {"begin": 0.5, "depth": 4}], {}, []),
     ([{"begin": 0, "max_length": 8, "pairs": "sop"}], {}, ["more than 8 tokens"]),
     ([{"begin": 0, "max_length": 8}, {"begin": 0.3}, {"begin": 0.5, "max_length": 8}], {}, []),
@@ -469,18 +469,15 @@ def test_a_run_says_what_its_stages_leave_untrained(build: Build) -> None:
     assert (folder / "log.txt").read_text().count("stages: none has pairs, so the head") == 1
 
 
-def test_a_run_without_stages_is_reported_as_before(build: Build) -> None:
-    """Checkpoints from before there were stages are gone on with."""
+def test_a_run_without_stages(build: Build) -> None:
+    """Neither cursor nor metrics name a stage."""
     folder = run(build(training={"steps": 1}))
     state = read(folder / "checkpoints" / "step-1").state
     assert set(state["cursor"]) == {"epoch", "offset"}
-    assert "stages" not in state["fingerprint"]
-    assert not {"masked", "random"} & set(state["fingerprint"]["objective"]["masking"])
-    assert "repeats" not in state["fingerprint"]["objective"]
     assert not any("stage" in row for row in read_metrics(folder / "metrics.jsonl"))
-    with pytest.raises(CheckpointError, match=r"stages: not in the checkpoint, now \["):
+    with pytest.raises(CheckpointError, match=r"stages: checkpoint \[\], now \["):
         run(build(training={"steps": 1}, stages=RAMP))
-    with pytest.raises(CheckpointError, match=r"masking\.random: not in the checkpoint, now 0\.0"):
+    with pytest.raises(CheckpointError, match=r"masking\.random: checkpoint 0\.1, now 0\.0"):
         run(build(training={"steps": 1}, objective={"masking": {"random": 0.0}}))
 
 

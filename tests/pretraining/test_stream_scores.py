@@ -98,7 +98,7 @@ def test_a_length_that_segments_of_a_run_cannot_have_is_reported(build: Build) -
     assert albertine.score(folder, settings.corpus, sequences=16, max_length=32) == own
     for length in (16, 24, 64):
         with pytest.raises(
-            SettingsError, match=r"hold 16 tokens of the step before.*Leave `max_length` out.*32"
+            SettingsError, match=r"reuse 16 tokens of the previous step.*Leave `max_length` out.*32"
         ):
             albertine.score(folder, settings.corpus, max_length=length)
     other = settings_of(

@@ -555,27 +555,12 @@ def test_a_text_too_short_for_the_lanes_is_reported(build: Build) -> None:
         pretrain(settings_of(build, training={"batch_size": 4000}))
 
 
-def test_what_earlier_runs_were_made_of_is_reported_as_ever(build: Build) -> None:
-    settings = build()
+@pytest.mark.parametrize("kind", ["plain", "permutation"])
+def test_the_fingerprint_has_all_of_the_objective(build: Build, kind: str) -> None:
+    settings = build() if kind == "plain" else settings_of(build, kind)
     model, tokenizer = model_of(settings), corpus_of(settings).tokenizer()
-    assert fingerprint(settings, model, tokenizer)["objective"] == {
-        "max_length": 32,
-        "pairs": "sop",
-        "reference_defects": False,
-        "short_probability": 0.1,
-        "masking": {
-            "favor_shorter": True,
-            "max_predictions": None,
-            "ngram": 3,
-            "permutation": False,
-            "probability": 0.15,
-            "whole_word": True,
-        },
-    }
-    streams = fingerprint(settings_of(build, "permutation"), model, tokenizer)["objective"]
-    assert (
-        streams["kind"] == "permutation" and streams["memory"] == 24 and streams["permutation"]["reuse"] == 16
-    )
+    expected = settings.objective.model_dump(mode="json")
+    assert fingerprint(settings, model, tokenizer)["objective"] == expected
 
 
 def test_segments_of_another_length_predict_the_same_share(build: Build) -> None:
