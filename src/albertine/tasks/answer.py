@@ -180,6 +180,16 @@ def question_of(row: Row, fields: Fields, prefix: str = "") -> Question:
     return Question(prefix + row.name, question, fields.first(row), None, row.where)
 
 
+def question_fields(fields: Fields) -> Fields:
+    """The columns of questions from files that are no tables."""
+    return replace(fields, pair=fields.pair or "question")
+
+
+def question_row(example: Question, fields: Fields) -> dict[str, Any]:
+    """A question as the fields of a row of a table."""
+    return {fields.pair or "": example.question, fields.text: example.passage}
+
+
 class FromPassages(Family):
     """What the families of extracted answers share; their model says a `LikelySpans` of every question.
 

@@ -181,6 +181,9 @@ class Classify(OneLayer):
             for row in (logits > 0).tolist()
         ]
 
+    def with_top(self, count: int) -> Classify:
+        return replace(self, likeliest=max(count, self.likeliest))
+
     def shown(self, example: Example) -> dict[str, Any]:
         return {"text": example.text} | ({} if example.pair is None else {"pair": example.pair})
 

@@ -251,6 +251,10 @@ class Family(ABC):
             lines.append(line | right | told)
         return lines
 
+    def with_top(self, count: int) -> Family:
+        """The family whose `told` has at least so many likeliest classes, where it has classes."""
+        return self
+
     def shown(self, example: Any) -> dict[str, Any]:
         """What a line of predictions has of a question."""
         return {}

@@ -26,6 +26,7 @@ from albertine.tasks.dataset_registry import SPLITS, Column, Columns, Dataset, S
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family, Fields, Tuned
 from albertine.tasks.readers.files import File, NotThere
+from albertine.tasks.readers.table import Row
 from albertine.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
@@ -295,6 +296,21 @@ class TaskChoice(Settings):
             DataError: it cannot be read.
         """
         return None
+
+    @staticmethod
+    def own_fields(fields: Fields) -> Fields:
+        """The columns of rows that `own_row` makes: those given, or the usual ones."""
+        return fields
+
+    @staticmethod
+    def own_row(example: Any, fields: Fields) -> dict[str, Any]:
+        """An example of `in_own_form` as the fields of a row of a table, without its answer."""
+        return {fields.text: example.text}
+
+    @staticmethod
+    def table_row(row: Row, fields: Fields) -> Row:
+        """A row of a table as `Family.example` reads it."""
+        return row
 
     @staticmethod
     def beside(path: File) -> Iterator[File]:

@@ -263,8 +263,7 @@ class Predictor:
         """
         check_integer("top", top, 0)
         family, fields = self.family, fields or self.family.fields
-        if isinstance(family, Classify):
-            family = replace(family, likeliest=max(top, family.likeliest))
+        family = family.with_top(top)
         for chunk in chunks(rows, CHUNK):
             said, data = self.said([family.example(row, fields) for row in chunk])
             answered = family.told(said, data, family.answers(said, data))

@@ -18,7 +18,7 @@ from albertine.core.settings import Settings
 from albertine.errors import DataError
 from albertine.evaluation.task_card import TaskCard
 from albertine.inference.windows import QUESTION, WindowSettings, question_room
-from albertine.tasks.answer import Answer, Question, windows_to_learn
+from albertine.tasks.answer import Answer, Question, question_fields, question_row, windows_to_learn
 from albertine.tasks.answerability import AnswerOrNot, of_folder, scores
 from albertine.tasks.dataset_files import Data, Lost, check_told, files_of, rows_in
 from albertine.tasks.dataset_registry import Columns, Dataset, Rules, Split
@@ -243,6 +243,8 @@ class AnswersTask(TaskChoice):
     share_passages = True
     read: ClassVar = staticmethod(read)
     in_own_form: ClassVar = staticmethod(in_squads_form)
+    own_fields: ClassVar = staticmethod(question_fields)
+    own_row: ClassVar = staticmethod(question_row)
 
     answer: AnswerChoice = AnswerChoice()
 

@@ -224,6 +224,12 @@ class EntitiesTask(TaskChoice):
     )
     crf: bool = Field(False, description="judge and decode whole sequences of tags")
 
+    @staticmethod
+    def table_row(row: Row, fields: Fields) -> Row:
+        """A row whose text is a list of words, with the text that they make."""
+        words = words_of(row, fields.text)
+        return row if words is None else row._replace(fields={**row.fields, fields.text: spaced(words)[0]})
+
     def family(self, splits: dict[str, list[Any]], tokenizer: Tokenizer, known: Family | None) -> Family:
         tags = tags_of(entity_types(splits["train"]), self.tags) if known is None else known.labels
         check_known("type", splits, _types, types_of(tags))

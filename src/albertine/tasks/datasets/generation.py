@@ -16,7 +16,7 @@ from albertine.errors import DataError
 from albertine.evaluation.task_card import TaskCard
 from albertine.inference.search import Search
 from albertine.inference.windows import WindowSettings
-from albertine.tasks.answer import Question
+from albertine.tasks.answer import Question, question_fields, question_row
 from albertine.tasks.dataset_files import Lost, all_rows, check_told, files_of
 from albertine.tasks.dataset_registry import SPLITS, Columns, Dataset, Split
 from albertine.tasks.datasets.answer import flat_columns, in_squads_form, questions_in
@@ -161,6 +161,8 @@ class ReadingTask(WritingTask):
     share_passages, as_benchmark = True, False
     read: ClassVar = staticmethod(read_questions)
     in_own_form: ClassVar = staticmethod(in_own_form)
+    own_fields: ClassVar = staticmethod(question_fields)
+    own_row: ClassVar = staticmethod(question_row)
 
     def family(self, splits: dict[str, list[Any]], tokenizer: Tokenizer, known: Family | None) -> Family:
         for split in SPLITS:  # that there is no answer is one

@@ -20,6 +20,7 @@ from pydantic import Field
 from albertine.errors import DataError
 from albertine.evaluation.task_card import TaskCard
 from albertine.inference.option_rows import IDIOM
+from albertine.tasks.answer import question_fields
 from albertine.tasks.dataset_files import Lost, blank, files_of, rows_in
 from albertine.tasks.dataset_registry import SPLITS, Column, Columns, Dataset, LabelIs, Split
 from albertine.tasks.encoded import Encoded
@@ -334,6 +335,7 @@ class OptionsTask(PooledTask):
     share_passages = True
     read: ClassVar = staticmethod(read)
     in_own_form: ClassVar = staticmethod(in_own_form)
+    own_fields: ClassVar = staticmethod(question_fields)
 
     options: Column = Field(
         "options", description="own files: field of the list of options", json_schema_extra=OWN_FILES
@@ -355,6 +357,11 @@ class OptionsTask(PooledTask):
         before = known.label_is if isinstance(known, Choose) else None
         label_is, read = settled(splits, self.data.label_is, before)
         return self.model_copy(update={"label_is": label_is}), read
+
+    @staticmethod
+    def own_row(example: Choice, fields: Fields) -> dict[str, Any]:
+        question = {fields.pair or "": example.question, fields.text: example.passage}
+        return {**question, fields.options: list(example.options)}
 
     def family(self, splits: dict[str, list[Any]], tokenizer: Tokenizer, known: Family | None) -> Family:
         return Choose(self.max_length, label_is=self.label_is)
