@@ -144,9 +144,10 @@ def _archive(file: Path, packed: bool) -> Way:
 
 
 def _openvino(file: Path, precision: str, threads: int) -> Way:
-    from albertine.export.openvino import Asked
 
-    asked = Asked(file, "bf16" if precision == "bfloat16" else "f32", threads)
+    from albertine.export.openvino import OpenVinoModel
+
+    asked = OpenVinoModel(file, "bf16" if precision == "bfloat16" else "f32", threads)
 
     def run(given: Inputs) -> Tensor:
         found = asked({name: x.numpy() for name, x in given.padded.items()})

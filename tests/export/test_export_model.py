@@ -212,7 +212,7 @@ def test_an_export_that_says_something_else_is_not_left(
     in_torch: Torch, classifier: Path, tmp_path: Path
 ) -> None:
     in_torch.wrong = 1e-3
-    with pytest.raises(ModelError, match=r"says something else: at .* a number differs by"):
+    with pytest.raises(ModelError, match=r"differs from its source: at .* a number is off by"):
         export(classifier, tmp_path / "out")
     in_torch.precision, in_torch.wrong = "int8", 1.0
     with pytest.raises(ModelError, match="is another model: least cosine"):

@@ -16,7 +16,7 @@ from albertine.errors import ModelError, RunError, SettingsError
 from albertine.export import openvino_int8
 from albertine.export.export_model import export
 from albertine.export.formats import ExportOptions
-from albertine.export.openvino import Asked, narrowed, precise
+from albertine.export.openvino import OpenVinoModel, narrowed, precise
 from albertine.export.source_model import opened
 from albertine.export.verify import LEAST_SHAPES, batches, text_batches
 from albertine.inference.whitening import sentences_of
@@ -103,13 +103,13 @@ def test_places_stay_exact_where_the_processor_computes_in_bfloat16(folder: Path
     """Beyond 256 a place is no number of bfloat16: unmarked angles would turn the last words of a long text
     elsewhere."""
     file = folder / "openvino/openvino_model.xml"
-    if "bf16" not in Asked(file, "bf16").products():
+    if "bf16" not in OpenVinoModel(file, "bf16").products():
         pytest.skip("OpenVINO does not compute in bfloat16 here")
     length = 590
     ids = np.arange(length)[None] % 40 + 5
     batch = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
 
-    found = [Asked(file, hint)(batch)["last_hidden_state"] for hint in ("f32", "bf16")]
+    found = [OpenVinoModel(file, hint)(batch)["last_hidden_state"] for hint in ("f32", "bf16")]
     assert 0 < np.abs(found[1] - found[0]).max() < FAR
 
 

@@ -129,7 +129,7 @@ def test_labels_to_ignore_are_looked_up(folder: Folders) -> None:
     """Kills: a list that is searched for every entity, on the loop."""
 
     class Many(ServedModel):
-        def ask(self, kind: BatchKey, questions: Sequence[Any]) -> Sequence[Any]:
+        def answer(self, kind: BatchKey, questions: Sequence[Any]) -> Sequence[Any]:
             return [([("x", 0, 1)] * 3000, None)] * len(questions)
 
     with client_of(folder("tag"), model=Many) as client:
@@ -210,9 +210,9 @@ def test_what_is_cut_off_is_not_computed_with(folder: Folders, name: str, path: 
     seen: list[str] = []
 
     class Noting(ServedModel):
-        def ask(self, kind: BatchKey, questions: Sequence[Any]) -> Sequence[Any]:
+        def answer(self, kind: BatchKey, questions: Sequence[Any]) -> Sequence[Any]:
             seen.extend(one if isinstance(one, str) else one[0] for one in questions)
-            return super().ask(kind, questions)
+            return super().answer(kind, questions)
 
     with client_of(folder(name), model=Noting) as client:
         model = client.service.model  # type: ignore[attr-defined]

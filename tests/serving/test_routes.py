@@ -919,7 +919,7 @@ def test_the_end_of_a_text_that_is_lowered(folder: Folders) -> None:
 
 def test_masks_that_meet_have_each_as_many_candidates_as_asked(client: Clients) -> None:
     model = client("fill-mask").service.model  # type: ignore[attr-defined]
-    few, many = model.ask(BatchKey("fill-mask"), [("the [MASK] man", 2, None), ("a [MASK]", 7, None)])
+    few, many = model.answer(BatchKey("fill-mask"), [("the [MASK] man", 2, None), ("a [MASK]", 7, None)])
     assert (len(few[0]), len(many[0])) == (2, 7)
 
 
@@ -933,5 +933,5 @@ def test_masks_that_meet_cost_what_each_asks_for(client: Clients, monkeypatch: p
 
     monkeypatch.setattr(fill_mask, "Guess", noted)
     model = client("fill-mask").service.model  # type: ignore[attr-defined]
-    model.ask(BatchKey("fill-mask"), [("the [MASK] man", 2, None), ("a [MASK]", 7, None)])
+    model.answer(BatchKey("fill-mask"), [("the [MASK] man", 2, None), ("a [MASK]", 7, None)])
     assert len(made) == 2 + 7

@@ -36,8 +36,8 @@ class Gate:
     """Stands before the model: holds a step until it is opened, and notes what was asked."""
 
     def __init__(self, service: Service) -> None:
-        self._ask = service.engine._ask
-        service.engine._ask = self
+        self._answer = service.engine._answer
+        service.engine._answer = self
         self.open, self.reached = threading.Event(), threading.Event()
         self.asked: list[Any] = []
         self.poison: dict[Any, Exception | None] = {}
@@ -49,7 +49,7 @@ class Gate:
             if isinstance(error := self.poison.get(question), Exception):
                 raise error
         self.asked += questions
-        found = list(self._ask(kind, questions))
+        found = list(self._answer(kind, questions))
         return [x * np.nan if q in self.poison else x for q, x in zip(questions, found, strict=True)]
 
 
@@ -281,7 +281,7 @@ def test_a_text_that_overflows_is_computed_once_with_its_neighbours(tmp_path: Pa
     good, bad = "the old man [MASK].", "the old man [MASK]." + " said the old man" * 6
     texts = [good, bad, good, good]
     questions = [(text, 3, None) for text in texts] if task == "fill-mask" else texts
-    items, notes, engine = run(questions, lambda _, asked: model.ask(BatchKey(task), asked))
+    items, notes, engine = run(questions, lambda _, asked: model.answer(BatchKey(task), asked))
     failed = [isinstance(item.future.exception(0), NotFinite) for item in items]
     assert failed == [False, True, False, False]
     assert notes.steps == [4] and notes.reasons == ["non_finite_output"] and engine.not_finite == 1
@@ -417,7 +417,7 @@ def test_a_large_answer_does_not_hold_up_the_loop(folder: Folders) -> None:
     with running(folder("embed")) as (service, gate):
         gate.open.set()
         vector = np.random.default_rng(0).random(1024, dtype=np.float32)
-        service.engine._ask = lambda kind, questions: [vector] * len(questions)
+        service.engine._answer = lambda kind, questions: [vector] * len(questions)
         assert asyncio.run(ask(service)) < 2.0  # written in one call it is three or four
 
 

@@ -3,8 +3,8 @@
     program = torch.export.load("torch/model.pt2").module()
     program(input_ids, attention_mask, token_type_ids)
 
-Batch and length are open, or the sequences and tokens of a packed batch. The verification asks another
-process, in which nothing but torch is imported.
+Batch and length are open, or the sequences and tokens of a packed batch. The verification runs in another
+process, which imports torch alone.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ import numpy, torch
 program = torch.export.load(sys.argv[1]).module()
 names = sys.argv[2].split(",")
 for line in sys.stdin:
-    asked, answered = line.split("\\t")
-    with numpy.load(asked) as inputs, torch.no_grad():
+    inputs_file, outputs_file = line.split("\\t")
+    with numpy.load(inputs_file) as inputs, torch.no_grad():
         found = program(*(torch.from_numpy(inputs[name]) for name in names))
-    numpy.savez(answered.strip(), *(x.numpy() for x in found))
+    numpy.savez(outputs_file.strip(), *(x.numpy() for x in found))
     print("albertine" in sys.modules, flush=True)
 """
 
@@ -57,8 +57,8 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
         name = f"{FOLDER}/{stem}.pt2"
         save_program(graph, folder / name)
         facts = {**described(graph), "bytes": (folder / name).stat().st_size}
-        asked = OtherProcess(folder / name, tuple(graph.inputs), tuple(graph.outputs))
-        written.append(ExportedFile(name, "float32", asked, isinstance(graph, PackedGraph), facts))
+        run = OtherProcess(folder / name, tuple(graph.inputs), tuple(graph.outputs))
+        written.append(ExportedFile(name, "float32", run, isinstance(graph, PackedGraph), facts))
     return written
 
 
@@ -72,7 +72,7 @@ def save_program(graph: Graph, file: Path) -> None:
 
 
 class OtherProcess:
-    """Asks an archive in a process that imports torch and numpy, and nothing of ours; it starts at the first
+    """Runs an archive in a process that imports torch and numpy, and nothing of ours; it starts at the first
     question and ends with this object.
 
     Raises:
@@ -87,20 +87,22 @@ class OtherProcess:
         process = self._process or self._start()
         assert process.stdin is not None and process.stdout is not None
         with TemporaryDirectory() as beside:
-            asked, answered = Path(beside) / "asked.npz", Path(beside) / "answered.npz"
-            np.savez(asked, **inputs)  # type: ignore[arg-type]
-            process.stdin.write(f"{asked}\t{answered}\n")
+            inputs_file, outputs_file = Path(beside) / "inputs.npz", Path(beside) / "outputs.npz"
+            np.savez(inputs_file, **inputs)  # type: ignore[arg-type]
+            process.stdin.write(f"{inputs_file}\t{outputs_file}\n")
             process.stdin.flush()
-            said = process.stdout.readline().strip()
-            if said != "False":
+            imported = process.stdout.readline().strip()
+            if imported != "False":
                 _, why = process.communicate()
                 last = (why or "").strip().splitlines()[-1:]
                 raise RunError(
-                    "albertine was imported by it" if said == "True" else f"cannot be run ({''.join(last)})",
+                    "albertine was imported by it"
+                    if imported == "True"
+                    else f"cannot be run ({''.join(last)})",
                     where=self.file.name,
                     remedy="Please report this with the model's config.json",
                 )
-            with np.load(answered) as found:
+            with np.load(outputs_file) as found:
                 return dict(zip(self.outputs, (found[name] for name in found.files), strict=True))
 
     def _start(self) -> subprocess.Popen[str]:

@@ -148,8 +148,8 @@ def convert(
 def _vectors(
     source: Path, found: ModelFolder, model: Model, add_note: AddNote, *, all_layers: bool
 ) -> tuple[ModelFolder, dict[str, bytes]]:
-    """What a folder says of how it makes vectors, as far as it is true of the model as it is written; what is
-    left out is told.
+    """The settings of vectors in a folder, as far as they hold for the model as it is written, with a note
+    on those left out.
 
     Args:
         all_layers: as in `vector_files`.
@@ -224,11 +224,11 @@ def _checkpoint(
     """Write what holds float32 and what its code computes: a checkpoint of TensorFlow, or lonePatient's.
 
     Raises:
-        SettingsError: it has no place for all of the model, and `lossy` is not asked for.
+        SettingsError: it has no place for all of the model, and `lossy` is not set.
     """
 
     alone = to == "lonepatient"
-    model, told = fit_to_layout(found.model, to) if lossy and not alone else (found.model, ())
+    model, changes = fit_to_layout(found.model, to) if lossy and not alone else (found.model, ())
     kind: Kind = "albert" if alone else written_kind(model, to)
     if out := _out_of_place(source, found, to, kind):
         if not lossy:
@@ -238,15 +238,15 @@ def _checkpoint(
             )
         if task_of(found) == "embed" or not found.extra.keys().isdisjoint(out):
             found = headless(found)
-    said = head_config_for(found, kind)
+    head_config = head_config_for(found, kind)
     if alone:
-        save_lonepatient(model, tokenizer, target, extra_tensors=found.extra, extra_config=said)
+        save_lonepatient(model, tokenizer, target, extra_tensors=found.extra, extra_config=head_config)
     else:
-        save_checkpoint(model, tokenizer, target, to, extra_tensors=found.extra, extra_config=said)
+        save_checkpoint(model, tokenizer, target, to, extra_tensors=found.extra, extra_config=head_config)
     if out:
         add_note(f"Left out: {', '.join(out)}, which the layout {to} has no place for.")
-    if told:
-        add_note(" ".join(told))
+    if changes:
+        add_note(" ".join(changes))
         rows = random_rows(model) if text is None else text
         off, most = greatest_difference(found.model, model, rows)
         where = "rows of random tokens (--sample takes a text)" if text is None else "lines"
@@ -261,7 +261,7 @@ def _out_of_place(source: Path, found: ModelFolder, to: str, kind: Kind) -> list
         kind: whose names it is written by.
     """
 
-    task, pooling = task_of(found) or "classify", pooling_of(found)  # which older folders do not say
+    task, pooling = task_of(found) or "classify", pooling_of(found)  # the default of folders without a task
     names = found.extra.keys() - {MASK_EMBEDDING}  # of every XLNet, though without a head nothing reads it
     # A head of another task may have the names of one of these.
     layer = {"classify": "classifier", "answer": "qa_outputs"}
@@ -271,9 +271,9 @@ def _out_of_place(source: Path, found: ModelFolder, to: str, kind: Kind) -> list
         places = [f"{layer.get(task)}.{part}" for part in ("weight", "bias")]
     held = pooling == "cls" and names.issubset(places)  # its classifiers look at [CLS]
     files = {name for name in (MODULES, WHITENING) if (source / name).is_file()}
-    files -= set() if makes_vectors(source) else {MODULES}  # config.json says all of a cross-encoder's
+    files -= set() if makes_vectors(source) else {MODULES}  # a cross-encoder is described by config.json
     if task == "embed" and pooling in ("mean", "depths") and WHITENING not in files:
-        files = set()  # config.json says the same
+        files = set()  # config.json has the same
     return sorted((set() if held else names) | files)
 
 

@@ -1,4 +1,4 @@
-"""An export: a model folder that a runtime asks, verified against its source before it stands.
+"""An export: a model folder for another runtime, verified against its source before it takes its place.
 
 OUT/config.json and tokenizer   as in a saved model folder
 OUT/onnx/model.onnx, …          what each format wrote
@@ -66,17 +66,17 @@ def export(
     Args:
         model: a model folder, a run, a released model or `owner/name` of the hub. output: a new folder.
         to: names of `formats.FORMATS`. head: one of `opened.HEADS`.
-        overwrite: take the place of an earlier export; what somebody put beside it, such as a card, stays.
+        overwrite: replace an earlier export; other files in its folder, such as a card, stay.
 
     Raises:
-        ModelError: the model cannot be read, computes what has no graph, or its export says something else.
+        ModelError: the model cannot be read, computes what has no graph, or its export differs from it.
         SettingsError: `output` exists, or holds weights; an unknown format, an option that does not fit.
         RunError: a library is missing, the disk refuses. In each case nothing is written.
     """
     options, folder = options or ExportOptions(), user_path(output)
     chosen = {name: format_of(name) for name in dict.fromkeys(to)}
     if not chosen:
-        raise SettingsError("an export needs a format", remedy="Say --to onnx")
+        raise SettingsError("an export needs a format", remedy="Add --to onnx")
     check_options(options, chosen)
     _check_output(folder, model_folder(model), overwrite)
     source = opened(model, head)
@@ -126,17 +126,17 @@ def _verified(source: Opened, one: ExportedFile) -> Verified:
         ModelError: float32 that is not exact, or a coarser format below the least cosine.
     """
     head = one.head or source.head
-    asked: Iterable[Arrays] | None = one.asked
+    inputs: Iterable[Arrays] | None = one.inputs
     if one.precision != "float32" and head.vectors and source.tokenizer is not None:
-        asked = framed(batches(head.base.config) if asked is None else asked, source.tokenizer)
-    found = verify(head, one.run, packed=one.packed, asked=asked)
+        inputs = framed(batches(head.base.config) if inputs is None else inputs, source.tokenizer)
+    found = verify(head, one.run, packed=one.packed, inputs=inputs)
     if one.precision == "float32" and not found.exact:
         found = replace(found, rounding=rounding_of(head))
     if one.precision == "float32" and not found.exact:
         worst = max(found.shapes, key=lambda shape: shape.difference)
         raise ModelError(
-            f"its export {one.name} says something else: at {worst.batch} x {worst.length} a number differs "
-            f"by {worst.difference:.1e}, where the largest is {worst.largest:.1e}",
+            f"its export {one.name} differs from its source: at {worst.batch} x {worst.length} a number is "
+            f"off by {worst.difference:.1e}, where the largest is {worst.largest:.1e}",
             where=source.path,
             remedy="Please report this with the model's config.json; nothing was written",
         )
@@ -187,14 +187,14 @@ def _versions() -> dict[str, str]:
 def _lines(written: Sequence[ExportedFile], found: dict[str, Verified]) -> list[str]:
     lines = []
     for one in written:
-        said = found[one.name]
+        result = found[one.name]
         size = f", {one.facts['bytes']:,} bytes" if "bytes" in one.facts else ""
         lines.append(
-            f"{one.name}: {one.precision}{size}, {len(said.shapes)} shapes, greatest difference "
-            f"{said.difference:.1e}, least cosine {said.cosine:.6f}"
+            f"{one.name}: {one.precision}{size}, {len(result.shapes)} shapes, greatest difference "
+            f"{result.difference:.1e}, least cosine {result.cosine:.6f}"
         )
         if "products" in one.facts:
             lines.append(f"  {one.facts['quantised']} of {one.facts['products']} matrix products in int8")
         lines += [f"  {note}" for note in one.facts.get("notes", ())]
-        lines += [f"  {line}" for line in said.lines()]
+        lines += [f"  {line}" for line in result.lines()]
     return lines

@@ -32,7 +32,7 @@ FORMATS = {
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """What a person asks of an export.
+    """Options of an export.
 
     Attributes:
         opset: of ONNX; None: `onnx.OPSET`. int8: also in 8-bit integers. packed: also the graph of packed
@@ -52,9 +52,9 @@ class ExportedFile:
 
     Attributes:
         name: its path in the exported folder. precision: float32, bfloat16 or int8.
-        run: asks it by its runtime. packed: whether it reads packed batches.
-        facts: what export.json says of it, besides the verification; "notes" are lines for a person.
-        head: what it answers, where that is not all that its source does. asked: batches to verify it with,
+        run: computes it in its runtime. packed: whether it reads packed batches.
+        facts: its entry in export.json, besides the verification; "notes" are lines for a person.
+        head: its outputs, where they are not all of its source's. inputs: batches to verify it with,
             where those of any pieces are not what it is for.
     """
 
@@ -64,7 +64,7 @@ class ExportedFile:
     packed: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
     head: Head | None = None
-    asked: Sequence[Arrays] | None = None
+    inputs: Sequence[Arrays] | None = None
 
 
 class ExportFormat(Protocol):

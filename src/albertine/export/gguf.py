@@ -65,8 +65,8 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
     """
     if source.tokenizer is None:
         raise ModelError("has no tokenizer, without which llama.cpp loads nothing", where=source.path)
-    asked, base = _asked(source), source.head.base
-    if asked.pooling == "rank" and llama_layout(base.config) != "bert":
+    head, base = _llama_head(source), source.head.base
+    if head.pooling == "rank" and llama_layout(base.config) != "bert":
         raise ModelError("has a classifier, which llama.cpp has for BERT's block alone", where=source.path)
     if found := unsupported_by_llama(base.config):
         raise ModelError(
@@ -77,22 +77,22 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
     if base.config.num_hidden_layers > _MOST_LAYERS:
         raise ModelError(f"has more than {_MOST_LAYERS} depths, llama.cpp's most", where=source.path)
     kind = llama_layout(base.config)
-    values = _values(kind, source, asked)
+    values = _values(kind, source, head)
     try:
         values |= vocabulary(source.tokenizer, base.config.vocab_size)
     except ModelError as error:
         raise ModelError(error.what, where=source.path) from error
-    write_gguf(folder / FILE, values, _tensors(kind, base, asked))
+    write_gguf(folder / FILE, values, _tensors(kind, base, head))
     notes = ["llama.cpp takes every token for one of the first segment: give it single texts"]
     facts = {
         "architecture": kind,
         "bytes": (folder / FILE).stat().st_size,
         "notes": notes + unlike(source.tokenizer),
     }
-    return [ExportedFile(FILE, "float32", runner(folder / FILE), facts=facts, head=asked)]
+    return [ExportedFile(FILE, "float32", runner(folder / FILE), facts=facts, head=head)]
 
 
-def _asked(source: Opened) -> LlamaHead:
+def _llama_head(source: Opened) -> LlamaHead:
     """The head as far as llama.cpp has one."""
     head = source.head
     if isinstance(head, Hidden):
@@ -122,7 +122,7 @@ class LlamaHead(Head):
         self.axes = {name: head.axes[name] for name in names}
 
     def traced(self, table: Table, out: EncoderOutput, subjects: Tensor | None) -> Outputs:
-        raise NotImplementedError  # there is no graph: the file is asked
+        raise NotImplementedError  # there is no graph: the file is read
 
     def source(self, packed: Packed, subjects: Tensor | None) -> Outputs:
         first = replace(packed, token_type_ids=torch.zeros_like(packed.token_type_ids))
@@ -141,7 +141,7 @@ class LlamaHead(Head):
 def _values(kind: LlamaArchitecture, source: Opened, head: LlamaHead) -> dict[str, Value]:
     """Everything but the vocabulary."""
     config = source.head.base.config
-    told: dict[str, Value] = {
+    values: dict[str, Value] = {
         "context_length": config.max_position_embeddings,
         "embedding_length": config.hidden_size,
         "feed_forward_length": config.intermediate_size,
@@ -152,12 +152,12 @@ def _values(kind: LlamaArchitecture, source: Opened, head: LlamaHead) -> dict[st
         "vocab_size": config.vocab_size,
     }
     if head.pooling != "none":
-        told["pooling_type"] = _POOLINGS[head.pooling]
+        values["pooling_type"] = _POOLINGS[head.pooling]
     if head.pooling == "rank":
         count = len(head.classifier[f"{CLASSIFIER}bias"])
-        told["classifier.output_labels"] = list(labels_in(source.config, count))
+        values["classifier.output_labels"] = list(labels_in(source.config, count))
     if config.positions == "rotary":
-        told |= {"rope.freq_base": float(config.rotary_base), "rope.scaling.type": "none"}
+        values |= {"rope.freq_base": float(config.rotary_base), "rope.scaling.type": "none"}
     general: dict[str, Value] = {
         "general.architecture": kind,
         "general.name": source.path.name,
@@ -165,7 +165,7 @@ def _values(kind: LlamaArchitecture, source: Opened, head: LlamaHead) -> dict[st
     }
     return (
         general
-        | {f"{kind}.{name}": value for name, value in told.items()}
+        | {f"{kind}.{name}": value for name, value in values.items()}
         | {"tokenizer.ggml.token_type_count": max(config.type_vocab_size, 1)}
     )
 
@@ -187,7 +187,7 @@ def _has_place(name: str, head: LlamaHead) -> bool:
 
 @dataclass(frozen=True)
 class LlamaModel:
-    """What a file says, computed by Albertine.
+    """The outputs of a file, computed by Albertine.
 
     Attributes:
         model: encoder, and the pooler where the file has one. pooling: as in the file; 0: none.
@@ -238,21 +238,21 @@ def read_llama(path: Path) -> LlamaModel:
 
 
 def _config_of(kind: LlamaArchitecture, file: GgufFile) -> EncoderConfig:
-    told = {name.removeprefix(f"{kind}."): value for name, value in file.values.items()}
+    values = {name.removeprefix(f"{kind}."): value for name, value in file.values.items()}
     modern = kind == "modern-bert"
     return EncoderConfig(
-        vocab_size=told["vocab_size"],
-        embedding_size=told["embedding_length"],
-        hidden_size=told["embedding_length"],
-        num_attention_heads=told["attention.head_count"],
-        intermediate_size=told["feed_forward_length"],
-        plan=SharingPlan.unshared(told["block_count"]),
+        vocab_size=values["vocab_size"],
+        embedding_size=values["embedding_length"],
+        hidden_size=values["embedding_length"],
+        num_attention_heads=values["attention.head_count"],
+        intermediate_size=values["feed_forward_length"],
+        plan=SharingPlan.unshared(values["block_count"]),
         hidden_act="gelu_new",
-        max_position_embeddings=told["context_length"],
-        type_vocab_size=0 if modern else told["tokenizer.ggml.token_type_count"],
-        layer_norm_eps=told["attention.layer_norm_epsilon"],
+        max_position_embeddings=values["context_length"],
+        type_vocab_size=0 if modern else values["tokenizer.ggml.token_type_count"],
+        layer_norm_eps=values["attention.layer_norm_epsilon"],
         positions="learned" if kind == "bert" else "rotary",
-        rotary_base=told.get("rope.freq_base", 10000.0),
+        rotary_base=values.get("rope.freq_base", 10000.0),
         norm="pre" if modern else "post",
         feed_forward="gated" if modern else "plain",
         biases=not modern,
@@ -260,6 +260,6 @@ def _config_of(kind: LlamaArchitecture, file: GgufFile) -> EncoderConfig:
 
 
 def runner(file: Path) -> Run:
-    """Asks a file as `LlamaModel` does; it is read at the first question."""
+    """Computes a file as `LlamaModel` does; it is read at the first call."""
     model = cache(partial(read_llama, file))
     return lambda inputs: model()(inputs)

@@ -5,7 +5,7 @@ a packed batch (docs/decisions/026).
     packed  input_ids, token_type_ids, int64 (T,), cu_seqlens, int64 (S + 1,)
 
 Products, norms and activations are the plain backend's; attention is written out, since kernels for packed
-batches have no place in a graph. A head that is asked about subjects takes `subjects`, int64 (M, 3), too.
+batches have no place in a graph. A head with subjects takes `subjects`, int64 (M, 3), too.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Graph(nn.Module):
         with forward_pass(encoder, lambda: TableBackend(table)):
             return self.head.traced(table, encoded(encoder, table, self.head, self.frequencies), subjects)
 
-    def asked(self) -> dict[str, Axes]:
-        """The further input of a head that is asked about subjects."""
+    def subject_inputs(self) -> dict[str, Axes]:
+        """The further input of a head with subjects."""
         return {"subjects": ("subjects", 3)} if self.head.of_subjects else {}
 
 
@@ -84,7 +84,7 @@ class PaddedGraph(Graph):
     def __init__(self, head: Head) -> None:
         super().__init__(head)
         names = ("input_ids", "attention_mask", "token_type_ids")
-        self.inputs = dict.fromkeys(names, ("batch", "length")) | self.asked()
+        self.inputs = dict.fromkeys(names, ("batch", "length")) | self.subject_inputs()
 
     def forward(
         self,
@@ -112,7 +112,7 @@ class PackedGraph(Graph):
     def __init__(self, head: Head) -> None:
         super().__init__(head)
         tokens: dict[str, Axes] = dict.fromkeys(("input_ids", "token_type_ids"), ("tokens",))
-        self.inputs = {**tokens, "cu_seqlens": ("sequences + 1",)} | self.asked()
+        self.inputs = {**tokens, "cu_seqlens": ("sequences + 1",)} | self.subject_inputs()
 
     def forward(
         self, input_ids: Tensor, token_type_ids: Tensor, cu_seqlens: Tensor, subjects: Tensor | None = None
@@ -195,11 +195,11 @@ class TableSequences(SequenceGroup):
 
     @property  # type: ignore[override]
     def segments(self) -> tuple[Tensor, Tensor]:
-        """As in `SequenceGroup`, for segments 0 to 7: a graph cannot ask which there are."""
+        """As in `SequenceGroup`, for segments 0 to 7: a graph cannot know which there are."""
         kinds = torch.arange(8)
         rows = (self.q_types, self.queries), (self.k_types, self.keys)
-        asked, looked_at = ((types.view(self.count, 1, n, 1) == kinds).to(torch.int64) for types, n in rows)
-        return asked, looked_at
+        queries, keys = ((types.view(self.count, 1, n, 1) == kinds).to(torch.int64) for types, n in rows)
+        return queries, keys
 
 
 def _distances(encoder: Encoder, table: Table, known: Tensor) -> Distances:
@@ -259,7 +259,7 @@ def graphs_of(head: Head, *, packed: bool) -> list[tuple[Graph, str]]:
 
 
 def described(graph: Graph) -> dict[str, Any]:
-    """What export.json says of a graph, in whichever format."""
+    """The entry of a graph in export.json, in every format."""
     return {
         "layout": "packed" if "cu_seqlens" in graph.inputs else "padded",
         "inputs": {name: list(axes) for name, axes in graph.inputs.items()},

@@ -24,12 +24,12 @@ _CONTINUES = "##"
 
 @dataclass(frozen=True)
 class LlamaPieces:
-    """A vocabulary: texts, types and scores of its pieces, and what else is told of it."""
+    """A vocabulary: texts, types and scores of its tokens, and further values of the file."""
 
     texts: Sequence[str]
     types: Sequence[int]
     scores: Sequence[float]
-    told: Mapping[str, Value]
+    values: Mapping[str, Value]
 
 
 def vocabulary(tokenizer: Tokenizer, rows: int) -> dict[str, Value]:
@@ -50,9 +50,9 @@ def vocabulary(tokenizer: Tokenizer, rows: int) -> dict[str, Value]:
     spare = range(len(found.texts), rows)
     texts = [*found.texts, *(f"[unused in row {i}]" for i in spare)]
     if twice := [text for text, count in Counter(texts).items() if count > 1]:
-        raise ModelError(f"has pieces that llama.cpp does not tell apart: `{twice[0]}`")
-    told: dict[str, Value] = {
-        **found.told,
+        raise ModelError(f"has tokens that llama.cpp does not distinguish: `{twice[0]}`")
+    values: dict[str, Value] = {
+        **found.values,
         "tokens": texts,
         "token_type": np.array([*found.types, *(PieceType.UNUSED for _ in spare)], np.int32),
         "scores": np.array([*found.scores, *(LEAST_SCORE for _ in spare)], np.float32),
@@ -64,7 +64,7 @@ def vocabulary(tokenizer: Tokenizer, rows: int) -> dict[str, Value]:
         "cls_token_id": tokenizer.cls_id,
         "mask_token_id": tokenizer.mask_id,
     }
-    return {f"tokenizer.ggml.{name}": value for name, value in told.items()}
+    return {f"tokenizer.ggml.{name}": value for name, value in values.items()}
 
 
 def unlike(tokenizer: Tokenizer) -> list[str]:
@@ -91,14 +91,14 @@ def _wordpiece(tokenizer: WordPieceTokenizer) -> LlamaPieces:
         raise ModelError("has a tokenizer that keeps Chinese words whole, and llama.cpp cuts them")
     lower, accents = tokenizer.lower, tokenizer.strip_accents
     every = range(tokenizer.vocab_size)
-    told: dict[str, Value] = {
+    values: dict[str, Value] = {
         "model": "bert",
         "pre": "default",
         "normalizer.lowercase": lower,
         "normalizer.strip_accents": lower if accents is None else accents,
     }
     texts, types = [_phantom(i, tokenizer) for i in every], [_type(i, tokenizer) for i in every]
-    return LlamaPieces(texts, types, [0.0] * len(texts), told)
+    return LlamaPieces(texts, types, [0.0] * len(texts), values)
 
 
 def _phantom(i: int, tokenizer: WordPieceTokenizer) -> str:
@@ -126,7 +126,7 @@ def _unigram(tokenizer: SentencePieceTokenizer) -> LlamaPieces:
     }
     if why := [what for what, so in odd.items() if so]:
         raise ModelError(f"has a SentencePiece vocabulary that {why[0]}, which llama.cpp has no way to read")
-    told: dict[str, Value] = {
+    values: dict[str, Value] = {
         "model": "t5",
         "pre": "default",
         "add_space_prefix": proto.add_dummy_prefix,
@@ -135,9 +135,9 @@ def _unigram(tokenizer: SentencePieceTokenizer) -> LlamaPieces:
         "add_eos_token": True,
     }
     if proto.charsmap:
-        told["precompiled_charsmap"] = np.frombuffer(proto.charsmap, np.uint8)
+        values["precompiled_charsmap"] = np.frombuffer(proto.charsmap, np.uint8)
     types = [_unigram_type(i, tokenizer) for i in range(len(proto.pieces))]
-    return LlamaPieces([piece.text for piece in proto.pieces], types, _scores(proto.pieces), told)
+    return LlamaPieces([piece.text for piece in proto.pieces], types, _scores(proto.pieces), values)
 
 
 def _unigram_type(i: int, tokenizer: SentencePieceTokenizer) -> PieceType:

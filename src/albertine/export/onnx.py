@@ -63,8 +63,8 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
             from albertine.export.onnx_int8 import quantized
 
             small = f"onnx/{stem}_int8.onnx"
-            told = quantized(folder / name, folder / small)
-            facts = _facts(graph, folder / small, opset) | told
+            counts = quantized(folder / name, folder / small)
+            facts = _facts(graph, folder / small, opset) | counts
             written.append(ExportedFile(small, "int8", runner(folder / small), packed, facts))
     return written
 
@@ -86,8 +86,8 @@ def save_graph(graph: Graph, file: Path, opset: int) -> None:
     """Trace a graph and write it, its weights inside."""
     import onnx
 
-    said = contextlib.redirect_stdout(io.StringIO())  # of the exporter, of itself; its errors are raised
-    with errors_only("torch.onnx"), warnings.catch_warnings(), said, torch.no_grad():
+    silent = contextlib.redirect_stdout(io.StringIO())  # of the exporter, whose errors are raised
+    with errors_only("torch.onnx"), warnings.catch_warnings(), silent, torch.no_grad():
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
             graph,
@@ -145,7 +145,7 @@ def _facts(graph: Graph, file: Path, opset: int) -> dict[str, Any]:
 
 
 def runner(file: Path, threads: int = 0) -> Run:
-    """Asks a graph with ONNX Runtime on the processor; its session is made at the first question.
+    """Computes a graph with ONNX Runtime on the CPU; its session is made at the first call.
 
     Args:
         threads: inside one operation; 0: as many as the processor has cores.

@@ -6,7 +6,7 @@ The runtime decides by the processor in which format it computes any of these fi
 them too (AVX-512 with VNNI only). In that format a place above 256 is no whole number any more. So what an
 angle of rotation is made of is marked to stay float32, and so is what is computed once a text for its vector.
 
-bfloat16 is therefore two things, and the report says which was measured: weights that are stored in it
+bfloat16 is therefore two things, and the report names the one measured: weights that are stored in it
 (half the bytes), and arithmetic that the runtime does in it.
 """
 
@@ -53,7 +53,7 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
     graph = graph_of(source.head)
     with TemporaryDirectory(dir=folder) as beside:
         onnx = folder / "onnx" / "model.onnx"
-        if not onnx.is_file():  # where it was asked for too, it is there
+        if not onnx.is_file():  # else ONNX is requested too
             onnx = Path(beside) / "model.onnx"
             save_graph(graph, onnx, opset)
         plain = folder / FOLDER / "openvino_model.xml"
@@ -68,11 +68,11 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
 
         small = plain.with_stem(f"{plain.stem}_int8")
         rows = calibration(source, options.sample)
-        model, told = quantized(plain, rows[::2])
+        model, counts = quantized(plain, rows[::2])
         save(model, small)
-        # The ranges are those of text, and say little of any pieces in a row: asked are the other sentences.
+        # The ranges were measured on text, and random tokens lie outside: verify with the other sentences.
         text = list(text_batches(source.head.base.config, rows[1::2] or rows))
-        written.append(replace(_file(small, "int8", graph, told), asked=text))
+        written.append(replace(_file(small, "int8", graph, counts), inputs=text))
     return written
 
 
@@ -145,22 +145,22 @@ def narrowed(model: Any) -> Any:
     return model
 
 
-def _file(file: Path, precision: str, graph: Graph, told: dict[str, Any] | None = None) -> ExportedFile:
-    asked = Asked(file, "bf16" if precision == "bfloat16" else "f32")
-    executed = asked.products()
+def _file(file: Path, precision: str, graph: Graph, counts: dict[str, Any] | None = None) -> ExportedFile:
+    run = OpenVinoModel(file, "bf16" if precision == "bfloat16" else "f32")
+    executed = run.products()
     what = ", ".join(f"{count} in {kind}" for kind, count in sorted(executed.items()))
     facts: dict[str, Any] = {
         **described(graph),
         "bytes": file.stat().st_size + file.with_suffix(".bin").stat().st_size,
         "executed": dict(executed),
-        **(told or {}),
-        "notes": [f"matrix products on this processor, with INFERENCE_PRECISION_HINT {asked.hint}: {what}"],
+        **(counts or {}),
+        "notes": [f"matrix products on this processor, with INFERENCE_PRECISION_HINT {run.hint}: {what}"],
     }
-    return ExportedFile(f"{FOLDER}/{file.name}", precision, asked, facts=facts)
+    return ExportedFile(f"{FOLDER}/{file.name}", precision, run, facts=facts)
 
 
-class Asked:
-    """Asks a file on the processor; it is compiled at the first question.
+class OpenVinoModel:
+    """Computes a file on the CPU; it is compiled at the first call.
 
     Attributes:
         hint: INFERENCE_PRECISION_HINT, "f32" or "bf16"; "f32" too where the runtime has no kernels for
@@ -192,7 +192,7 @@ class Asked:
         return {one.get_any_name(): np.array(found[one]) for one in self.compiled.outputs}
 
     def products(self) -> Counter[str]:
-        """How many matrix products the runtime computes in which format, as it says itself; fused ones, such
+        """How many matrix products the runtime computes in which format, by its own report; fused ones, such
         as those of attention, are not among them."""
         nodes = (node.get_rt_info() for node in self.compiled.get_runtime_model().get_ops())
         kinds = ((info["layerType"].astype(str), info["runtimePrecision"].astype(str)) for info in nodes)

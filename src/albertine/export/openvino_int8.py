@@ -24,7 +24,7 @@ from albertine.inference.whitening import sentences_of
 from albertine.interop.huggingface.config import our_flags
 
 SENTENCES = 256
-"""Of a sample, or pairs of them: one half is measured, the other asks what came out."""
+"""Of a sample, or pairs of them: one half is measured, the other verifies."""
 LONGEST = 128
 """Tokens of a sentence or a pair that are looked at."""
 _PASSED = frozenset({"Reshape", "Transpose", "Convert", "Multiply", "Subtract", "Squeeze", "Unsqueeze"})
@@ -52,23 +52,23 @@ def calibration(source: Opened, texts: Sequence[Path]) -> list[Arrays]:
         two = None if second is None else encode(second)
         ids, types = source.tokenizer.layout(encode(first), two, max_length=longest)
         row = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
-        asked = {name: np.array(x, np.int64)[None] for name, x in row.items()}
-        found.append(asked | ({"subjects": subjects_of(asked)} if source.head.of_subjects else {}))
+        inputs = {name: np.array(x, np.int64)[None] for name, x in row.items()}
+        found.append(inputs | ({"subjects": subjects_of(inputs)} if source.head.of_subjects else {}))
     if not found:
         raise DataError("has no sentence", where=texts[0])
     return found
 
 
 def reads_pairs(source: Opened) -> bool | None:
-    """Whether what is exported reads two texts in a row; None: one or two, or nobody says."""
+    """Whether what is exported reads two texts in a row; None: one or two, or unknown."""
     if source.answers in ("answer", "choose"):
         return True if source.answers == "answer" else None  # an option may stand in a gap of its passage
     if source.answers != "classify":
         return False
-    told = our_flags(source.config)
-    if told.get("pooling") == "compared":
+    flags = our_flags(source.config)
+    if flags.get("pooling") == "compared":
         return True
-    return told["pairs"] if isinstance(told.get("pairs"), bool) else None
+    return flags["pairs"] if isinstance(flags.get("pairs"), bool) else None
 
 
 def _rows(sentences: Sequence[str], pairs: bool | None) -> list[tuple[str, str | None]]:

@@ -1,4 +1,4 @@
-"""Libraries that tell much of themselves, kept to their errors while they work."""
+"""Log levels of verbose libraries, restricted to errors while they work."""
 
 from __future__ import annotations
 

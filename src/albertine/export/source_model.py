@@ -98,7 +98,7 @@ def _which(folder: ModelFolder, wanted: str, path: Path) -> str:
     """The name of what the graph answers."""
     task = task_of(folder)
     if task is None and "classifier.weight" in folder.extra:
-        task = "classify"  # older folders do not say so
+        task = "classify"  # the default of folders without a task
     if wanted == "features" or (wanted == "embed" and task != "embed"):
         return wanted
     if wanted == "task" and task is not None:
@@ -139,12 +139,12 @@ def _head(
 
 
 def _config(folder: ModelFolder, tokenizer: Tokenizer | None, answers: str) -> dict[str, Any]:
-    """config.json as a saved model folder has it, with what it says of the head where that is exported."""
+    """config.json as in a saved model folder, with the part on the head where that is exported."""
     tree = config_json(folder.model, tokenizer)
     # Never of a head that the graph lacks: numbers of a vector would be taken for its logits.
     if answers not in HEADS or (answers == "embed" and task_of(folder) in (None, "embed")):
-        told = head_config_for(folder, written_type(folder.model.config))
-        tree |= told | {"albertine": our_flags(tree) | our_flags(told)}
+        head_config = head_config_for(folder, written_type(folder.model.config))
+        tree |= head_config | {"albertine": our_flags(tree) | our_flags(head_config)}
     return tree
 
 

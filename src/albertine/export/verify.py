@@ -1,4 +1,4 @@
-"""Whether an exported model says what its source says: both are asked about the same batches, and the
+"""Verification of an exported model: it and its source compute the same batches, and the
 differences are kept beside the export.
 
 A runtime is a callable from inputs to outputs by their names, as arrays; every format is verified by the same
@@ -34,7 +34,7 @@ AMPLE = 8.0
 """By how much a difference may exceed the greatest one between the source in float32 and in float64: where a
 sharp attention hangs between two tokens, any other order of additions tips it."""
 ALIKE = {"int8": 0.999, "bfloat16": 0.99}
-"""The least cosine of a coarser format. bfloat16 has eight bits of a number, in any program: our own says
+"""The least cosine of a coarser format. bfloat16 has eight bits of a number, in any program: ours gives
 0.9989 of the English model's whitened vectors, for a text of one random piece."""
 NOWHERE = 1 << 20
 """A larger place is of no text."""
@@ -53,7 +53,7 @@ class Compared:
         batch, length: its shape. tokens: how many of its batch · length places are no padding.
         difference: the greatest absolute one of any number. largest: absolute number of the source.
         cosine: the least of the outputs, each taken as one vector, or as one a text (`Head.vectors`), and of
-            how likely each place is where spans are found; 1 where the source says 0 throughout.
+            how likely each place is where spans are found; 1 where the source has 0 throughout.
         places: share of equal numbers in outputs that hold places; 1 without such.
     """
 
@@ -79,7 +79,7 @@ class Verified:
     """What was found over all batches.
 
     Attributes:
-        rounding: what `rounding_of` found, where it was asked.
+        rounding: what `rounding_of` found, where it was needed.
     """
 
     shapes: tuple[Compared, ...]
@@ -173,13 +173,13 @@ def text_batches(config: EncoderConfig, rows: Sequence[Arrays]) -> Iterator[Arra
         yield padded
 
 
-def framed(asked: Iterable[Arrays], tokenizer: Tokenizer) -> Iterator[Arrays]:
+def framed(inputs: Iterable[Arrays], tokenizer: Tokenizer) -> Iterator[Arrays]:
     """The same batches with every row laid out as a text alone, [CLS] and [SEP] in place of its ends. Pieces
     in no order have vectors that nearly all point one way, beside which nothing else in them is seen; those
     of such rows point apart."""
     ids, types = (np.array(x, np.int64) for x in tokenizer.layout([]))
     lead, behind = tokenizer.lead, len(ids) - tokenizer.lead
-    for padded in asked:
+    for padded in inputs:
         short = max(0, len(ids) - padded["input_ids"].shape[1])
         found = {name: np.pad(x, ((0, 0), (0, short))) for name, x in padded.items()}
         found["token_type_ids"][:] = 0
@@ -205,37 +205,36 @@ def subjects_of(padded: Arrays) -> NDArray[np.int64]:
     return np.stack([np.arange(len(sizes)), np.zeros_like(sizes), (sizes - 1) // 2], 1)
 
 
-def verify(head: Head, run: Run, *, packed: bool = False, asked: Iterable[Arrays] | None = None) -> Verified:
-    """Ask an exported model and its source about the same batches.
+def verify(head: Head, run: Run, *, packed: bool = False, inputs: Iterable[Arrays] | None = None) -> Verified:
+    """Compute the same batches with an exported model and its source.
 
     Args:
         run: from inputs to outputs by name. packed: the inputs are those of the packed graph.
-        asked: padded batches; by default `batches`.
+        inputs: padded batches; by default `batches`.
 
     Raises:
         ModelError: the outputs of the exported model have other names, or other shapes, or are no numbers.
     """
-    asked = batches(head.base.config) if asked is None else asked
-    return Verified(tuple(_compared(head, run, padded, packed) for padded in asked))
+    inputs = batches(head.base.config) if inputs is None else inputs
+    return Verified(tuple(_compared(head, run, padded, packed) for padded in inputs))
 
 
 @torch.no_grad()
 def rounding_of(head: Head) -> float:
-    """The greatest difference between what the source says in float32 and in float64: how far its numbers are
-    certain at all."""
+    """The greatest difference between the outputs of the source in float32 and in float64."""
     found = []
     for double in (False, True):
         head.model.double() if double else head.model.float()
         with evaluating(head.model):
-            found.append([_asked(head, padded) for padded in batches(head.base.config)])
+            found.append([_source_outputs(head, padded) for padded in batches(head.base.config)])
     head.model.float()  # which every float32 survives
     pairs = (pair for both in zip(*found, strict=True) for pair in zip(*both, strict=True))
     apart = (np.abs(b.astype(np.float64) - a)[np.abs(a) < FAR] for a, b in pairs if a.dtype.kind == "f")
     return max((float(x.max(initial=0.0)) for x in apart), default=0.0)
 
 
-def _asked(head: Head, padded: Arrays) -> list[NDArray[Any]]:
-    """What the source says."""
+def _source_outputs(head: Head, padded: Arrays) -> list[NDArray[Any]]:
+    """The outputs of the source."""
     batch, _ = from_padded(*(torch.from_numpy(x) for x in padded.values()))
     subjects = torch.from_numpy(subjects_of(padded)) if head.of_subjects else None
     return [x.numpy() for x in head.source(batch, subjects)]
@@ -246,7 +245,7 @@ def _compared(head: Head, run: Run, padded: Arrays, packed: bool) -> Compared:
     real = padded["attention_mask"] != 0
     further: Arrays = {"subjects": subjects_of(padded)} if head.of_subjects else {}
     with evaluating(head.model):
-        right = _asked(head, padded)
+        right = _source_outputs(head, padded)
     found = run((packed_inputs(padded) if packed else dict(padded)) | further)
     differences, largest, cosines, places = [0.0], [0.0], [1.0], [1.0]
     for (name, axes), expected in zip(head.axes.items(), right, strict=True):
@@ -290,7 +289,7 @@ Likely = tuple[NDArray[Any], NDArray[np.float64]]
 
 def _same_places(right: Arrays, got: Arrays) -> list[float]:
     """The cosines of how likely every place is to begin a span, one a text, and of how likely each is to end
-    it, one for each place where both say that spans begin. In numbers in the order of their ranks it is not
+    it, one for each place where both begin spans. In numbers in the order of their ranks it is not
     seen whose they are."""
     found = []
     for (starts, ends), (theirs, others) in zip(_spans(right), _spans(got), strict=True):
@@ -299,10 +298,10 @@ def _same_places(right: Arrays, got: Arrays) -> list[float]:
     return found
 
 
-def _spans(said: Arrays) -> list[tuple[Likely, dict[int, Likely]]]:
+def _spans(outputs: Arrays) -> list[tuple[Likely, dict[int, Likely]]]:
     """For every text where spans begin, and for each such place where they end."""
-    starts, ends = (said[f"{end}_top_index"].astype(np.int64).clip(0, NOWHERE) for end in ("start", "end"))
-    scores = (said[f"{end}_top_log_probs"].astype(np.float64) for end in ("start", "end"))
+    starts, ends = (outputs[f"{end}_top_index"].astype(np.int64).clip(0, NOWHERE) for end in ("start", "end"))
+    scores = (outputs[f"{end}_top_log_probs"].astype(np.float64) for end in ("start", "end"))
     begins, lasts = map(np.exp, scores)
     shape = (len(starts), -1, starts.shape[1])
     found = []
@@ -313,9 +312,9 @@ def _spans(said: Arrays) -> list[tuple[Likely, dict[int, Likely]]]:
 
 
 def _alike(one: Likely, other: Likely) -> float:
-    """The cosine of two tables over places, of which the likeliest are told. A place that only one tells has
-    in the other as much as there, or as the last that is told, whichever is less: of two that are as likely
-    either may be told."""
+    """The cosine of two tables over places, of which the likeliest are given. A place that only one gives has
+    in the other as much as there, or as the last that is given, whichever is less: of two equal ones either
+    may be given."""
     size = 1 + max(int(places.max()) for places, _ in (one, other))
     a, b = np.zeros(size), np.zeros(size)
     for table, (places, likely) in ((a, one), (b, other)):

@@ -65,7 +65,7 @@ def application(service: Service, token: bytes | None = None, host: str = "local
     """The application that answers for a service.
 
     Args:
-        token: that every request but to `/health/live` must bring; None: anyone may ask, but for pages of
+        token: that every request but to `/health/live` must send; None: no token, except that pages of
             other sites (`albertine.serving.origins`). host: name or address that the server listens on.
     """
     posted = routes.handlers()
@@ -133,7 +133,7 @@ class Guard:
         if path.startswith(MODELS + "/"):  # any name may stand behind it
             path = MODELS
         error = self._error_of(path, request)
-        # Not what is refused: or clients that keep asking would keep a draining server from ending.
+        # Not errors: clients that retry would keep a draining server from ending.
         counted = error is None and path in self._posted
         service.running += counted
         try:
@@ -201,14 +201,14 @@ def _log(request: Request, path: str, status: int, seconds: float) -> None:
 
 
 def _posted(service: Service, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-    """A route that takes a body and asks the model."""
+    """A route with a body, answered by the model."""
 
     async def endpoint(request: Request) -> Response:
         async def gone() -> None:
             while (await request.receive())["type"] != "http.disconnect":
                 pass
 
-        async def said() -> Response:
+        async def respond() -> Response:
             body = await _body(request, service.limits)
             context = request.state.context = RequestContext(service, read_json(body), gone)
             answer = await handler(context)
@@ -217,7 +217,7 @@ def _posted(service: Service, handler: Handler) -> Callable[[Request], Awaitable
             headers = context.response_headers()
             return Response(found, media_type="application/json", headers=headers)
 
-        return await _guarded(said)
+        return await _guarded(respond)
 
     return endpoint
 
@@ -244,23 +244,23 @@ async def _body(request: Request, limits: ServingLimits) -> bytes:
 
 
 def _got(service: Service, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-    """A route that is asked without a body."""
+    """A route without a body."""
 
     async def endpoint(request: Request) -> Response:
-        async def said() -> Response:
+        async def respond() -> Response:
             context = RequestContext(service, request.path_params, request.receive)
             return Response(as_json(await handler(context)), media_type="application/json")
 
-        return await _guarded(said)
+        return await _guarded(respond)
 
     return endpoint
 
 
-async def _guarded(said: Callable[[], Awaitable[Response]]) -> Response:
+async def _guarded(respond: Callable[[], Awaitable[Response]]) -> Response:
     """An answer; an error of ours as an error: Starlette would log it with its message, which may quote what
     was sent."""
     try:
-        return await said()
+        return await respond()
     except HttpError:
         raise
     except ClientDisconnect:

@@ -1,6 +1,6 @@
-"""The thread that owns the model: takes what waits, asks all of it in one call, and hands out the answers.
+"""The thread that owns the model: takes a batch from the queue, computes it in one call, delivers answers.
 
-It knows the queue and one function, not what a model is.
+It depends on the queue and one function, not on models.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger("albertine.serving")
 PATIENCE = 0.5
 """Seconds between two looks at whether the queue was closed."""
 
-Ask = Callable[[Any, Sequence[Any]], Sequence[Any]]
+AnswerFunction = Callable[[Any, Sequence[Any]], Sequence[Any]]
 """(kind, questions) → their answers, in order."""
 
 
@@ -42,32 +42,32 @@ class Observer(Protocol):
 
 
 class Engine:
-    """Asks a model for everything that a queue holds, in a thread of its own.
+    """Computes everything in a queue, in a thread of its own.
 
     Attributes:
         last_step: when a step ended well, or the thread began, on the clock.
         not_finite: how many answers were not finite.
 
     Args:
-        ask: the only function that touches the model. budget: tokens of a step.
+        answer: the only function that uses the model. budget: tokens of a step.
     """
 
     def __init__(
         self,
-        ask: Ask,
+        answer: AnswerFunction,
         queue: TokenQueue,
         budget: int,
         observer: Observer,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._ask, self._queue, self.budget, self._observer = ask, queue, budget, observer
+        self._answer, self._queue, self.budget, self._observer = answer, queue, budget, observer
         self._clock = clock
         self.last_step, self.not_finite = float("-inf"), 0
         # A daemon: a step that hangs must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="albertine engine", daemon=True)
 
     def start(self) -> None:
-        self.last_step = self._clock()  # whoever starts it has just tried what it asks
+        self.last_step = self._clock()  # the model has just been tried
         self._thread.start()
 
     def stop(self, patience: float) -> bool:
@@ -86,18 +86,17 @@ class Engine:
             items = self._queue.take(self.budget, PATIENCE)
             try:
                 self.step(items) if items else None
-            except Exception as error:  # of ours: this thread must outlive it, or nobody is answered again
+            except Exception as error:  # a bug: without this thread no request would be answered again
                 log.error("the engine failed: %s", traceback_without_text(error))
                 for item in items:
                     if not item.future.done():
                         item.future.set_exception(error)
 
     def step(self, items: Sequence[Item]) -> None:
-        """Ask for all of these items, of one kind, in one call; where that fails for each alone, so that only
-        those fail that are to blame."""
+        """Compute items of one kind in one call; if that fails, each alone, so that only the cause fails."""
         began = self._clock()
         try:
-            answers = self._asked(items)
+            answers = self._answers(items)
         except Exception as error:
             if len(items) > 1:
                 for item in items:
@@ -111,8 +110,8 @@ class Engine:
         for item, answer in zip(items, answers, strict=True):
             self._deliver(item, answer, began, seconds)
 
-    def _asked(self, items: Sequence[Item]) -> Sequence[Any]:
-        answers = self._ask(items[0].kind, [item.question for item in items])
+    def _answers(self, items: Sequence[Item]) -> Sequence[Any]:
+        answers = self._answer(items[0].kind, [item.question for item in items])
         if len(answers) != len(items):
             raise RuntimeError("as many answers as questions were wanted")
         return answers

@@ -27,7 +27,7 @@ class ServingLimits:
             have arrived. idle_seconds: for which a connection stays open without a request.
         queue_tokens, queue_items: that wait, of all requests together; also the most of one request.
         deadline_seconds: from a request's arrival to its answer.
-        auto_truncate: whether too long inputs are cut where a request says nothing.
+        auto_truncate: whether inputs that are too long are truncated where a request does not set `truncate`.
         hosts, origins: further names of the server in the Host header, and the sites whose pages may send
             requests (see `albertine.serving.origins`).
     """
@@ -54,7 +54,7 @@ def is_loopback(host: str) -> bool:
 
 def authorized(given: str | None, token: bytes | None) -> bool:
     """Whether a request may pass: its header holds the token, after `Bearer` or alone; compared in a time
-    that does not tell how much of it is right.
+    in a time that does not depend on how much of it is right.
 
     Args:
         given: the header's bytes as Latin-1, which is how Starlette reads them. token: in UTF-8.
@@ -62,29 +62,30 @@ def authorized(given: str | None, token: bytes | None) -> bool:
     if token is None:
         return True
     scheme, _, rest = (given or "").partition(" ")
-    said = rest.strip() if scheme.lower() == "bearer" else (given or "").strip()
+    token_text = rest.strip() if scheme.lower() == "bearer" else (given or "").strip()
     # Of a token beyond ASCII some clients send the bytes in UTF-8, others in Latin-1.
-    in_utf8, in_latin1 = said.encode("latin-1", "surrogateescape"), said.encode("utf-8", "surrogateescape")
+    in_utf8 = token_text.encode("latin-1", "surrogateescape")
+    in_latin1 = token_text.encode("utf-8", "surrogateescape")
     return hmac.compare_digest(in_utf8, token) | hmac.compare_digest(in_latin1, token)
 
 
 async def read_body(stream: AsyncIterator[bytes], headers: Mapping[str, str], limits: ServingLimits) -> bytes:
-    """The bytes of a body, never more than the limit, whatever it says of its length.
+    """The bytes of a body, never more than the limit, whatever its Content-Length is.
 
     Raises:
         HttpError: 413 too many bytes or pieces; 400 compressed; 408 too slow.
     """
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise HttpError(400, "compressed_body", "bodies are taken uncompressed")
-    told = headers.get("content-length", "")
-    if told.isdecimal() and int(told[:20]) > limits.body_bytes:
+    declared = headers.get("content-length", "")
+    if declared.isdecimal() and int(declared[:20]) > limits.body_bytes:
         raise _too_large(limits)
     try:
         return await asyncio.wait_for(_joined(stream, limits), limits.body_seconds)
     except TimeoutError:
-        told = f"the body took longer than {limits.body_seconds:g} s"
+        message = f"the body took longer than {limits.body_seconds:g} s"
         # Or who goes on sending a byte now and then keeps the connection for ever.
-        raise HttpError(408, "slow_body", told, headers={"connection": "close"}) from None
+        raise HttpError(408, "slow_body", message, headers={"connection": "close"}) from None
 
 
 async def _joined(stream: AsyncIterator[bytes], limits: ServingLimits) -> bytes:

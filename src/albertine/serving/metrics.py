@@ -1,4 +1,4 @@
-"""What `/metrics` tells, for Prometheus. Every family is there, at zero, before the first request."""
+"""`/metrics`, for Prometheus. Every metric is there, at zero, before the first request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ServerMetrics:
     """Counters of one server, in a registry of their own.
 
     Args:
-        queue: whose length is told. routes: every path; others are counted as `other`.
+        routes: every path; others are counted as `other`.
     """
 
     def __init__(self, model: str, sha: str, tasks: Iterable[str], routes: Iterable[str]) -> None:

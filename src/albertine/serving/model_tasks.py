@@ -95,7 +95,7 @@ OWN: dict[str, type[HttpTask]] = {"fill-mask": MasksHttp, "embed": VectorsHttp}
 
 
 class ServedModel:
-    """A model and the tasks that it can be asked.
+    """A model and its tasks.
 
     Attributes:
         tasks: their names, that of the head first; each is tried once, which also warms the model up.
@@ -120,7 +120,7 @@ class ServedModel:
         self.tasks = tuple(self._tasks)
         if not self.tasks:
             raise ModelError(
-                "can be asked nothing that the server offers",
+                "has no task that the server offers",
                 where=name,
                 remedy="Serve a model that was tuned for a task, has vectors, or fills masks",
             )
@@ -129,11 +129,11 @@ class ServedModel:
         if self.family is not None and (http := FAMILIES[self.family.task].http) is not None:
             name = str(self.family.task)
             task = self._tasks[name] = http()(self.predictor)
-            self.ask(BatchKey(name), [task.probe])
+            self.answer(BatchKey(name), [task.probe])
         for name, made in OWN.items():
             try:
                 task = self._tasks[name] = made(self.predictor)
-                works = finite(self.ask(BatchKey(name), [task.probe]))
+                works = finite(self.answer(BatchKey(name), [task.probe]))
             except ModelError:
                 works = False
             if not works:
@@ -211,7 +211,7 @@ class ServedModel:
 
     # ---- answers, by one thread
 
-    def ask(self, key: BatchKey, questions: Sequence[Any]) -> Sequence[Any]:
+    def answer(self, key: BatchKey, questions: Sequence[Any]) -> Sequence[Any]:
         """The answers to questions, at least one, in their order: of `embed` a vector (H,), of `fill-mask`
         `Guess`es for each mask, of a family what its `HttpTask.values` gives.
 

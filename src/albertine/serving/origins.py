@@ -1,6 +1,6 @@
-"""Which browsers' requests are answered. A page of any site can make the browser of somebody who visits it
-send requests to servers that only that browser reaches: by its own name, which it lets point to the server's
-address (DNS rebinding), or across sites. A token keeps these out; without one, these rules do.
+"""Which browsers' requests are answered. A page of any site can make the browser of its visitor send requests
+to servers that only that browser reaches: by a name of the site that points to the server's address (DNS
+rebinding), or across sites. A token keeps these out; without one, these rules do.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def check_origin(method: str, headers: Mapping[str, str], origins: Sequence[str]
     header, or like Node's fetch `Sec-Fetch-Mode` alone.
 
     Raises:
-        HttpError: 403, `Origin` names another origin, or `Sec-Fetch-Site` says that there is one.
+        HttpError: 403, `Origin` names another origin, or `Sec-Fetch-Site` is another site.
     """
     origin = headers.get("origin")
     site = headers.get("sec-fetch-site", "").lower()

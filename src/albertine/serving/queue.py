@@ -1,7 +1,7 @@
 """What waits to be computed: items bounded by tokens and by number, each with a deadline.
 
-Neither a web framework nor a runtime of models is known here, and the clock is an argument. Whoever computes
-takes some items of one kind with `take`; how they are chosen is this file's affair alone.
+It depends on no web framework and no runtime of models, and the clock is an argument. `take` chooses items of
+one kind for the thread that computes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Overload(Exception):
     """There is no room, or work ahead would take longer than the deadline.
 
     Attributes:
-        reason: `queue_full` or `forecast`. retry_after: seconds after which it may be worth to ask again.
+        reason: `queue_full` or `forecast`. retry_after: seconds after which a retry may succeed.
     """
 
     def __init__(self, reason: str, retry_after: int) -> None:
@@ -42,7 +42,7 @@ class Item:
     """One question that waits for its answer.
 
     Attributes:
-        kind: items of equal kind can be asked together. question: as the kind has it.
+        kind: items of equal kind can be computed together. question: in the form of its kind.
         tokens: that it costs. deadline: on the queue's clock.
         future: where the answer goes. Cancelled, the item leaves the queue at once and is never computed.
         entered: when it was put in the queue.
@@ -61,7 +61,7 @@ class TokenQueue:
 
     Args:
         most_tokens, most_items: what may wait. clock: seconds that only grow.
-        dropped: is told of an item that left without being computed, and why: `cancelled` or `deadline`.
+        dropped: called with an item that leaves without being computed, and why: `cancelled` or `deadline`.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class TokenQueue:
 
     def worked(self, tokens: int, seconds: float) -> None:
         """Learn the pace from a step that was computed."""
-        # Sums, not a mean of paces: a short text costs more a token than many, and says little of them.
+        # Sums, not a mean of paces: a short text costs more time a token than a long one.
         self._spent = FORGET * self._spent + seconds
         self._done = FORGET * self._done + tokens
 

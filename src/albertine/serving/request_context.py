@@ -18,7 +18,7 @@ class RequestContext:
 
     Attributes:
         body: the object that was sent. gone: awaited until the client has left.
-        inputs: how many questions were asked. tokens: that were computed for them, after truncation.
+        inputs: how many questions it has. tokens: that were computed for them, after truncation.
         truncated: how many inputs lost tokens. characters: of all texts.
         tokenizing, waited, computed: seconds. headers: of the answer.
     """
@@ -36,12 +36,12 @@ class RequestContext:
     computed: float = 0.0
     headers: dict[str, str] = field(default_factory=dict)
 
-    async def ask(self, key: BatchKey, questions: Sequence[Any], truncation: Truncation) -> list[Any]:
-        """The answers to questions, in their order. Raises as `Service.ask`."""
+    async def answer(self, key: BatchKey, questions: Sequence[Any], truncation: Truncation) -> list[Any]:
+        """The answers to questions, in their order. Raises as `Service.answer`."""
         self.inputs += len(questions)
         self.characters += sum(map(characters_of, questions))
         truncate, left = truncation.truncate, truncation.left
-        return await self.service.ask(key, questions, self, self.gone, truncate=truncate, left=left)
+        return await self.service.answer(key, questions, self, self.gone, truncate=truncate, left=left)
 
     def response_headers(self) -> dict[str, str]:
         """What was computed, and how long it took, in milliseconds."""

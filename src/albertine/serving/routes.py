@@ -87,7 +87,7 @@ async def _of_family(context: RequestContext, route: HttpRoute, name: str | None
     context.service.check_task(name)
     task = model.task(name)
     questions = route.questions(task, request)
-    values = await context.ask(BatchKey(name), questions, route.truncation(request))
+    values = await context.answer(BatchKey(name), questions, route.truncation(request))
     return route.response(task, request, questions, values)
 
 
@@ -132,7 +132,7 @@ async def vectors(
         dimensions: keep so many numbers of each vector, normalized again where `normalize`.
     """
     context.service.check_task("embed")
-    found = np.stack(await context.ask(BatchKey("embed", normalize), texts, truncation))
+    found = np.stack(await context.answer(BatchKey("embed", normalize), texts, truncation))
     if dimensions is None:
         return found
     if not 1 <= dimensions <= found.shape[1]:
@@ -237,7 +237,7 @@ async def fill_mask(context: RequestContext) -> Any:
     top = request.parameters.top_k or (CANDIDATES if targets is None else len(targets))
     size = _filled_size(model, texts, top if among is None else min(top, len(among)))
     questions = [(text, top, among) for text in texts]
-    found = await context.ask(BatchKey("fill-mask"), questions, request.parameters)
+    found = await context.answer(BatchKey("fill-mask"), questions, request.parameters)
 
     def filled() -> list[Any]:
         return [_filled(model, text, masks) for text, masks in zip(texts, found, strict=True)]

@@ -80,7 +80,7 @@ class TextsToFill(Body):
 
 
 def read(kind: type[B], body: dict[str, Any]) -> B:
-    """The body as a route wants it.
+    """A body by the schema of its route.
 
     Raises:
         HttpError: 422, and which field is wrong.
@@ -88,19 +88,19 @@ def read(kind: type[B], body: dict[str, Any]) -> B:
     try:
         return kind.model_validate(body)
     except ValidationError as error:
-        # Of the errors of a union the first is of its first form; what is wanted is told of the whole field.
-        raise _told(
+        # The first error of a union is that of its first form; the message describes the whole field.
+        raise _error_of(
             kind, error.errors(include_url=False, include_input=False, include_context=False)
         ) from None
 
 
-TOLD_FIRST = ("extra_forbidden", "missing", "too_short")
-"""Of several errors the one that says most: each form of a union has its own."""
+MOST_SPECIFIC = ("extra_forbidden", "missing", "too_short")
+"""Types of errors that are reported first: each form of a union has its own errors."""
 
 
-def _told(kind: type[Body], errors: list[ErrorDetails]) -> HttpError:
-    """What is said of a body's errors: the field, by its way through the objects, and what it is to be."""
-    ranks = {name: rank for rank, name in enumerate(TOLD_FIRST)}
+def _error_of(kind: type[Body], errors: list[ErrorDetails]) -> HttpError:
+    """The error of a body: the path of the field, and what it must be."""
+    ranks = {name: rank for rank, name in enumerate(MOST_SPECIFIC)}
     first = min(errors, key=lambda one: ranks.get(one["type"], len(ranks)))
     place: type[Body] = kind
     names: list[str] = []

@@ -29,12 +29,12 @@ READING = 60.0
 """Seconds in which a client must have read some more of its answer, or its connection ends."""
 FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 """Why a connection cannot be taken in until others end."""
-TOLD_AGAIN = 60.0
-"""Seconds after which that is told again."""
+LOG_AGAIN = 60.0
+"""Seconds between two such messages."""
 
 
 class DrainingServer(uvicorn.Server):
-    """Ends as soon as nothing is being answered any more: health says so at once, and what is new is
+    """Ends as soon as nothing is being answered any more: `/health` reports it at once, and new requests are
     refused, while connections stay open for what is in flight.
 
     Args:
@@ -46,10 +46,10 @@ class DrainingServer(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self._service, self._patience, self._listening = service, patience, listening
-        self._until, self._told = float("inf"), False
+        self._until, self._announced = float("inf"), False
         self._unread: dict[Any, tuple[int, float]] = {}
         self._given_up = 0
-        self._full_told = float("-inf")
+        self._full_logged = float("-inf")
         self.unfinished = 0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -60,13 +60,13 @@ class DrainingServer(uvicorn.Server):
         self._listening()
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """What asyncio makes of an error that is nobody's. Of a connection that cannot be taken in it would
+        """What asyncio makes of an error without a handler. Of a connection that cannot be taken in it would
         write a traceback for every place of the backlog, each second."""
         error, now = context.get("exception"), time.monotonic()
         if not (isinstance(error, OSError) and error.errno in FULL):
             loop.default_exception_handler(context)
-        elif now - self._full_told > TOLD_AGAIN:
-            self._full_told = now
+        elif now - self._full_logged > LOG_AGAIN:
+            self._full_logged = now
             count, why = len(self.server_state.connections), str(error.strerror).lower()
             log.warning("%d connections are open, and no other can be: %s; see `ulimit -n`", count, why)
 
@@ -80,11 +80,11 @@ class DrainingServer(uvicorn.Server):
         self._until = time.monotonic() + self._patience
 
     async def on_tick(self, counter: int) -> bool:
-        """Whether it is time to end; asked ten times a second."""
+        """Whether it is time to end; called ten times a second."""
         leave = await super().on_tick(counter)
         self._give_up()
-        if self._service.draining and not self._told:
-            self._told = True
+        if self._service.draining and not self._announced:
+            self._announced = True
             log.info("ending; requests in flight: %d", self._service.running)
         left = self._service.running + len(self._unread)
         if self._service.draining and (not left or time.monotonic() > self._until):
@@ -112,8 +112,8 @@ class DrainingServer(uvicorn.Server):
 
 def _unsent(transport: Any) -> int:
     """Bytes of an answer that its client has yet to fetch; 0 once all are with the system. Until then what
-    the system holds counts too, where it tells (Linux): however steadily a client reads, it takes more from
-    us only once a good part of its own megabytes is gone."""
+    the system holds counts too, where it is known (Linux): however steadily a client reads, it takes more
+    from us only once a good part of its own megabytes is gone."""
     size: int = transport.get_write_buffer_size()
     if size:
         with suppress(OSError, ValueError):
@@ -127,16 +127,16 @@ def bound(host: str, port: int, *, token: bytes | None, insecure: bool) -> socke
     away, not to wait.
 
     Raises:
-        SettingsError: others could reach it and no token is asked for; or the address cannot be had.
+        SettingsError: others could reach it and no token is required; or the address is not available.
     """
     if token is None and not insecure and not is_loopback(host):
         raise SettingsError(
-            f"{host} is reached from other machines, and no token is asked for",
-            remedy="Set ALBERTINE_TOKEN or give --token-file; or --insecure, if anyone may ask",
+            f"{host} is reached from other machines, and no token is required",
+            remedy="Set ALBERTINE_TOKEN or give --token-file; or --insecure, if anyone may use it",
         )
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        # With its protocol: asyncio lets small packets go at once only where the socket says that it is TCP.
+        # With its protocol: asyncio sends small packets at once only if the protocol of a socket is TCP.
         # Without that every answer over a kept connection waits 40 ms for an acknowledgement.
         listening = socket.socket(family, kind, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -180,7 +180,7 @@ def serve(
         lifespan="off",
         loop="asyncio",
         log_config=None,
-        access_log=False,  # it would tell paths with their queries; ours tells routes
+        access_log=False,  # it would log paths with their queries; ours logs routes
         server_header=False,
         timeout_graceful_shutdown=1,
         timeout_keep_alive=math.ceil(service.limits.idle_seconds) + 1,  # `Connection` is there before

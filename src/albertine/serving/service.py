@@ -1,4 +1,4 @@
-"""The server without its routes: a model, the queue before it, and the thread that asks it."""
+"""The server without its routes: a model, its queue, and the thread that computes."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ a body holds: more it has only where a text is laid out several times."""
 INLINE = 2000
 """Characters below which the way to another thread takes longer than the tokenizer."""
 FRESH = 10.0
-"""Seconds for which a step that ended well says that the model answers."""
+"""Seconds after a successful step during which the model counts as ready."""
 PROBE = 5.0
 """Seconds that a synthetic question may take."""
 GRACE = 1.0
-"""Seconds after a deadline in which the engine says itself that it passed."""
+"""Seconds after a deadline in which the engine itself reports that it passed."""
 
 
 class Usage(Protocol):
-    """Who is told what a request cost."""
+    """What a request cost."""
 
     tokens: int
     truncated: int
@@ -63,7 +63,7 @@ def all_done(futures: Sequence[Future[Any]]) -> asyncio.Future[None]:
 
     def one_done(_: Future[Any]) -> None:
         if next(left) == 0:
-            with suppress(RuntimeError):  # the loop has ended, and nobody waits
+            with suppress(RuntimeError):  # the loop has ended, and nothing waits
                 loop.call_soon_threadsafe(end)
 
     for future in futures:
@@ -124,7 +124,7 @@ class Service:
         self.metrics.queue_tokens.set_function(lambda: self.queue.tokens)
         self.metrics.queue_items.set_function(lambda: len(self.queue))
         self.engine = Engine(
-            model.ask,
+            model.answer,
             self.queue,
             budget or model.step_tokens,
             self.metrics,
@@ -255,7 +255,7 @@ class Service:
         work.add_done_callback(end)
         return work
 
-    async def ask(
+    async def answer(
         self,
         key: BatchKey,
         questions: Sequence[Any],
@@ -269,7 +269,7 @@ class Service:
 
         Args:
             gone: awaited until the client has left; then nothing of its questions is computed any more.
-            truncate: whether too long ones are cut; None: as the server was told. left: on which side.
+            truncate: whether too long ones are cut; None: as the server is configured. left: on which side.
 
         Raises:
             HttpError: too long, too many, too late, no room, or an answer failed.
@@ -339,7 +339,7 @@ class Service:
         """How long questions are.
 
         Raises:
-            HttpError: the model cannot be asked one of them; it is named.
+            HttpError: the model cannot answer one of them; it is named.
         """
         found: list[InputLength] = []
         size = begin = 0
