@@ -251,7 +251,7 @@ def test_the_rules_of_scoring_hold_where_there_may_be_no_answer(tune: Tune, tmp_
         own = {"train": path, "dev": path, "kind": "answers", "answer": {"no_answer": True, "rules": rules}}
         data = read_data(tune(task=own).task, load_tokenizer(tune().encoder.folder))
         assert isinstance(data.family, AnswerOrNot) and data.dev is not None
-        data.family.settle(said, data.dev)
+        data.family.tune_on_dev(said, data.dev)
         assert data.family.threshold == threshold
         judged = score(data.family.gold(data.dev), data.family.answers(said, data.dev), data.family.metrics)
         assert set(judged.values()) == {right}

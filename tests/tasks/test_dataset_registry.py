@@ -13,7 +13,7 @@ import yaml
 from albertine.core.settings import dump, load
 from albertine.errors import AlbertineError, CheckpointError, DataError, SettingsError
 from albertine.tasks.dataset_registry import Columns, Dataset, known, listed, named
-from albertine.tasks.families import KINDS, asks, checked
+from albertine.tasks.families import KINDS, checked, task_of_kind
 from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.rescore import judge, open_run
 from albertine.tasks.run_record import remembered, stamp
@@ -163,7 +163,7 @@ def test_every_kind_can_be_described(tune: Tune, mine: Mine) -> None:
         tree = {"columns": {}, "metrics": [], "kind": kind, "files": {"train": file, "dev": file}, **more}
         data = read_data(settings_on(tune, mine(**tree), max_length=48).task, tokenizer)
         assert data.dev is not None and len(data.dev.examples) == (2 if kind == "similarity" else 1), kind
-        assert data.family.task == asks(settings_on(tune, mine(**tree), max_length=48).task)
+        assert data.family.task == task_of_kind(settings_on(tune, mine(**tree), max_length=48).task)
         if tree["metrics"]:
             assert list(data.family.metrics) == tree["metrics"]
         if kind == "similarity":

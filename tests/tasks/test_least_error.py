@@ -53,7 +53,7 @@ class Numbers:
 @pytest.mark.parametrize("rule", ["greedy", "best"])
 def test_members_are_picked_by_the_least_error(rule: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def alone(run: Any, splits: Any, device: Any) -> ensembles.Member:
-        return ensembles.Member(run, {"dev": run.said}, {"dev": {ERROR: float((run.said**2).mean())}})
+        return ensembles.Member(run, {"dev": run.outputs}, {"dev": {ERROR: float((run.outputs**2).mean())}})
 
     monkeypatch.setattr(ensembles, "check", lambda *asked: None)
     monkeypatch.setattr(ensembles, "_member", alone)
@@ -78,7 +78,7 @@ class Settles(Numbers):
 
 def test_what_is_settled_is_of_the_members_together(monkeypatch: pytest.MonkeyPatch) -> None:
     def alone(run: Any, splits: Any, device: Any) -> ensembles.Member:
-        return ensembles.Member(run, {"dev": run.said}, {"dev": {ERROR: float((run.said**2).mean())}})
+        return ensembles.Member(run, {"dev": run.outputs}, {"dev": {ERROR: float((run.outputs**2).mean())}})
 
     monkeypatch.setattr(ensembles, "check", lambda *asked: None)
     monkeypatch.setattr(ensembles, "_member", alone)

@@ -14,7 +14,7 @@ import albertine
 from albertine.errors import DataError, ModelError, SettingsError
 from albertine.interop.huggingface.folders import read_folder
 from albertine.tasks import families
-from albertine.tasks.families import FAMILIES, KINDS, asks, checked, family_of
+from albertine.tasks.families import FAMILIES, KINDS, checked, family_of, task_of_kind
 from albertine.tasks.family import Fields
 from albertine.tasks.finetune import finetune
 from albertine.tasks.predict import predict_file
@@ -102,7 +102,7 @@ class LengthsTask(TaskChoice):
 
 
 def of_folder(found):
-    return Lengths(found.told["unit"], found.length)
+    return Lengths(found.flags["unit"], found.length)
 
 
 FAMILY = Known("lengths", "measure texts", of_folder, (LengthsTask,))
@@ -132,7 +132,7 @@ def test_it_is_learned_scored_and_asked(
 ) -> None:
     settings = tune(task={**TASK, "label": "label"}, training={"epochs": 2})
     done = finetune(settings, reporter=Reporter(quiet=True))
-    assert done.scores["pearson"] > 0.5 and asks(settings.task) == "lengths"
+    assert done.scores["pearson"] > 0.5 and task_of_kind(settings.task) == "lengths"
     # Scored again, from the folder alone and by the command, it is what it was.
     assert albertine.evaluate(done.folder)["dev"]["pearson"] == done.scores["pearson"]
     told = json.loads(command("evaluate", done.folder, "--dev", "--json").out)

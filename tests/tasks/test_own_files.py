@@ -776,7 +776,7 @@ def test_what_predict_writes_is_read_again_in_every_form(tune: Any, tmp_path: Pa
         output = tmp_path / f"out.{ending}"
         predict_file(asked, source, output, fields=fields)
         again = open_run(result.folder, file=output).splits["test"]
-        assert list(map(told, again.asked)) == list(map(told, wanted.asked))
+        assert list(map(told, again.source_examples)) == list(map(told, wanted.source_examples))
         rows, _ = rows_to_ask(output, asked.family, fields)
         assert [row.fields[fields.text] for row in rows] == [row["context" if kind == "answers" else "text"]
                                                              for row in WRITTEN[kind]]  # fmt: skip

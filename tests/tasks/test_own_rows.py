@@ -160,7 +160,7 @@ def test_text_that_looks_like_a_list_is_the_text_that_offsets_refer_to(read: Rea
     """Kills: the words of a list in place of the text, which are other characters."""
     text = '["alice", "bob"]'
     rows = [{"text": text, "label": [["PER", 2, 7]]}]
-    (found,) = read(train=rows, kind="entities").train.asked
+    (found,) = read(train=rows, kind="entities").train.source_examples
     assert (found.text, found.label) == (text, (("PER", 2, 7),))
     family = Tag(("O", "B-PER", "I-PER"), 32)
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": text}))
@@ -173,5 +173,5 @@ def test_text_that_looks_like_a_list_is_the_text_that_offsets_refer_to(read: Rea
     ):
         assert [row.fields["text"] for row in rows_to_ask(source, family)[0]] == [shown]
     words = [{"text": text, "label": '["B-PER", "O"]'}]  # as a frame has them that was read from CSV
-    (found,) = read(train=words, kind="entities").train.asked
+    (found,) = read(train=words, kind="entities").train.source_examples
     assert (found.text, found.label) == ("alice bob", (("PER", 0, 5),))

@@ -154,7 +154,7 @@ def test_a_folder_says_what_was_scored(tune: Tune, tmp_path: Path, kind: str) ->
     elsewhere = shutil.copytree(result.folder / "best", tmp_path / "elsewhere")
     run = open_run(elsewhere, [f"task.dev={settings.task.dev}", *columns(choice)], precision="float32")
     (judged,) = judge(run, ["dev"])
-    lines = run.family.lines(judged.said, judged.data, judged.answers)
+    lines = run.family.lines(judged.outputs, judged.data, judged.answers)
     assert [line["prediction"] for line in lines] == [line["prediction"] for line in said]
     assert judged.scores == pytest.approx({name: result.scores[name] for name in judged.scores})
 
@@ -309,14 +309,14 @@ def test_several_processes_answer_as_one(
     source, asked = tmp_path / "in.csv", Predictor(tuned, precision="float32")
     source.write_text("\n".join(["review", *rows]) + "\n")
     at_work = tmp_path / "at work"
-    real = Predictor.said
+    real = Predictor.outputs
 
-    def said(predictor: Predictor, examples: Any) -> Any:
+    def patched(predictor: Predictor, examples: Any) -> Any:
         with at_work.open("a") as file:
             file.write(f"{os.getpid()} {torch.get_num_threads()}\n")
         return real(predictor, examples)
 
-    monkeypatch.setattr(Predictor, "said", said)
+    monkeypatch.setattr(Predictor, "outputs", patched)
     for ending in (".csv", ".jsonl", *([".parquet"] if find_spec("pyarrow") else [])):
         outputs = [tmp_path / f"{count}{ending}" for count in (1, 3)]
         one, three = (
@@ -350,10 +350,10 @@ def test_a_process_that_is_killed_is_told_and_costs_its_part_alone(
     tuned: Path, tables: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: None
 ) -> None:
     """The one behind it goes on meanwhile, and what it answered is not asked again."""
-    asked, output, real, parent = Predictor(tuned), tmp_path / "out.csv", Predictor.said, os.getpid()
+    asked, output, real, parent = Predictor(tuned), tmp_path / "out.csv", Predictor.outputs, os.getpid()
     parts = tmp_path / ".out.csv.parts"
 
-    def said(predictor: Predictor, examples: Any) -> Any:
+    def patched(predictor: Predictor, examples: Any) -> Any:
         if os.getpid() != parent and examples[0].where.endswith(":34"):
             until = time.monotonic() + 60
             while not (parts / "000006.csv").exists() and time.monotonic() < until:
@@ -362,7 +362,7 @@ def test_a_process_that_is_killed_is_told_and_costs_its_part_alone(
         return real(predictor, examples)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Predictor, "said", said)
+        patch.setattr(Predictor, "outputs", patched)
         with pytest.raises(RunError, match=r"killed by SIGKILL\. If memory ran out, use fewer workers"):
             predict_file(asked, tables["dev"], output, fields=FIELDS, workers=2)
     assert not output.exists()
@@ -381,14 +381,14 @@ def test_a_process_that_is_killed_is_told_and_costs_its_part_alone(
 def test_a_process_without_memory_is_told(
     tuned: Path, tables: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    real, parent = Predictor.said, os.getpid()
+    real, parent = Predictor.outputs, os.getpid()
 
-    def said(predictor: Predictor, examples: Any) -> Any:
+    def patched(predictor: Predictor, examples: Any) -> Any:
         if os.getpid() != parent:
             raise MemoryError("Unable to allocate 3 GiB")
         return real(predictor, examples)
 
-    monkeypatch.setattr(Predictor, "said", said)
+    monkeypatch.setattr(Predictor, "outputs", patched)
     monkeypatch.setattr(predict, "CHUNK", 16)
     words = ["predict", "classify", str(tuned), "--file", str(tables["dev"]), "--text", "review"]
     assert run([*words, "-o", str(tmp_path / "out.csv"), "--workers", "2"]) == 2
@@ -554,7 +554,7 @@ def test_what_no_line_of_tsv_holds_is_told_before_any_answer(
     source.write_text("\n".join(json.dumps({"review": text}) for text in texts))
     told = "holds a tab or a line break.* ends in .csv, .jsonl or .parquet"
     with monkeypatch.context() as broken:
-        broken.setattr(Predictor, "said", lambda *given, **more: pytest.fail("asked"))
+        broken.setattr(Predictor, "outputs", lambda *given, **more: pytest.fail("asked"))
         with pytest.raises(DataError, match=rf"in.jsonl:41: `review` {told}"):
             predict_file(asked, source, output, fields=FIELDS)
     assert list(tmp_path.iterdir()) == [source]
@@ -589,7 +589,7 @@ def test_a_wrong_row_is_told_before_any_answer(
     row, ending, told = WRONG[wrong]
     source.write_text("\n".join(map(json.dumps, [*RIGHT, row])))
     monkeypatch.setattr("albertine.tasks.text_vectors.CHUNK", 16)
-    monkeypatch.setattr(Predictor, "said", lambda *given, **more: pytest.fail("asked"))
+    monkeypatch.setattr(Predictor, "outputs", lambda *given, **more: pytest.fail("asked"))
     monkeypatch.setattr(TextEmbedder, "__call__", lambda *given, **more: pytest.fail("asked"))
     go = partial(predict_file, asked, source, tmp_path / f"out{ending}", fields=Fields("review", "pair"))
     ways = [cosines] if wrong == "no second text" else [Predictor.columns, vectors, cosines]
@@ -605,16 +605,16 @@ def test_a_late_column_of_the_name_of_an_answer_costs_no_answers(
 ) -> None:
     """In JSON lines, whose rows may have columns that the first ones lack: told as soon as answers have
     names."""
-    source, asked, real, times = tmp_path / "in.jsonl", Predictor(tuned), Predictor.said, list[int]()
+    source, asked, real, times = tmp_path / "in.jsonl", Predictor(tuned), Predictor.outputs, list[int]()
     rows: list[dict[str, Any]] = [{"review": "the man"}] * 40
     rows += [{"review": "a", "more": 1}, {"review": "a", "prediction": 1}, {"review": "a", "prediction": 2}]
     source.write_text("\n".join(map(json.dumps, rows)))
 
-    def said(predictor: Predictor, examples: Any) -> Any:
+    def patched(predictor: Predictor, examples: Any) -> Any:
         times.append(len(examples))
         return real(predictor, examples)
 
-    monkeypatch.setattr(Predictor, "said", said)
+    monkeypatch.setattr(Predictor, "outputs", patched)
     with pytest.raises(DataError, match=r"in.jsonl:42: has a column `prediction` itself\. Rename it"):
         predict_file(asked, source, tmp_path / "out.jsonl", fields=FIELDS)
     assert times == [16] and list(tmp_path.iterdir()) == [source]

@@ -32,7 +32,7 @@ from albertine.tasks.classify import Classify
 from albertine.tasks.ensemble import Ensemble, check, ensemble, warning
 from albertine.tasks.examples import Example
 from albertine.tasks.families import of_its_kind
-from albertine.tasks.family import Merging
+from albertine.tasks.family import Mergeable
 from albertine.tasks.finetune import finetune
 from albertine.tasks.multiple_choice import Choice, Choose, by_option, encode
 from albertine.tasks.predictor import Predictor
@@ -101,7 +101,7 @@ def test_a_run_scores_again_what_it_scored(members: list[Path]) -> None:
         assert dev.scores["accuracy"] == record["scores"]["accuracy"]
         assert test.scores["accuracy"] == record["test"]["accuracy"]
         before = lines(folder / "predictions-dev.jsonl")
-        again = run.family.lines(dev.said, dev.data, dev.answers)
+        again = run.family.lines(dev.outputs, dev.data, dev.answers)
         assert [row["probabilities"] for row in again] == [
             pytest.approx(row["probabilities"], abs=2e-6) for row in before
         ]
@@ -125,7 +125,7 @@ def test_members_are_averaged(members: list[Path]) -> None:
     found = ensemble(opened(members))
     alone = [lines(path / "predictions-dev.jsonl") for path in members]
     together = found.found[0]
-    for i, row in enumerate(found.family.lines(together.said, together.data, together.answers)):
+    for i, row in enumerate(found.family.lines(together.outputs, together.data, together.answers)):
         for name, value in row["probabilities"].items():
             mean = sum(own[i]["probabilities"][name] for own in alone) / 3
             assert value == pytest.approx(mean, abs=3e-6)
@@ -304,7 +304,7 @@ def test_members_may_cut_texts_differently(train: Train, members: list[Path], tm
 def test_classes_and_sets_have_their_own_mean() -> None:
     said = [np.array([[2.0, -1.0]]), np.array([[-3.0, 0.5]])]
     many = Classify("multi", ("x", "y"), ("micro_f1",), 32)
-    assert isinstance(many, Merging)
+    assert isinstance(many, Mergeable)
     wanted = (sigmoid(said[0]) + sigmoid(said[1])) / 2
     np.testing.assert_allclose(sigmoid(many.merge(said, None)), wanted, rtol=1e-5)  # type: ignore[arg-type]
 
@@ -451,7 +451,7 @@ def test_beside_another_file_the_own_dev_file_is_read_for_what_needs_it_alone(
     assert outcome.code == 2 and "gone.csv: cannot be opened" in outcome.err
     with pytest.raises(DataError, match=r"gone\.csv"):
         judge(open_run(moved[0]))
-    for name in ("settle", "recall"):
+    for name in ("tune_on_dev", "load_state"):
         monkeypatch.setattr(Classify, name, lambda *given: None, raising=False)
     for dev, splits in ((False, {"test"}), (None, {"dev", "test"})):
         assert open_run(members[0], file=tables["dev"], dev=dev).splits.keys() == splits

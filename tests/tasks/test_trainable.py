@@ -153,14 +153,14 @@ def test_numbers_are_those_of_the_predictor(name: str, folders: dict[str, Path])
             assert row == close([*logits, *[float("-inf")] * (3 - len(logits))], abs=1e-4)
             assert predictor.choose(e.passage, e.options) == close(softmax(np.array([logits]))[0].tolist())
     elif name in ("tag", "crf"):
-        tags, said = task.tags(**table), predictor.said(asked)[0]
+        tags, said = task.tags(**table), predictor.outputs(asked)[0]
         real = table["attention_mask"] == 1
         assert tags[real].tolist() == (said if name == "crf" else said.argmax(-1)).tolist()
         assert found.logits[real].argmax(-1).tolist() == said.argmax(-1).tolist() or name == "crf"
         assert (tags[table["attention_mask"] == 0] == -100).all()
     elif name == "answer":
         assert torch.isneginf(found.logits[table["attention_mask"] == 0]).all()
-        said = predictor.said(asked)[0]
+        said = predictor.outputs(asked)[0]
         best = max(said[2].spans.items(), key=lambda item: item[1])[0]
         row = found.logits[-1].log_softmax(0)
         places = [

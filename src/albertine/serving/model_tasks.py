@@ -229,7 +229,7 @@ class ServedModel:
             model, tokenizer = predictor.model, predictor.tokenizer
             return fill_masks(model, tokenizer, texts, counts, self.name, among, check=False)[0]
         task = self._tasks[key.task]
-        return task.values(*predictor.said(task.examples(questions)))
+        return task.values(*predictor.outputs(task.examples(questions)))
 
 
 def ability(task: str) -> str:

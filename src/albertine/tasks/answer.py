@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from albertine.inference.graph_heads import Head
     from albertine.model.task_model import TaskModel
     from albertine.objectives.losses import Part
-    from albertine.tasks.family import Asked
+    from albertine.tasks.family import AnyModel
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Question:
 
     Attributes:
         answers: (text, first character) of every right answer, the character -1 where the text is not in the
-            passage; empty if the passage has no answer, None where the file does not tell.
+            passage; empty if the passage has no answer, None where the file has none.
         where: for messages.
     """
 
@@ -56,7 +56,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class AskedQuestion:
+class EncodedQuestion:
     """A question as the model sees it.
 
     Attributes:
@@ -87,7 +87,7 @@ def encode(
     Args:
         learning: leave out questions whose answers no window shows: they would teach that there are none.
     """
-    rows, asked, targets, tally = RowBuilder(tokenizer, reading.max_length), [], [], Tally()
+    rows, entries, targets, tally = RowBuilder(tokenizer, reading.max_length), [], [], Tally()
     questions = tokenizer.encode_batch([example.question for example in examples])
     seen, passage = "", PassageTokens.of(tokenizer, "")
     known = all(example.answers is not None for example in examples)
@@ -103,15 +103,15 @@ def encode(
             tally.add(f"{why}, {fate}", f"question {example.name}", example.where)
             if out:
                 continue
-        one = AskedQuestion(
+        one = EncodedQuestion(
             example, passage, windows, cut, tokenizer.cls_last, bool(example.answers) and why is None
         )
         rows.take(laid_out, 0)
-        asked.append(one)
+        entries.append(one)
         if example.answers is not None:
             targets.append(_targets(one, [len(ids) for ids, _ in laid_out], place))
-    data = rows.encoded(asked, targets if known else None)
-    return replace(data, cut_questions=sum(one.cut for one in asked), lost=tally.lost)
+    data = rows.encoded(entries, targets if known else None)
+    return replace(data, cut_questions=sum(one.cut for one in entries), lost=tally.lost)
 
 
 def _place(
@@ -141,18 +141,18 @@ def _place(
 
 
 def _targets(
-    asked: AskedQuestion, lengths: Sequence[int], place: tuple[int, int] | None
+    entry: EncodedQuestion, lengths: Sequence[int], place: tuple[int, int] | None
 ) -> NDArray[np.int64]:
     """The targets of the windows of a question, whose rows have these lengths.
 
     Args:
         place: of the first and the last token of its answer in the passage.
     """
-    places = np.array([[asked.nowhere(length)] * 2 for length in lengths], dtype=np.int64)
+    places = np.array([[entry.nowhere(length)] * 2 for length in lengths], dtype=np.int64)
     if place is None:
         return places
     first, last = place
-    for row, window in enumerate(asked.windows):
+    for row, window in enumerate(entry.windows):
         if window.first <= first and last < window.first + window.size:
             shift = window.offset - window.first
             places[row, 0], places[row, 1] = first + shift, last + shift
@@ -166,8 +166,8 @@ def windows_to_learn(data: Encoded, blank: float) -> Encoded:
     assert data.targets is not None
     draws = generator(0, "windows without their answer").random(len(data.targets))
     rows = zip(data.examples, data.ids, data.targets, strict=True)
-    shown = np.array([int(target[0, 0]) != asked.nowhere(len(ids)) for asked, ids, target in rows])
-    answered = np.array([bool(asked.example.answers) for asked in data.examples])
+    shown = np.array([int(target[0, 0]) != entry.nowhere(len(ids)) for entry, ids, target in rows])
+    answered = np.array([bool(entry.example.answers) for entry in data.examples])
     return data.some(np.flatnonzero(shown | ~answered | (draws < blank)).tolist())
 
 
@@ -191,7 +191,7 @@ def question_row(example: Question, fields: Fields) -> dict[str, Any]:
 
 
 class FromPassages(Family):
-    """What the families of extracted answers share; their model says a `LikelySpans` of every question.
+    """What the families of extracted answers share; whose outputs are a `LikelySpans` for every question.
 
     Attributes:
         reading: how passages are read. no_answer: whether a passage may not answer.
@@ -218,17 +218,17 @@ class FromPassages(Family):
     def encode_to_learn(self, examples: Sequence[Question], tokenizer: Tokenizer) -> Encoded:
         return encode(examples, tokenizer, self.reading, learning=True)
 
-    def merge(self, said: Sequence[list[LikelySpans]], data: Encoded) -> list[LikelySpans]:
-        """The mean of what several models say of every question."""
-        return [mean_spans(of_one, self.reading.best) for of_one in zip(*said, strict=True)]
+    def merge(self, outputs: Sequence[list[LikelySpans]], data: Encoded) -> list[LikelySpans]:
+        """The mean of the outputs for every question."""
+        return [mean_spans(of_one, self.reading.best) for of_one in zip(*outputs, strict=True)]
 
-    def shown(self, example: Question) -> dict[str, Any]:
+    def input_columns(self, example: Question) -> dict[str, Any]:
         return {"question": example.question}
 
-    def more(self, said: list[LikelySpans], data: Encoded) -> Iterable[dict[str, Any]]:
+    def extra_columns(self, outputs: list[LikelySpans], data: Encoded) -> Iterable[dict[str, Any]]:
         """The likeliest spans: begin, end, probability; and where the model knows it, the probability that
         there is no answer."""
-        for found in said:
+        for found in outputs:
             none = {} if found.no_answer is None else {"no_answer": found.no_answer}
             yield none | {"spans": [[a, b, round(p, 6)] for (a, b), p in found.spans.items()]}
 
@@ -291,23 +291,25 @@ class Answer(FromPassages, OneLayer):
             agreed = agreed + (one_L2.argmax(0) == other_L2.argmax(0)).all()
         return loss, agreed
 
-    def predict(self, model: Asked, data: Encoded, poll: Poll = lambda: None) -> list[LikelySpans]:
+    def predict(self, model: AnyModel, data: Encoded, poll: Poll = lambda: None) -> list[LikelySpans]:
         logits = over_rows(model, data, poll, per_token=True)
         rows = np.split(logits, np.cumsum([len(ids) for ids in data.ids])[:-1])
         return of_questions(
-            data, lambda asked, at: spans_from_logits(asked.windows, rows[at], asked.passage, self.reading)
+            data, lambda entry, at: spans_from_logits(entry.windows, rows[at], entry.passage, self.reading)
         )
 
-    def answers(self, said: list[LikelySpans], data: Encoded) -> list[str]:
+    def answers(self, outputs: list[LikelySpans], data: Encoded) -> list[str]:
         """The words of the best span of every passage, "" where there is none."""
-        return [words(found, asked.example.passage) for found, asked in zip(said, data.examples, strict=True)]
+        return [
+            words(found, entry.example.passage) for found, entry in zip(outputs, data.examples, strict=True)
+        ]
 
 
-def of_questions(data: Encoded, find: Callable[[AskedQuestion, slice], LikelySpans]) -> list[LikelySpans]:
+def of_questions(data: Encoded, find: Callable[[EncodedQuestion, slice], LikelySpans]) -> list[LikelySpans]:
     """What is found for every question, given it and its rows."""
     return [
-        find(asked, slice(int(data.starts[i]), int(data.starts[i + 1])))
-        for i, asked in enumerate(data.examples)
+        find(entry, slice(int(data.starts[i]), int(data.starts[i + 1])))
+        for i, entry in enumerate(data.examples)
     ]
 
 

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from albertine.model.model import Model
     from albertine.model.task_model import TaskModel
     from albertine.objectives.losses import Part
-    from albertine.tasks.family import Asked
+    from albertine.tasks.family import AnyModel
 
 FOREIGN_WINDOW = 384
-"""Tokens of a window where a folder does not say: what most models that answer were tuned with."""
+"""Default tokens of a window: what most models that answer were tuned with."""
 
 
 def scores(rules: str) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ class AnswerOrNot(FromPassages):
     Attributes:
         metrics: as `scores` names them. rules: how answers are compared, one of
             `evaluation.answer_scores.RULES`.
-        threshold: above this probability that there is no answer none is given; `settle` finds it.
+        threshold: above this probability that there is no answer none is given; `tune_on_dev` finds it.
     """
 
     metrics: tuple[str, ...] = scores("squad")
@@ -74,12 +74,12 @@ class AnswerOrNot(FromPassages):
         right = (logits.impossible > 0) == (none > 0)
         return Part(spans + answerable / 2, batch.predictions, right.sum())
 
-    def predict(self, model: Asked, data: Encoded, poll: Poll = lambda: None) -> list[LikelySpans]:
+    def predict(self, model: AnyModel, data: Encoded, poll: Poll = lambda: None) -> list[LikelySpans]:
         table = over_rows(model, data, poll)
         return of_questions(
             data,
-            lambda asked, at: spans_from_table(
-                asked.windows, SpanTable.of(table[at]), asked.passage, self.reading
+            lambda entry, at: spans_from_table(
+                entry.windows, SpanTable.of(table[at]), entry.passage, self.reading
             ),
         )
 
@@ -90,23 +90,23 @@ class AnswerOrNot(FromPassages):
         assert isinstance(model, JointAnswer)
         return JointSpan(model)
 
-    def settle(self, said: list[LikelySpans], data: Encoded) -> None:
+    def tune_on_dev(self, outputs: list[LikelySpans], data: Encoded) -> None:
         """Take the threshold that gives the best F1, as SQuAD's script looks for it."""
-        found = squad2(self.gold(data), self.answers(said, data), self.rules)
+        found = squad2(self.gold(data), self.answers(outputs, data), self.rules)
         self.threshold = found["best_f1_threshold"]
 
-    def recall(self, told: Mapping[str, Any]) -> None:
-        """Take the threshold that a folder tells."""
-        self.threshold = float(told.get("threshold", self.threshold))
+    def load_state(self, flags: Mapping[str, Any]) -> None:
+        """Take the threshold of a folder."""
+        self.threshold = float(flags.get("threshold", self.threshold))
 
-    def answers(self, said: list[LikelySpans], data: Encoded) -> list[AnswerDecision]:
+    def answers(self, outputs: list[LikelySpans], data: Encoded) -> list[AnswerDecision]:
         found = []
-        for one, asked in zip(said, data.examples, strict=True):
-            best, none = words(one, asked.example.passage), one.no_answer or 0.0
+        for one, entry in zip(outputs, data.examples, strict=True):
+            best, none = words(one, entry.example.passage), one.no_answer or 0.0
             found.append(AnswerDecision(best, none, "" if none > self.threshold else best))
         return found
 
-    def plain(self, answer: Any, example: Any) -> Any:
+    def as_json(self, answer: Any, example: Any) -> Any:
         """The words of an answer, "" for none."""
         return answer.text if isinstance(answer, AnswerDecision) else answer
 
@@ -120,8 +120,8 @@ class AnswerOrNot(FromPassages):
 
 def of_folder(found: Tuned) -> Answer | AnswerOrNot:
     """The family that a folder was tuned with."""
-    told, positions = found.told.get("reading"), found.folder.encoder.max_position_embeddings
-    given: Mapping[str, Any] = told if isinstance(told, dict) else {}
+    stored, positions = found.flags.get("reading"), found.folder.encoder.max_position_embeddings
+    given: Mapping[str, Any] = stored if isinstance(stored, dict) else {}
     names = vars(WindowSettings())
     sizes = {name: v for name, v in given.items() if name in names and isinstance(v, int) and v > 0}
     reading = WindowSettings(**({"max_length": min(FOREIGN_WINDOW, positions)} | sizes))

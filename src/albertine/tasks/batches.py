@@ -39,6 +39,6 @@ class TaskBatches:
                 mine = chosen[self.rank :: self.world]
                 groups = batch_by_tokens(mine.tolist(), lengths, limit)
                 batches = [self.data.batch(g, seed=self.settings.seed, epoch=epoch) for g in groups]
-                told: list[MicroBatch] = [replace(b, taught=True) if taught else b for b in batches]
-                yield {"epoch": epoch, "at": at}, told
+                micro_batches: list[MicroBatch] = [replace(b, taught=True) if taught else b for b in batches]
+                yield {"epoch": epoch, "at": at}, micro_batches
             epoch, at = epoch + 1, 0

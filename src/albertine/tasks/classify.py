@@ -46,7 +46,7 @@ def _targets(examples: Sequence[Example], kind: Kind, labels: Sequence[str]) -> 
 
 
 Logits = NDArray[np.float32]
-"""What a classifier says: (rows, classes)."""
+"""Outputs of a classifier: (rows, classes)."""
 
 
 @dataclass
@@ -56,10 +56,10 @@ class Classify(OneLayer):
     Attributes:
         labels: in the order of their numbers; none of a score. max_length: tokens of a text or pair.
         weights: (classes,) of the classes in the loss of "single", or None. pooling: of the tokens of a text.
-        pairs: whether it was tuned with pairs of texts; None: with both, or nobody says.
-        likeliest: how many classes a line of predictions tells, beside those that it predicts.
-        sigmoid: whether a score is told as the sigmoid of what the model says, as cross-encoders of others
-            want it; loss and order are by what it says.
+        pairs: whether it was tuned with pairs of texts; None: with both, or unknown.
+        likeliest: how many classes a line of predictions has, beside those that it predicts.
+        sigmoid: whether a score is the sigmoid of the output, as of other cross-encoders; loss and order go
+            by the output itself.
     """
 
     kind: Kind
@@ -164,11 +164,11 @@ class Classify(OneLayer):
         loss = soft_target_loss(both[0], both[1], temperature) / student.shape[1]
         return loss, ((student > 0) == (teacher > 0)).all(-1).sum()
 
-    def merge(self, said: Sequence[Logits], data: Encoded) -> Logits:
+    def merge(self, outputs: Sequence[Logits], data: Encoded) -> Logits:
         """Logits of the mean probabilities, or the mean score."""
         score = mean_sigmoid if self.sigmoid else mean_score
         mean = {"single": mean_softmax, "multi": mean_sigmoid, "score": score}
-        return mean[self.kind](said)
+        return mean[self.kind](outputs)
 
     def answers(self, logits: Logits, data: Encoded) -> list[str | float | frozenset[str]]:
         """Classes, numbers, or sets of classes."""
@@ -184,16 +184,16 @@ class Classify(OneLayer):
     def with_top(self, count: int) -> Classify:
         return replace(self, likeliest=max(count, self.likeliest))
 
-    def shown(self, example: Example) -> dict[str, Any]:
+    def input_columns(self, example: Example) -> dict[str, Any]:
         return {"text": example.text} | ({} if example.pair is None else {"pair": example.pair})
 
-    def plain(self, answer: Any, example: Any) -> Any:
+    def as_json(self, answer: Any, example: Any) -> Any:
         return sorted(answer) if isinstance(answer, frozenset) else answer
 
-    def more(self, logits: Logits, data: Encoded) -> Iterable[dict[str, Any]]:
+    def extra_columns(self, logits: Logits, data: Encoded) -> Iterable[dict[str, Any]]:
         """How likely the likeliest classes are."""
         if self.kind == "score":
-            return super().more(logits, data)
+            return super().extra_columns(logits, data)
         return [{"probabilities": chances} for chances in self._likeliest(logits)]
 
     def values(self, logits: Logits) -> list[list[float]]:
@@ -208,19 +208,19 @@ class Classify(OneLayer):
     def _likeliest(self, logits: Logits) -> list[dict[str, float]]:
         """For every row the probabilities of its answer and of its likeliest classes, in their order."""
         chances, several = self._chances(logits), self.kind == "multi"
-        told = logits > 0 if several else np.zeros(logits.shape, dtype=bool)
+        kept = logits > 0 if several else np.zeros(logits.shape, dtype=bool)
         best = np.argsort(-logits, axis=-1, kind="stable")[:, : max(1, self.likeliest)]
-        np.put_along_axis(told, best, True, axis=-1)
-        rows, classes = np.nonzero(told)
+        np.put_along_axis(kept, best, True, axis=-1)
+        rows, classes = np.nonzero(kept)
         found: list[dict[str, float]] = [{} for _ in logits]
-        for row, number, chance in zip(rows.tolist(), classes.tolist(), chances[told].tolist(), strict=True):
+        for row, number, chance in zip(rows.tolist(), classes.tolist(), chances[kept].tolist(), strict=True):
             found[row][self.labels[number]] = round(chance, 6)
         return found
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
-        told: dict[str, Any] = {"kind": self.kind, "pooling": self.pooling, "max_length": self.max_length}
-        told["pairs"] = self.pairs
-        return head_config(model_type, self.task, dropout, names=self.labels or ("score",), **told)
+        flags: dict[str, Any] = {"kind": self.kind, "pooling": self.pooling, "max_length": self.max_length}
+        flags["pairs"] = self.pairs
+        return head_config(model_type, self.task, dropout, names=self.labels or ("score",), **flags)
 
 
 def balanced(data: Encoded, classes: int) -> Tensor:

@@ -76,12 +76,12 @@ class Dataset(Settings):
     @field_validator("files", mode="before")
     @classmethod
     def _by_split(cls, value: Any) -> Any:
-        said = "wanted are files by split, such as {train: train.csv, dev: dev.csv}"
+        expected = "wanted are files by split, such as {train: train.csv, dev: dev.csv}"
         if not isinstance(value, dict) or not value:
-            raise ValueError(said)
+            raise ValueError(expected)
         for split, names in value.items():
             if split not in SPLITS or not isinstance(names, str | Path | list | tuple):
-                raise ValueError(f"{said}, not {split}: {names}")
+                raise ValueError(f"{expected}, not {split}: {names}")
         return {split: (one,) if isinstance(one, str | Path) else one for split, one in value.items()}
 
     @field_validator("metrics", "labels", "left_out", mode="before")

@@ -1,7 +1,7 @@
 """Text vectors: texts that mean the same are to point the same way. A row a text, judged by cosines.
 
-Two ways to learn them: from scores of pairs (`cosine`, `cosent`), or from texts that belong together, told
-from all others of the batch (`contrastive`; `simcse` is that with a text and itself under other dropout).
+Two ways to learn them: from scores of pairs (`cosine`, `cosent`), or from texts that belong together, against
+all others of the batch (`contrastive`; `simcse` is that with a text and itself under other dropout).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from albertine.model.model import Model
     from albertine.model.task_model import Embedder, WhitenedEmbedder
     from albertine.objectives.losses import Part
-    from albertine.tasks.family import Asked
+    from albertine.tasks.family import AnyModel
 
 Objective = Literal["cosine", "cosent", "contrastive", "simcse"]
 VectorPooling = Literal["mean", "cls", "depths", "whitened"]
@@ -41,8 +41,8 @@ class Likeness(Example):
     """Two texts and how alike they are: the label runs from 0, unlike, to 1, the same.
 
     Attributes:
-        negative: a text that is unlike the first one, to be told from the second.
-        left_out: its label says that the authors of the data set drop it.
+        negative: a text that is unlike the first one, in contrast to the second.
+        left_out: by its label, the authors of the data set drop it.
     """
 
     pair: str
@@ -84,7 +84,7 @@ class Embed(Family):
         scale: of cosines under a softmax, one over the temperature.
         pooling, normalize: as in `model.pooling`, or "whitened" (`WhitenedEmbedder`). symmetric: as in
             `contrastive`.
-        heads: the pooler is kept as it is, for whoever loads the folder.
+        heads: the pooler is kept, unused, for other users of the folder.
     """
 
     objective: Objective
@@ -106,7 +106,7 @@ class Embed(Family):
 
     @property
     def depth(self) -> int | None:
-        """How many depths an encoder is cut to if nobody says: an early one knows best what a text is
+        """How many depths an encoder is cut to by default: an early one knows best what a text is
         about."""
         return WHITENED_DEPTH if self.pooling == "whitened" else None
 
@@ -147,27 +147,27 @@ class Embed(Family):
             return cosent(cosines, batch.targets, scale=self.scale)
         return cosine_error(cosines, batch.targets)
 
-    def predict(self, model: Asked, data: Encoded, poll: Poll = lambda: None) -> NDArray[np.float32]:
+    def predict(self, model: AnyModel, data: Encoded, poll: Poll = lambda: None) -> NDArray[np.float32]:
         """The cosine of every pair, float32 (examples,), in [-1, 1]."""
         vectors, first = normalize_rows(over_rows(model, data, poll)), data.starts[:-1]
         return row_cosines(vectors[first], vectors[first + 1])
 
-    def merge(self, said: Sequence[Any], data: Encoded) -> NDArray[np.float32]:
-        """The mean of what several models say."""
-        return mean_score(said)
+    def merge(self, outputs: Sequence[Any], data: Encoded) -> NDArray[np.float32]:
+        """The mean of the outputs."""
+        return mean_score(outputs)
 
-    def answers(self, said: NDArray[np.float32], data: Encoded) -> list[float]:
-        """The cosines as they are shown: what only rounding tells apart is equal, and has one rank."""
-        return [round(cosine, DIGITS) for cosine in said.tolist()]
+    def answers(self, outputs: NDArray[np.float32], data: Encoded) -> list[float]:
+        """The cosines as they are shown: those that differ by rounding alone are equal, and has one rank."""
+        return [round(cosine, DIGITS) for cosine in outputs.tolist()]
 
-    def plain(self, answer: float, example: Any) -> float:
+    def as_json(self, answer: float, example: Any) -> float:
         return round(answer, DIGITS)
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
-        told: dict[str, Any] = {"task": self.task, "max_length": self.max_length}
-        if self.pooling in ("depths", "whitened"):  # which other files do not say
-            told |= {"pooling": self.pooling, "normalize": self.normalize}
-        return {"albertine": told}
+        flags: dict[str, Any] = {"task": self.task, "max_length": self.max_length}
+        if self.pooling in ("depths", "whitened"):  # the default of other files
+            flags |= {"pooling": self.pooling, "normalize": self.normalize}
+        return {"albertine": flags}
 
 
 def of_folder(found: Tuned) -> Embed:

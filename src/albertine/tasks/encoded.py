@@ -79,7 +79,7 @@ class Encoded:
     lost: tuple[tuple[int, str], ...] = field(default=(), kw_only=True)
 
     @property
-    def asked(self) -> list[Any]:
+    def source_examples(self) -> list[Any]:
         """The examples as they were read, whatever a family keeps beside them."""
         return [getattr(example, "example", example) for example in self.examples]
 

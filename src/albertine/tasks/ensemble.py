@@ -20,7 +20,7 @@ from albertine.evaluation.metrics import metric_sign
 from albertine.evaluation.report import write_report
 from albertine.evaluation.runs import read_run, without_seed
 from albertine.tasks.encoded import Encoded
-from albertine.tasks.family import Family, Merging, Settling
+from albertine.tasks.family import Family, Mergeable, TunedOnDev
 from albertine.tasks.rescore import SPLITS, Judged, Split, TunedRun, ask, judged, write_judged
 
 
@@ -33,7 +33,7 @@ class Member:
     """
 
     run: TunedRun
-    said: Mapping[Split, Any]
+    outputs: Mapping[Split, Any]
     scores: Mapping[Split, Mapping[str, float]]
 
 
@@ -82,7 +82,7 @@ def ensemble(
     """
     check(runs, splits)
     family, first = runs[0].family, runs[0]
-    settles = isinstance(family, Settling) and "dev" in first.splits
+    settles = isinstance(family, TunedOnDev) and "dev" in first.splits
     if (pick is not None or settles) and "dev" not in splits:
         for other in runs[1:]:
             _check_data(first, other, "dev")
@@ -90,15 +90,15 @@ def ensemble(
     candidates = tuple(_member(run, splits, device) for run in runs)
 
     def merged(numbers: Sequence[int], split: Split) -> tuple[Any, Encoded]:
-        assert isinstance(family, Merging)
+        assert isinstance(family, Mergeable)
         data = first.splits[split]
-        return family.merge([candidates[i].said[split] for i in numbers], data), data
+        return family.merge([candidates[i].outputs[split] for i in numbers], data), data
 
     def together(numbers: Sequence[int], split: Split) -> Judged:
-        if settles and isinstance(family, Settling):
-            family.settle(*merged(numbers, "dev"))  # a threshold is of these members together
-        said, data = merged(numbers, split)
-        return judged(family, split, data, said)
+        if settles and isinstance(family, TunedOnDev):
+            family.tune_on_dev(*merged(numbers, "dev"))  # a threshold is of these members together
+        outputs, data = merged(numbers, split)
+        return judged(family, split, data, outputs)
 
     members, how = tuple(range(len(runs))), "all that were named"
     if pick is not None:
@@ -121,9 +121,9 @@ def ensemble(
 
 
 def _member(run: TunedRun, splits: Sequence[Split], device: torch.device | str) -> Member:
-    said = ask(run, splits, device)
-    alone = {split: judged(run.family, split, run.splits[split], words) for split, words in said.items()}
-    return Member(run, said, {split: one.scores for split, one in alone.items()})
+    outputs = ask(run, splits, device)
+    alone = {split: judged(run.family, split, run.splits[split], words) for split, words in outputs.items()}
+    return Member(run, outputs, {split: one.scores for split, one in alone.items()})
 
 
 def check(runs: Sequence[TunedRun], splits: Sequence[Split]) -> None:
@@ -134,7 +134,7 @@ def check(runs: Sequence[TunedRun], splits: Sequence[Split]) -> None:
             remedy="Name several runs; one alone is scored by `albertine evaluate RUN`",
         )
     first = runs[0]
-    if not isinstance(first.family, Merging):
+    if not isinstance(first.family, Mergeable):
         raise SettingsError(f"models that were tuned to {first.family.task} cannot be averaged")
     for other in runs[1:]:
         ours, theirs = first.family, other.family
@@ -167,7 +167,7 @@ def _check_data(first: TunedRun, other: TunedRun, split: Split) -> None:
             f"the {split} files of {names} differ: {len(ours.examples):,} and {len(theirs.examples):,} "
             "examples"
         )
-    for number, (a, b) in enumerate(zip(ours.asked, theirs.asked, strict=True)):
+    for number, (a, b) in enumerate(zip(ours.source_examples, theirs.source_examples, strict=True)):
         if _content(a) != _content(b):
             raise DataError(f"the {split} files of {names} differ from example {number} on")
     cut = zip(ours.ids, theirs.ids, strict=True)
@@ -237,8 +237,8 @@ def remarks(found: Ensemble) -> list[str]:
     *members, together = rows(found)
     lines += ["| " + " | ".join(row) + " |" for row in members]
     lines.append("| **together** | | " + " | ".join(together[2:]) + " |")
-    told = [f"Members: {found.rule}. Numbers are {found.family.metrics[0]}.", "\n".join(lines)]
-    return [*told, warning(found)] if warning(found) else told
+    paragraphs = [f"Members: {found.rule}. Numbers are {found.family.metrics[0]}.", "\n".join(lines)]
+    return [*paragraphs, warning(found)] if warning(found) else paragraphs
 
 
 def rows(found: Ensemble) -> list[list[str]]:

@@ -16,7 +16,7 @@ from albertine.interop.heads import Task, read_classifier, task_of
 from albertine.interop.huggingface.config import our_flags
 from albertine.interop.model_folder import ModelDescription, ModelFolder
 from albertine.tasks.dataset_registry import SPLITS, Dataset, described, listed
-from albertine.tasks.family import Family, OneLayer, Settling, Tuned
+from albertine.tasks.family import Family, OneLayer, Tuned, TunedOnDev
 from albertine.tasks.kind_settings import Known, TaskChoice, is_of_own_files, named_or_file
 from albertine.tokenizers.base import Tokenizer
 
@@ -115,8 +115,8 @@ def kind_of(given: Mapping[str, Any]) -> str:
 
 
 def _in_words(task: type[TaskChoice]) -> str:
-    said = (task.__doc__ or "").partition("\n")[0].removesuffix(".")
-    return said[:1].lower() + said[1:]
+    summary = (task.__doc__ or "").partition("\n")[0].removesuffix(".")
+    return summary[:1].lower() + summary[1:]
 
 
 def saved(task: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -210,16 +210,16 @@ def take_head(model: TaskModel, family: Family, folder: ModelFolder, where: Path
         )
     model.load_head(folder.extra, where)
     take_whitening(model, where)
-    recall(family, folder)
+    load_state(family, folder)
 
 
-def recall(family: Family, folder: ModelDescription) -> None:
+def load_state(family: Family, folder: ModelDescription) -> None:
     """Let a family take what it settled, such as a threshold, from the folder that tells it."""
-    if isinstance(family, Settling):
-        family.recall(our_flags(folder.config))
+    if isinstance(family, TunedOnDev):
+        family.load_state(our_flags(folder.config))
 
 
-def asks(task: TaskChoice) -> Task:
+def task_of_kind(task: TaskChoice) -> Task:
     """What the models of a kind of task do."""
     return next(name for name, family in FAMILIES.items() if isinstance(task, family.kinds))
 
@@ -229,7 +229,7 @@ def in_words(task: Task) -> str:
     return FAMILIES[task].words if task in FAMILIES else task
 
 
-def asked_for(found: Task | None, wanted: Task, where: Path) -> ModelError:
+def wrong_task_error(found: Task | None, wanted: Task, where: Path) -> ModelError:
     """The error of asking a model for what it was not made for."""
     if found is not None:
         remedy = "Ask it for that, or name a model tuned for this"

@@ -1,7 +1,7 @@
 """What a task family gives to the run: the model that it tunes, its loss, and what the model's words mean.
 
-Examples and what a model says of them are NumPy arrays. Tensors are met where a model is made, trained and
-asked alone, by methods that import torch themselves; so a family can ask an exported graph without it.
+Examples and outputs are NumPy arrays. Methods that build, train or compute a model of torch import torch
+themselves, so that a family can compute an exported graph without it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from albertine.model.task_model import TaskModel
     from albertine.objectives.losses import Part
 
-    Asked: TypeAlias = TaskModel | ExportedModel
-    """What a family can ask: a model of torch, or an exported graph."""
+    AnyModel: TypeAlias = TaskModel | ExportedModel
+    """A model of torch, or an exported graph."""
 
 Poll = Callable[[], None]
 
@@ -69,7 +69,7 @@ class Fields:
     """Which columns of a table hold a question.
 
     Attributes:
-        text: the text, or the passage. pair: the second text, or what is asked about the passage; None where
+        text: the text, or the passage. pair: the second text, or the question about the passage; None where
             there is none. options: a list of answers to choose from.
     """
 
@@ -77,7 +77,7 @@ class Fields:
     pair: str | None = None
     options: str = "options"
     named_by: ClassVar[str] = "--{} COLUMN"
-    """How messages say that a column is named."""
+    """How messages name an option for a column."""
 
     def first(self, row: Row) -> str:
         """The text of a row.
@@ -110,7 +110,7 @@ class Fields:
         return found
 
     def _named(self, row: Row, column: str, name: str) -> Row:
-        """A row that says how a column is named, where it lacks it."""
+        """A row whose error names the option, where it lacks the column."""
         if column in row.fields:
             return row
         no_header = "--no-header" if self.named_by == Fields.named_by else "header=False"
@@ -133,8 +133,8 @@ class Tuned:
     where: Path
 
     @property
-    def told(self) -> dict[str, Any]:
-        """What config.json says to Albertine alone."""
+    def flags(self) -> dict[str, Any]:
+        """The part of config.json that is Albertine's own."""
         return our_flags(self.folder.config)
 
     @property
@@ -155,7 +155,7 @@ class Family(ABC):
 
     Attributes:
         task: its name, which is also that of its head.
-        fields: the columns of its questions where nobody names any.
+        fields: the default columns of its questions.
         metrics: names of `evaluation.metrics`; the first picks the best model.
         labels: names of the classes, where it has classes.
     """
@@ -167,7 +167,7 @@ class Family(ABC):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """How it is asked, as the settings of its task say that: its kind, lengths and the like."""
+        """The settings of its task that it was tuned with: kind, lengths and the like."""
         return {}
 
     @property
@@ -177,7 +177,7 @@ class Family(ABC):
 
     @property
     def depth(self) -> int | None:
-        """How many depths an encoder is cut to for it where nobody says; None: it is not cut."""
+        """The default number of layers that an encoder is cut to; None: it is not cut."""
         return None
 
     @abstractmethod
@@ -190,7 +190,7 @@ class Family(ABC):
 
     @abstractmethod
     def encode(self, examples: Any, tokenizer: Tokenizer) -> Encoded:
-        """Examples as model input, to be judged or to be asked, cut to the length that the family was made
+        """Examples as model input, to predict or to evaluate, cut to the length that the family was made
         for."""
 
     def encode_to_learn(self, examples: Any, tokenizer: Tokenizer) -> Encoded:
@@ -220,56 +220,56 @@ class Family(ABC):
 
     @abstractmethod
     def predict(self, model: Any, data: Encoded, poll: Poll = lambda: None) -> Any:
-        """What the model says of all examples, in their order, computed where it is; its mode is kept.
+        """The outputs for all examples, in order, computed on the device of the model; its mode is kept.
 
         Args:
             model: what `build` made, or an exported graph of it.
         """
 
     @abstractmethod
-    def answers(self, said: Any, data: Encoded) -> list[Any]:
+    def answers(self, outputs: Any, data: Encoded) -> list[Any]:
         """What that means, one answer an example."""
 
     def gold(self, data: Encoded) -> list[Any]:
-        """The right answers, of the same kind as `answers`; None where the file does not tell."""
-        return [example.label for example in data.asked]
+        """The right answers, of the same kind as `answers`; None where the file has none."""
+        return [example.label for example in data.source_examples]
 
-    def told(self, said: Any, data: Encoded, answers: Sequence[Any]) -> list[dict[str, Any]]:
-        """What is answered to every example: `prediction`, and how sure the model is."""
-        every = zip(data.asked, answers, self.more(said, data), strict=True)
-        return [{"prediction": self.plain(answer, example), **more} for example, answer, more in every]
+    def predictions(self, outputs: Any, data: Encoded, answers: Sequence[Any]) -> list[dict[str, Any]]:
+        """For every example `prediction`, and its probabilities or score."""
+        every = zip(data.source_examples, answers, self.extra_columns(outputs, data), strict=True)
+        return [{"prediction": self.as_json(answer, example), **more} for example, answer, more in every]
 
-    def lines(self, said: Any, data: Encoded, answers: Sequence[Any]) -> list[dict[str, Any]]:
-        """The predictions file: one object an example, with its id, what was asked, prediction, the right
+    def lines(self, outputs: Any, data: Encoded, answers: Sequence[Any]) -> list[dict[str, Any]]:
+        """The predictions file: one object an example, with its id, input, prediction, the right
         answer if known, and how sure the model is."""
         lines = []
-        for example, gold, told in zip(
-            data.asked, self.gold(data), self.told(said, data, answers), strict=True
+        for example, gold, prediction in zip(
+            data.source_examples, self.gold(data), self.predictions(outputs, data, answers), strict=True
         ):
-            line = {"id": example.name, **self.shown(example), "prediction": told["prediction"]}
-            right = {} if gold is None else {"label": self.plain(gold, example)}
-            lines.append(line | right | told)
+            line = {"id": example.name, **self.input_columns(example), "prediction": prediction["prediction"]}
+            right = {} if gold is None else {"label": self.as_json(gold, example)}
+            lines.append(line | right | prediction)
         return lines
 
     def with_top(self, count: int) -> Family:
-        """The family whose `told` has at least so many likeliest classes, where it has classes."""
+        """The family whose `predictions` have at least so many likeliest classes, where it has classes."""
         return self
 
-    def shown(self, example: Any) -> dict[str, Any]:
+    def input_columns(self, example: Any) -> dict[str, Any]:
         """What a line of predictions has of a question."""
         return {}
 
-    def plain(self, answer: Any, example: Any) -> Any:
+    def as_json(self, answer: Any, example: Any) -> Any:
         """An answer, or a right one, as JSON has it."""
         return answer
 
-    def more(self, said: Any, data: Encoded) -> Iterable[dict[str, Any]]:
+    def extra_columns(self, outputs: Any, data: Encoded) -> Iterable[dict[str, Any]]:
         """What a line has besides the answer, such as its probability: for every example."""
         return [{} for _ in data.examples]
 
     @abstractmethod
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
-        """What config.json says of the head."""
+        """The part of config.json on the head."""
 
     def graph_head(self, model: TaskModel, where: Path) -> Head:
         """The head of an exported graph: its outputs, which `predict` reads of an `ExportedModel`.
@@ -308,27 +308,27 @@ class Family(ABC):
 
 
 @runtime_checkable
-class Settling(Protocol):
-    """A family that chooses something on the dev set, such as a threshold, and tells it in config.json."""
+class TunedOnDev(Protocol):
+    """A family that tunes something on the dev set, such as a threshold, and keeps it in config.json."""
 
-    def settle(self, said: Any, data: Encoded) -> None:
-        """Choose by what the model says of the dev set, before `answers`."""
+    def tune_on_dev(self, outputs: Any, data: Encoded) -> None:
+        """Tune by the outputs for the dev set, before `answers`."""
         ...
 
-    def recall(self, told: Mapping[str, Any]) -> None:
-        """Take what was chosen from what `config` told, the part that is Albertine's own."""
+    def load_state(self, flags: Mapping[str, Any]) -> None:
+        """Take what was tuned from the part of config.json that is Albertine's own."""
         ...
 
 
 @runtime_checkable
-class Merging(Protocol):
+class Mergeable(Protocol):
     """A family whose models can be an ensemble."""
 
-    def merge(self, said: Sequence[Any], data: Encoded) -> Any:
-        """What several models say together: of the same kind as what `predict` gives for one.
+    def merge(self, outputs: Sequence[Any], data: Encoded) -> Any:
+        """The outputs of an ensemble, in the form of those of one model.
 
         Args:
-            said: what each model said, all about the same examples.
+            outputs: of each model, for the same examples.
             data: as the first model read them.
 
         Raises:
@@ -339,7 +339,7 @@ class Merging(Protocol):
 
 @dataclass
 class OneLayer(Family):
-    """The part that families share whose head is one linear layer; what their model says are logits (rows or
+    """The part that families share whose head is one linear layer; whose outputs are logits (rows or
     tokens, outputs) of all rows.
 
     Attributes:
@@ -406,7 +406,7 @@ class OneLayer(Family):
     def loss(self, logits: Tensor, batch: TaskBatch) -> Part:
         """The loss of a batch from the logits (rows or tokens, outputs), float32."""
 
-    def predict(self, model: Asked, data: Encoded, poll: Poll = lambda: None) -> Any:
+    def predict(self, model: AnyModel, data: Encoded, poll: Poll = lambda: None) -> Any:
         return over_rows(model, data, poll, per_token=self.per_token)
 
     def graph_head(self, model: TaskModel, where: Path) -> Head:
@@ -433,12 +433,12 @@ class OneLayer(Family):
 
 
 def over_rows(
-    model: Asked,
+    model: AnyModel,
     data: Encoded,
     poll: Poll = lambda: None,
     *,
     per_token: bool = False,
-    ask: Callable[[Packed], Tensor] | None = None,
+    compute: Callable[[Packed], Tensor] | None = None,
     rows: Sequence[int] | None = None,
 ) -> NDArray[Any]:
     """What a model of packed rows gives, (rows or tokens, outputs) float32, in the order of the rows; the
@@ -446,7 +446,7 @@ def over_rows(
 
     Args:
         model: one of torch, or an exported graph.
-        ask: asked instead of the model itself; what it gives has a row for every row or token.
+        compute: called in place of the model; its output has a row for every row or token.
         rows: which rows, in this order; default all.
 
     Raises:
@@ -455,14 +455,14 @@ def over_rows(
     wanted = range(len(data.ids)) if rows is None else rows
     lengths = [len(data.ids[i]) for i in wanted]
     found: list[NDArray[Any]] = [np.empty(0)] * len(lengths)
-    with asking(model) as runs:
+    with in_evaluation(model) as runs:
         for chosen in runs(lengths):
             poll()
-            asked = [wanted[i] for i in chosen]
+            batch = [wanted[i] for i in chosen]
             if isinstance(model, ExportedModel):
-                numbers: NDArray[Any] = model.numbers(*data.rows(asked), per_token=per_token)
+                numbers: NDArray[Any] = model.numbers(*data.rows(batch), per_token=per_token)
             else:
-                numbers = (ask or model)(data.packed(asked).to(model.base.device)).cpu().numpy()
+                numbers = (compute or model)(data.packed(batch).to(model.base.device)).cpu().numpy()
             ends = np.cumsum([lengths[i] if per_token else 1 for i in chosen])
             for i, part in zip(chosen, np.split(numbers, ends[:-1]), strict=True):
                 found[i] = part
@@ -475,9 +475,9 @@ def over_rows(
 
 
 @contextmanager
-def asking(model: Asked) -> Iterator[Runs]:
-    """Within, a model is asked and does not learn; its mode is kept. Gives what tells, by the lengths of some
-    rows, which of them it is asked about together."""
+def in_evaluation(model: AnyModel) -> Iterator[Runs]:
+    """A context in which a model computes without gradients; its mode is restored. Gives a function from the
+    lengths of rows to batches of their numbers."""
     if isinstance(model, ExportedModel):
         yield partial(batch_padded, limit=model.tokens_per_pass)
         return

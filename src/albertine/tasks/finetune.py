@@ -38,7 +38,7 @@ from albertine.tasks.datasets.similarity import SimilarityChoice, VectorsTask
 from albertine.tasks.distillation import TaskTeacher, open_task_teacher
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.families import take_head
-from albertine.tasks.family import Beginning, Family, OneLayer, Poll, Settling, loss
+from albertine.tasks.family import Beginning, Family, OneLayer, Poll, TunedOnDev, loss
 from albertine.tasks.initial_model import embedding_rate, first_encoder, open_encoder, rates, start_notes
 from albertine.tasks.kind_settings import PooledTask, TaskChoice
 from albertine.tasks.rescore import Split, judged
@@ -68,17 +68,28 @@ from albertine.training.run_folder import RunFolder, describe
 from albertine.training.schedules import make_schedule
 from albertine.training.step import FastGradientMethod
 
-TOLD_APART = {"dataset", "folder", "train", "dev", "test", "text", "pair", "label", "options", "encoding"}
-TOLD_APART |= {"separator", "similarity", "pooling", "dev_share", "classes", "label_is"}
+NOT_IN_FINGERPRINT = {
+    "dataset",
+    "folder",
+    "train",
+    "dev",
+    "test",
+    "text",
+    "pair",
+    "label",
+    "options",
+    "encoding",
+}
+NOT_IN_FINGERPRINT |= {"separator", "similarity", "pooling", "dev_share", "classes", "label_is"}
 """What a fingerprint tells of a task otherwise: its data by their content, the rest by keys of its own."""
 NO_GRADIENT = (
     "Look at the training rows: all labels or scores, or all texts, may be the same, or a batch "
     "(training.batch_size) has nothing to compare"
 )
-TAUGHT = ("teacher", "soft", "temperature")
+OF_TEACHER = ("teacher", "soft", "temperature")
 """Settings of a teacher, which a fingerprint tells where there is one."""
-OF_OTHERS = {"tags": "bio", "crf": False, "target_length": 32, "beams": 2}
-OF_OTHERS |= {"answer": AnswerChoice().model_dump(mode="json")}
+OTHER_KINDS = {"tags": "bio", "crf": False, "target_length": 32, "beams": 2}
+OTHER_KINDS |= {"answer": AnswerChoice().model_dump(mode="json")}
 """What fingerprints told of every task when all kinds had one class of settings; older runs go on by it."""
 
 
@@ -193,21 +204,21 @@ def _run(
     family = data.family
     an_epoch = math.ceil(len(data.train.examples) / settings.training.batch_size)
     steps = settings.training.steps or max(1, round(settings.training.epochs * an_epoch))
-    said, answers = None, list[Any]()
+    outputs, answers = None, list[Any]()
 
     def evaluate(poll: Callable[[], None]) -> Mapping[str, float]:
-        nonlocal said, answers
+        nonlocal outputs, answers
         assert data.dev is not None
-        said = family.predict(model, data.dev, poll)
-        if isinstance(family, Settling):
-            family.settle(said, data.dev)
-        answers = family.answers(said, data.dev)
+        outputs = family.predict(model, data.dev, poll)
+        if isinstance(family, TunedOnDev):
+            family.tune_on_dev(outputs, data.dev)
+        answers = family.answers(outputs, data.dev)
         return score(family.gold(data.dev), answers, family.metrics)
 
     def keep_best(step: int, scores: Mapping[str, float]) -> None:
         assert data.dev is not None
         save_tuned(model, tokenizer, family, folder.best)
-        write_predictions(predictions_file(folder.path, "dev"), family.lines(said, data.dev, answers))
+        write_predictions(predictions_file(folder.path, "dev"), family.lines(outputs, data.dev, answers))
         _write_scores(folder, {"step": step, **scores})
 
     average = Average(model, settings.training.ema) if settings.training.ema else None
@@ -247,7 +258,7 @@ def _run(
     test: Mapping[str, float] = {}
     if world.main and outcome.done:
         with nullcontext() if average is None else average.in_place():
-            if said is None and data.dev is not None and isinstance(family, Settling):
+            if outputs is None and data.dev is not None and isinstance(family, TunedOnDev):
                 evaluate(world.busy)  # resumed after the last evaluation, which this process has not seen
             save_tuned(model, tokenizer, family, folder.final)
         test = _tell(settings, folder, model, data, outcome, made, world.busy)
@@ -383,9 +394,9 @@ def _answer(
     Args:
         busy: called between batches, while other processes wait.
     """
-    said = family.predict(model, data, busy)
-    found = judged(family, split, data, said)
-    write_predictions(predictions_file(folder.path, split), family.lines(said, data, found.answers))
+    outputs = family.predict(model, data, busy)
+    found = judged(family, split, data, outputs)
+    write_predictions(predictions_file(folder.path, split), family.lines(outputs, data, found.answers))
     return found.scores
 
 
@@ -449,7 +460,8 @@ def _fingerprint(
     pooling = data.family.pooling if isinstance(data.family, OneLayer) else "cls"
     similarity = settings.task.similarity if isinstance(settings.task, VectorsTask) else SimilarityChoice()
     training = settings.training.model_dump(
-        mode="json", exclude={"threads", "recompute", "optimizer", "embedding_rate", "whiten", *TAUGHT}
+        mode="json",
+        exclude={"threads", "recompute", "optimizer", "embedding_rate", "whiten", *OF_TEACHER},
     )
     training["learning_rate"] = settings.training.rate(model.base.config.hidden_size)
     # What older checkpoints do not tell is told only where it is not as it was then, so that they go on.
@@ -458,7 +470,7 @@ def _fingerprint(
         "optimizer": (settings.training.optimizer, "adamw"),
         "embedding_rate": (embedding_rate(settings.training, model), 1.0),
         "whiten": (_whitens(settings, model), False),
-        "teacher": (_told_of(teacher, settings), None),
+        "teacher": (_teacher_facts(teacher, settings), None),
         "judged": (data.family.metrics[0].startswith(("entity_macro_f1", "squad2_by_")), False),
     }
     words = model.base.encoder.embeddings.word.weight
@@ -472,7 +484,7 @@ def _fingerprint(
         "start": _hashed(tensor_bytes(words)),
         "weights": _hashed(*(name.encode() + tensor_bytes(tensor) for name, tensor in weights)),
         "dev": None if data.dev is None else _judging(data.family, data.dev),
-        "task": _told(settings.task),
+        "task": _task_facts(settings.task),
         "watching": settings.watching.model_dump(mode="json", include={"evaluations", "early_stopping"}),
         "encoder": settings.encoder.model_dump(mode="json", exclude={"folder"}),
         "similarity": similarity.model_dump(mode="json"),
@@ -481,7 +493,7 @@ def _fingerprint(
     }
 
 
-def _told_of(teacher: TaskTeacher | None, settings: FinetuneSettings) -> dict[str, Any] | None:
+def _teacher_facts(teacher: TaskTeacher | None, settings: FinetuneSettings) -> dict[str, Any] | None:
     """A teacher by its weights, wherever they lie, and what is learned of it."""
     if teacher is None:
         return None
@@ -489,16 +501,16 @@ def _told_of(teacher: TaskTeacher | None, settings: FinetuneSettings) -> dict[st
     return {"sha256": teacher.sha256, "soft": training.soft, "temperature": training.temperature}
 
 
-def _told(task: TaskChoice) -> dict[str, Any]:
+def _task_facts(task: TaskChoice) -> dict[str, Any]:
     """The settings of a task, and what a YAML file says of its data beyond their content."""
-    told = OF_OTHERS | task.model_dump(mode="json", exclude=TOLD_APART)
+    facts = OTHER_KINDS | task.model_dump(mode="json", exclude=NOT_IN_FINGERPRINT)
     if isinstance(task.dataset, Path):
-        told["dataset"] = task.data.model_dump(
+        facts["dataset"] = task.data.model_dump(
             mode="json", exclude={"files", "columns", "test_columns", "label_is"}
         )
     if task.dataset is not None and task.kind == task.data.kind:
-        told["kind"] = "single"  # nothing was said
-    return told
+        facts["kind"] = "single"  # the default
+    return facts
 
 
 def _judging(family: Family, dev: Encoded) -> str:

@@ -1,7 +1,7 @@
 """Texts written after a source: titles, free answers, and reading by generation.
 
 The encoder reads source and target as one row, in which the source sees itself and the target is read
-causally; the masked-LM head says the next token from the source's last token on (UniLM, Dong et
+causally; the masked-LM head predicts the next token from the source's last token on (UniLM, Dong et
 al. 2019, section 2.3). The loss is the cross-entropy of the target's tokens and of the [SEP] after them.
 """
 
@@ -90,16 +90,16 @@ def encode_texts(examples: Sequence[Example], tokenizer: Tokenizer, room: Room) 
         if len(target or ()) >= room.target:
             what = f"with a target of more than task.target_length={room.target} tokens, whose end is cut off"
             tally.add(what, f"`{example.label:.40}`", example.where)
-        row, said = _row(source, target, room, tokenizer.sep_id)
+        row, target_ids = _row(source, target, room, tokenizer.sep_id)
         rows.take([row], cut)
         prefix.append(len(source))
-        targets.append(said)
+        targets.append(target_ids)
     encoded = rows.encoded(examples, targets if known else None)
     return replace(encoded, prefix=tuple(prefix), lost=tally.lost)
 
 
-def asked_once(question: Question) -> tuple[str, str, str]:
-    """What tells a question from others, whatever passages it is asked about: ids alone may come again."""
+def key_of(question: Question) -> tuple[str, str, str]:
+    """The identity of a question, whatever its passages: ids alone may repeat."""
     return question.name, question.question, question.where
 
 
@@ -114,12 +114,12 @@ def encode_questions(
             each is its own, to be learned from, and one is left out if no window shows the answer that it
             has: it would teach that there is none.
     """
-    rows, targets, asked, tally = RowBuilder(tokenizer, room.source + room.target), [], [], Tally()
+    rows, targets, entries, tally = RowBuilder(tokenizer, room.source + room.target), [], [], Tally()
     prefix: list[int] = []
     known = any(q.answers for q in questions)
     seen: tuple[str, Spans] = ("", Spans([], [], []))
-    for _, group in groupby(enumerate(questions), lambda item: asked_once(item[1]) if together else item[0]):
-        passages, said, golds, there = [], [], list[str](), False
+    for _, group in groupby(enumerate(questions), lambda item: key_of(item[1]) if together else item[0]):
+        passages, shown, golds, there = [], [], list[str](), False
         for _, question in group:
             if seen[0] != question.passage:
                 seen = (question.passage, tokenizer.encode_spans(question.passage))
@@ -129,8 +129,8 @@ def encode_questions(
             answers = question.answers or ()
             golds += [text for text, _ in answers]
             there = there or any(begin >= 0 for _, begin in answers)
-            said += [_shown(w, spans, answers, room.target) if known else None for w in passage.windows]
-        lengths = [len(target) for target in said if target]
+            shown += [_shown(w, spans, answers, room.target) if known else None for w in passage.windows]
+        lengths = [len(target) for target in shown if target]
         if golds and not any(length < room.target for length in lengths):
             why = _why_never(there, bool(lengths), room, together=together)
             if why is not None:
@@ -139,12 +139,12 @@ def encode_questions(
                 continue
         label = (*dict.fromkeys(golds),) or ("",) if known else None
         inquiry = ReadQuestion(tuple(passages), question.name, label)
-        made = [_row(s, t, room, tokenizer.sep_id) for s, t in zip(inquiry.sources, said, strict=True)]
+        made = [_row(s, t, room, tokenizer.sep_id) for s, t in zip(inquiry.sources, shown, strict=True)]
         rows.take([row for row, _ in made], 0)
         prefix += map(len, inquiry.sources)
         targets.append(np.concatenate([target for _, target in made]))
-        asked.append(inquiry)
-    data, cut = rows.encoded(asked, targets if known else None), sum(one.cut for one in asked)
+        entries.append(inquiry)
+    data, cut = rows.encoded(entries, targets if known else None), sum(one.cut for one in entries)
     return replace(data, prefix=tuple(prefix), cut_questions=cut, lost=tally.lost)
 
 
@@ -183,8 +183,8 @@ def _row(
     source: list[int], target: list[int] | None, room: Room, end: int
 ) -> tuple[tuple[list[int], list[int]], NDArray[np.int64]]:
     """Token and segment ids, and the target's tokens with their end."""
-    said = [] if target is None else [*target[: room.target - 1], end]
-    return ([*source, *said], [0] * len(source) + [1] * len(said)), np.array(said, dtype=np.int64)
+    output = [] if target is None else [*target[: room.target - 1], end]
+    return ([*source, *output], [0] * len(source) + [1] * len(output)), np.array(output, dtype=np.int64)
 
 
 @dataclass
@@ -238,7 +238,7 @@ class Generate(Family):
         from albertine.model.model import evaluating
 
         with evaluating(model):
-            return [best[0] for best in self.said(model.base, data, poll)]
+            return [best[0] for best in self.generated(model.base, data, poll)]
 
     def graph_head(self, model: TaskModel, where: Path) -> Head:
         raise ModelError(
@@ -248,17 +248,17 @@ class Generate(Family):
         )
 
     @abstractmethod
-    def said(self, model: Model, data: Encoded, poll: Poll) -> list[list[Written]]:
+    def generated(self, model: Model, data: Encoded, poll: Poll) -> list[list[Written]]:
         """The best texts of every example."""
 
-    def answers(self, said: Sequence[Written], data: Encoded) -> list[str]:
-        return [written.text for written in said]
+    def answers(self, outputs: Sequence[Written], data: Encoded) -> list[str]:
+        return [written.text for written in outputs]
 
-    def plain(self, answer: Any, example: Any) -> Any:
+    def as_json(self, answer: Any, example: Any) -> Any:
         return list(answer) if isinstance(answer, tuple) else answer
 
-    def more(self, said: Sequence[Written], data: Encoded) -> Iterable[dict[str, Any]]:
-        return [{"score": round(written.score, 6)} for written in said]
+    def extra_columns(self, outputs: Sequence[Written], data: Encoded) -> Iterable[dict[str, Any]]:
+        return [{"score": round(written.score, 6)} for written in outputs]
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
         tree = head_config(model_type, self.task, dropout)
@@ -286,7 +286,7 @@ class Write(Generate):
     def gold(self, data: Encoded) -> list[Any]:
         return [None if example.label is None else (example.label,) for example in data.examples]
 
-    def said(self, model: Model, data: Encoded, poll: Poll) -> list[list[Written]]:
+    def generated(self, model: Model, data: Encoded, poll: Poll) -> list[list[Written]]:
         assert data.prefix is not None
         sources = [ids[:n].tolist() for ids, n in zip(data.ids, data.prefix, strict=True)]
         return generate_texts(model, self.tokenizer, sources, self.search, poll)
@@ -317,7 +317,7 @@ class Read(Generate):
         """Every passage is an example of its own."""
         return encode_questions(examples, tokenizer, self.room, together=False)
 
-    def said(self, model: Model, data: Encoded, poll: Poll) -> list[list[Written]]:
+    def generated(self, model: Model, data: Encoded, poll: Poll) -> list[list[Written]]:
         return generate_answers(
             model, self.tokenizer, data.examples, self.search, always=self.always, poll=poll
         )
@@ -330,11 +330,11 @@ class Read(Generate):
 
 def of_folder(found: Tuned) -> Read | Write:
     """The family that a folder was tuned with."""
-    told = found.told
-    source, target, beams = told.get("source_length"), told.get("target_length"), told.get("beams")
+    flags = found.flags
+    source, target, beams = flags.get("source_length"), flags.get("target_length"), flags.get("beams")
     if not (isinstance(source, int) and isinstance(target, int)):
         raise ModelError("does not tell the lengths that it generates with", where=found.where)
     search, room = Search(beams if isinstance(beams, int) else 2, target), Room(source, target)
-    if told.get("reads") is True:
-        return Read(found.tokenizer, room, search, always=told.get("always") is True)
+    if flags.get("reads") is True:
+        return Read(found.tokenizer, room, search, always=flags.get("always") is True)
     return Write(found.tokenizer, room, search)

@@ -165,9 +165,9 @@ def start_notes(settings: FinetuneSettings, pretrained: Model, family: Family) -
         notes.append(f"encoder: {settings.encoder.folder}, revision {commit} of the hub")
     if settings.encoder.unshare == "share":
         apart = distances(pretrained, shared_again(pretrained))
-        told = (f"{max(values):.3f} in {part.replace('_', '-')}" for part, values in apart.items())
+        moved = (f"{max(values):.3f} in {part.replace('_', '-')}" for part, values in apart.items())
         notes.append(
-            f"start: shared again; from the mean the farthest depth is, over its norm, {', '.join(told)}"
+            f"start: shared again; from the mean the farthest depth is, over its norm, {', '.join(moved)}"
         )
     return (*notes, *left_aside(folder, family))
 

@@ -23,18 +23,18 @@ def texts_of(given: Any, name: str = "texts", *, pairs: bool | None = False) -> 
     found = [given] if isinstance(given, str) else values_of(given, name)
     for number, one in enumerate(found):
         where = f"{name}[{number}]"
-        said = plain(one, where)
+        value = plain(one, where)
         if not (_is_pair(one) if pairs else isinstance(one, str)) and not (pairs is None and _is_pair(one)):
-            raise _no_text(said, where, pairs)
+            raise _no_text(value, where, pairs)
     return found
 
 
 def text_of(given: Any, name: str) -> str:
     """A single text. Raises DataError as `texts_of`."""
-    said = plain(given, name)
-    if not isinstance(said, str):
-        raise DataError(f"is {kind_of_value(said)}, not text", where=name)
-    return said
+    value = plain(given, name)
+    if not isinstance(value, str):
+        raise DataError(f"is {kind_of_value(value)}, not text", where=name)
+    return value
 
 
 def values_of(column: Any, name: str) -> list[Any]:
@@ -53,14 +53,14 @@ def values_of(column: Any, name: str) -> list[Any]:
     return list(column)
 
 
-def _no_text(said: Any, where: str, pairs: bool | None) -> DataError:
+def _no_text(value: Any, where: str, pairs: bool | None) -> DataError:
     """What is wrong with a value that is no text or, as `pairs` says, no pair; of a pair, with its part."""
-    parts = said if pairs is not False and isinstance(said, list) and len(said) == 2 else []
+    parts = value if pairs is not False and isinstance(value, list) and len(value) == 2 else []
     for number, part in enumerate(parts):
         if not isinstance(part, str):
             return _no_text(part, f"{where}[{number}]", False)
     wanted = {False: "text", True: "a pair of texts", None: "a text or a pair"}[pairs]
-    return DataError(f"is {kind_of_value(said)}, not {wanted}", where=where)
+    return DataError(f"is {kind_of_value(value)}, not {wanted}", where=where)
 
 
 def _is_pair(one: Any) -> bool:

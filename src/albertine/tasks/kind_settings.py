@@ -137,7 +137,7 @@ class TaskChoice(Settings):
         """The data set; own files are one without a name."""
         if self.dataset is None:
             files = {split: paths for split in SPLITS if (paths := self.own(split))}
-            return Dataset.model_validate({"files": files, **self._told()})
+            return Dataset.model_validate({"files": files, **self._own_settings()})
         found = described(self.dataset)
         if self.encoding != "utf-8":
             found = found.model_copy(update={"encoding": self.encoding})
@@ -168,10 +168,10 @@ class TaskChoice(Settings):
         """The share of the training rows that stands in for a dev file; none where there is one."""
         return None if "dev" in self.data.files else self.dev_share
 
-    def _told(self) -> dict[str, Any]:
+    def _own_settings(self) -> dict[str, Any]:
         """What the settings say of own files."""
-        told = {name: value for name, value in self if name in Dataset.model_fields}
-        return {**told, "columns": {name: value for name, value in self if name in Columns.model_fields}}
+        values = {name: value for name, value in self if name in Dataset.model_fields}
+        return {**values, "columns": {name: value for name, value in self if name in Columns.model_fields}}
 
     @field_validator("train", "dev", "test", mode="before")
     @classmethod

@@ -40,7 +40,7 @@ UNKNOWN = "unknown"
 """The Hub's word for a licence that nobody stated."""
 
 
-def write_card(folder: Path, said: CardMetadata) -> tuple[Path, list[Path]]:
+def write_card(folder: Path, metadata: CardMetadata) -> tuple[Path, list[Path]]:
     """Write README.md and `.eval_results` into a model folder; what a person wrote in the first stays. Scores
     that an earlier card of ours left in the second and that are none any more go.
 
@@ -58,13 +58,13 @@ def write_card(folder: Path, said: CardMetadata) -> tuple[Path, list[Path]]:
         )
     card = folder / NAME
     before = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
-    said = said.over(
+    metadata = metadata.over(
         stored_metadata(before) | _in_head(head_of(before))
     )  # the head is what a person sees and edits
     found, facts = read_folder(folder), facts_of_kind(read_facts(folder))
     files = result_files(facts)
     with os_errors_as_run_errors(card):
-        replace_durably(card, render_card(run_card(folder, found, facts, said), before).encode())
+        replace_durably(card, render_card(run_card(folder, found, facts, metadata), before).encode())
         written = []
         for name, content in files.items():
             (folder / RESULTS).mkdir(exist_ok=True)
@@ -79,13 +79,13 @@ def write_card(folder: Path, said: CardMetadata) -> tuple[Path, list[Path]]:
 def _in_head(head: Mapping[str, Any]) -> dict[str, Any]:
     """What a person stated by writing it into the head of a card."""
     languages = head.get("language")
-    said: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "licence": head.get("license"),
         "languages": [languages] if isinstance(languages, str) else languages,
         "base": head.get("base_model"),
     }
     kinds: dict[str, Any] = {"licence": str, "languages": list, "base": str | list}
-    known = {key: value for key, value in said.items() if isinstance(value, kinds[key])}
+    known = {key: value for key, value in metadata.items() if isinstance(value, kinds[key])}
     return known | ({"licence": None} if head.get("license") == UNKNOWN else {})
 
 
@@ -97,7 +97,7 @@ def facts_of_kind(facts: Facts) -> Facts:
     return replace(facts, share_passages=kind.share_passages, as_benchmark=kind.as_benchmark)
 
 
-def run_card(folder: Path, found: ModelFolder, facts: Facts, said: CardMetadata) -> Card:
+def run_card(folder: Path, found: ModelFolder, facts: Facts, metadata: CardMetadata) -> Card:
     """What a card says of a model.
 
     Args:
@@ -113,21 +113,21 @@ def run_card(folder: Path, found: ModelFolder, facts: Facts, said: CardMetadata)
     name = facts.name or default_title(config)
     of_corpus = (facts.corpus.language,) if facts.corpus else None
     of_run = facts.base.partition("@")[0] if is_hub_name(facts.base) else None  # no revision: not of the id
-    spoken, base = said.languages or of_corpus, said.base or of_run
+    spoken, base = metadata.languages or of_corpus, metadata.base or of_run
     tags = ["albertine", str(config["model_type"]), facts.made or "converted"]
     loaded = config["model_type"] != "albertine" and not has_own_head(config)
     tags += ["transformers"] if loaded else []
     tags += ["sentence-transformers"] if (folder / MODULES).is_file() else []
     head = {
         "language": list(spoken) if spoken else None,
-        "license": said.licence or UNKNOWN,
+        "license": metadata.licence or UNKNOWN,
         "library_name": "albertine",
         "pipeline_tag": pipeline,
         "tags": tags,
         "base_model": base,
         "datasets": [HUB[facts.data].dataset] if facts.data in HUB else None,
         "model-index": model_index(facts, name, pipeline),
-        "co2_eq_emissions": emissions(facts, said),
+        "co2_eq_emissions": emissions(facts, metadata),
     }
     count = parameters_of(found.model, found.extra)
     parts = {
@@ -136,16 +136,16 @@ def run_card(folder: Path, found: ModelFolder, facts: Facts, said: CardMetadata)
         "training": ["## How it was made", "", *sections.training(facts)],
         "scores": ["## Scores", "", *sections.scores(facts)],
         "limits": ["## What it is not for", "", *sections.limits(found, facts, spoken)],
-        "licence": f"## Licence\n\n{licence(said)}",
-        "carbon": f"## Carbon\n\n{carbon(facts, said)}",
+        "licence": f"## Licence\n\n{licence(metadata)}",
+        "carbon": f"## Carbon\n\n{carbon(facts, metadata)}",
         "use": usage_section(config, more=_usage_example(config, known, vectors), names=found.names),
         "cite": f"## Citation\n\n{citation(str(config['model_type']))}",
     }
     bodies = {key: part if isinstance(part, str) else "\n".join(part) for key, part in parts.items()}
     own = replace(
-        said,
-        languages=None if said.languages == of_corpus else said.languages,
-        base=None if said.base == of_run else said.base,
+        metadata,
+        languages=None if metadata.languages == of_corpus else metadata.languages,
+        base=None if metadata.base == of_run else metadata.base,
     )
     return Card(head, bodies, own.as_dict())
 

@@ -40,7 +40,7 @@ class Choice:
     Attributes:
         name: how predictions name it. passage: what it is about.
         question: may hold a gap, "_"; empty where the passage itself holds one, "#idiom#".
-        options: at least two. label: number of the right one from 0, or None where the file does not tell.
+        options: at least two. label: number of the right one from 0, or None where the file has none.
         where: `file:line` or file, for messages. group: part of the data set that is reported apart, or "".
     """
 
@@ -54,10 +54,10 @@ class Choice:
 
 
 def choices_of(asked: Sequence[tuple[Any, Any, Any]]) -> list[Choice]:
-    """The questions that were asked as (passage, options, question).
+    """Questions from (passage, options, question).
 
     Raises:
-        DataError: fewer than two options, or something that is no text; it says of which.
+        DataError: fewer than two options, or something that is no text; names the question.
     """
     found = []
     for i, (passage, options, question) in enumerate(asked):
@@ -100,7 +100,7 @@ def encode(examples: Sequence[Choice], tokenizer: Tokenizer, max_length: int) ->
 
 
 Logits = NDArray[np.float32]
-"""What is said of the rows of options: (rows, 1)."""
+"""Outputs for the rows of options: (rows, 1)."""
 
 
 @dataclass
@@ -109,7 +109,7 @@ class Choose(OneLayer):
 
     Attributes:
         max_length: tokens of the row of an option.
-        label_is: how the files of its run tell the right option; None: in a way that makes no difference.
+        label_is: how the files of its run give the right option; None: in a way that makes no difference.
     """
 
     max_length: int
@@ -157,9 +157,9 @@ class Choose(OneLayer):
         )
         return super().soft_loss(student, teacher, batch, temperature)
 
-    def merge(self, said: Sequence[Logits], data: Encoded) -> Logits:
+    def merge(self, outputs: Sequence[Logits], data: Encoded) -> Logits:
         """Logits whose softmax over the options is the mean of the models'."""
-        table = mean_softmax([by_option(logits, data.sizes) for logits in said])
+        table = mean_softmax([by_option(logits, data.sizes) for logits in outputs])
         rows = [row[:count] for row, count in zip(table, data.sizes, strict=True)]
         return np.concatenate(rows)[:, None]
 
@@ -167,7 +167,7 @@ class Choose(OneLayer):
         """The number of the best option of each example."""
         return list(by_option(logits, data.sizes).argmax(-1).tolist())
 
-    def shown(self, example: Choice) -> dict[str, Any]:
+    def input_columns(self, example: Choice) -> dict[str, Any]:
         """Passage (its beginning, where there is a question), question and options; the group."""
         shown: dict[str, Any] = {"passage": example.passage}
         if example.question:
@@ -175,15 +175,15 @@ class Choose(OneLayer):
         shown |= {"options": list(example.options)}
         return shown | ({"group": example.group} if example.group else {})
 
-    def more(self, logits: Logits, data: Encoded) -> Iterable[dict[str, Any]]:
+    def extra_columns(self, logits: Logits, data: Encoded) -> Iterable[dict[str, Any]]:
         """The probability of every option."""
         probabilities = softmax(by_option(logits, data.sizes)).tolist()
         for example, row in zip(data.examples, probabilities, strict=True):
             yield {"probabilities": [round(chance, 6) for chance in row[: len(example.options)]]}
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
-        told: dict[str, Any] = {"pooling": self.pooling, "max_length": self.max_length}
-        tree = head_config(model_type, self.task, dropout, **told)
+        flags: dict[str, Any] = {"pooling": self.pooling, "max_length": self.max_length}
+        tree = head_config(model_type, self.task, dropout, **flags)
         if self.label_is is not None:
             tree["albertine"] |= {"label_is": self.label_is}
         return tree
@@ -202,6 +202,6 @@ def by_option(logits: Logits, rows: Sequence[int]) -> Logits:
 
 def of_folder(found: Tuned) -> Choose:
     """The family that a folder was tuned with."""
-    label_is = found.told.get("label_is")
+    label_is = found.flags.get("label_is")
     known = cast(LabelIs, label_is) if label_is in get_args(LabelIs) else None
     return Choose(found.length, pooling=pooling_of(found.folder), label_is=known)

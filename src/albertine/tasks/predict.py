@@ -144,15 +144,15 @@ def predict_file(
         begun, dropped = _begun(folder, job, overwrite)
         reading: Any = {"header": header, "encoding": encoding, "prefix": "--"}
 
-        def asked() -> tuple[Iterator[Row], Fields | None]:
+        def opened() -> tuple[Iterator[Row], Fields | None]:
             if ask is Predictor.columns:
                 return rows_to_ask(source, predictor.family, fields, **reading)
             return rows_of(source, **reading), fields
 
-        (rows, fields), late = asked(), dict[str, str]()
+        (rows, fields), late = opened(), dict[str, str]()
         if (total := begun.get("total")) is None:  # before hours are spent on answers
             total, late = _checked(rows, _question(predictor, ask, fields), form, source)
-            rows, fields = asked()
+            rows, fields = opened()
         store = _Store(folder, form, {**job, "total": total}, CHUNK, begun)
         dropped &= {*range(len(store))}
         store.check_strays()
@@ -175,7 +175,7 @@ def predict_file(
             with _as_a_worker(processes > 1):  # one here: it tells the columns, and tries kernels out for all
                 for block in islice(blocks, 1):
                     kept.add(_not_late(answer(block), late))
-            kept.settle()
+            kept.tune_on_dev()
             with WorkerPool(answer, kept.add, processes, weight=lambda _: 1, budget=2 * processes) as pool:
                 for block in blocks:
                     pool.put(block)
@@ -387,20 +387,20 @@ class _Kept:
         self._written = self._writer.submit(lambda: None)
 
     def __enter__(self) -> None:
-        self.settle()
+        self.tune_on_dev()
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         with self._writer:
             if kind is None:
-                self.settle()
+                self.tune_on_dev()
 
-    def settle(self) -> None:
+    def tune_on_dev(self) -> None:
         """Wait until the last part is written, and tell how many rows are done."""
         self._written.result()
         self._progress(self.rows, self.store.job["total"])
 
     def add(self, part: _Part) -> None:
-        self.settle()
+        self.tune_on_dev()
         self.store.names = part.names
         self.rows, self.cut = self.rows + part.rows, self.cut + part.cut
         self._written = self._writer.submit(self.store.write, part.number, part.rows, part.content)

@@ -15,38 +15,38 @@ T = TypeVar("T")
 
 
 def answer_columns(answered: Mapping[str, Any], top: int) -> dict[str, Any]:
-    """What `Family.told` says of an example, as columns: `prediction`, and how sure the model is.
+    """An example of `Family.predictions` as columns: `prediction`, and its probabilities or score.
 
     Args:
         top: also the likeliest classes, options or spans, so many.
     """
-    told = dict(answered)
-    chances, spans = told.pop("probabilities", None), told.pop("spans", None)
+    columns = dict(answered)
+    chances, spans = columns.pop("probabilities", None), columns.pop("spans", None)
     if chances is not None:
-        several = isinstance(told["prediction"], list)
+        several = isinstance(columns["prediction"], list)
         if not several:
-            told["probability"] = chances[told["prediction"]]
+            columns["probability"] = chances[columns["prediction"]]
         if top or several:
             named = chances.items() if isinstance(chances, Mapping) else enumerate(chances)
             best = sorted(named, key=lambda item: -item[1])
-            told["probabilities"] = {str(name): p for name, p in best[: top or None]}
+            columns["probabilities"] = {str(name): p for name, p in best[: top or None]}
     if spans is not None:
-        begin, end, probability = spans[0] if spans and told["prediction"] else (None, None, None)
-        told |= {"begin": begin, "end": end, "probability": probability}
+        begin, end, probability = spans[0] if spans and columns["prediction"] else (None, None, None)
+        columns |= {"begin": begin, "end": end, "probability": probability}
         if top:
-            told["spans"] = spans[:top]
-    return told
+            columns["spans"] = spans[:top]
+    return columns
 
 
-def with_answers(row: Row, told: Mapping[str, Any]) -> dict[str, Any]:
+def with_answers(row: Row, columns: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of a row, and the answers to it beside them.
 
     Raises:
         DataError: a column has the name of an answer.
     """
-    if not told.keys().isdisjoint(row.fields):
-        raise taken(min(told.keys() & row.fields.keys()), row.where)
-    return {**row.fields, **told}
+    if not columns.keys().isdisjoint(row.fields):
+        raise taken(min(columns.keys() & row.fields.keys()), row.where)
+    return {**row.fields, **columns}
 
 
 def taken(column: str, where: str) -> DataError:

@@ -47,7 +47,7 @@ from albertine.tasks.answerability import AnswerOrNot
 from albertine.tasks.classify import Classify
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
-from albertine.tasks.families import asked_for, family_of, recall, tuned_model
+from albertine.tasks.families import family_of, load_state, tuned_model, wrong_task_error
 from albertine.tasks.family import ArgumentFields, Family, Fields
 from albertine.tasks.generate import Read, Write
 from albertine.tasks.input_texts import text_of, texts_of
@@ -61,7 +61,7 @@ from albertine.tokenizers.load import check_tokenizer, load_tokenizer
 if TYPE_CHECKING:
     from albertine.inference.continuation import Going
     from albertine.model.model import Model
-    from albertine.tasks.family import Asked
+    from albertine.tasks.family import AnyModel
 
 CHUNK = 4096
 """Rows of a file that are answered together."""
@@ -118,22 +118,22 @@ class Predictor:
             from albertine.inference.int8_parity import check_int8
 
             check_int8(self.model, path)
-        with suppress(ModelError):  # which whoever asks for vectors is told
-            self.embedder  # noqa: B018  (what the folder says is read while it is there)
+        with suppress(ModelError):  # raised again where vectors are requested
+            self.embedder  # noqa: B018  (read while the folder is there)
 
     @cached_property
     def family(self) -> Family:
-        """How the model of a task is asked.
+        """The family of the model's task.
 
         Raises:
             ModelError: the folder holds no head of a task.
         """
         family = family_of(self._folder, self.tokenizer, self._path)
-        recall(family, self._folder)  # here, since of two threads that ask first each may make one
+        load_state(family, self._folder)  # here, since two threads at once may each make one
         return family
 
     @cached_property
-    def tuned(self) -> Asked:
+    def tuned(self) -> AnyModel:
         """The model with the head of its task. Raises as `family`."""
         if isinstance(self.model, ExportedModel):
             return self.model
@@ -149,7 +149,7 @@ class Predictor:
         """
         digest = hashlib.blake2b(self.model.precision.encode(), digest_size=16)
         if not (files := files_of_model(self._path)):
-            raise ModelError("is gone, and cannot be told by its files", where=self._path)
+            raise ModelError("is gone, so that it has no fingerprint", where=self._path)
         for path in files:
             with path.open("rb") as file:
                 hashlib.file_digest(file, lambda: digest)
@@ -178,8 +178,8 @@ class Predictor:
             remedy="Ask the model folder that it was exported from",
         )
 
-    def said(self, examples: Sequence[Any]) -> tuple[Any, Encoded]:
-        """What the model says of examples of its family, at least one, and how it saw them.
+    def outputs(self, examples: Sequence[Any]) -> tuple[Any, Encoded]:
+        """The outputs for examples of its family, at least one, and the examples as encoded.
 
         Raises:
             NotFinite: a number is NaN or infinite; names the first such example.
@@ -236,15 +236,15 @@ class Predictor:
                 or has a column of the name of an answer.
         """
         usual = self.family.fields
-        named = {"text": text, "pair": pair, "options": options}  # of a table without names by number
-        told = {name: str(given) for name, given in named.items() if given is not None}
-        fields = ArgumentFields(**{**asdict(usual), **told})
+        requested = {"text": text, "pair": pair, "options": options}  # of a table without names by number
+        given_columns = {name: str(given) for name, given in requested.items() if given is not None}
+        fields = ArgumentFields(**{**asdict(usual), **given_columns})
         if isinstance(source, str | Path):
             source = user_path(source, instead="A text stands in a list: predict([text])")
         elif isinstance(source, list | tuple) and source and isinstance(source[0], str):
             source = [{fields.text: one} for one in source]
-        rows, asked = rows_to_ask(source, self.family, fields, header=header, encoding=encoding)
-        yield from (with_answers(row, told) for row, told in self.columns(rows, asked, top=top))
+        rows, named = rows_to_ask(source, self.family, fields, header=header, encoding=encoding)
+        yield from (with_answers(row, columns) for row, columns in self.columns(rows, named, top=top))
 
     def columns(
         self, rows: Iterable[Row], fields: Fields | None = None, *, top: int = 0
@@ -265,10 +265,10 @@ class Predictor:
         family, fields = self.family, fields or self.family.fields
         family = family.with_top(top)
         for chunk in chunks(rows, CHUNK):
-            said, data = self.said([family.example(row, fields) for row in chunk])
-            answered = family.told(said, data, family.answers(said, data))
-            for row, told in zip(chunk, answered, strict=True):
-                yield row, answer_columns(told, top)
+            outputs, data = self.outputs([family.example(row, fields) for row in chunk])
+            answered = family.predictions(outputs, data, family.answers(outputs, data))
+            for row, prediction in zip(chunk, answered, strict=True):
+                yield row, answer_columns(prediction, top)
 
     def made_to(self, task: Task) -> Family:
         """The family of a model that was tuned for a task. Raises ModelError: it was not."""
@@ -278,7 +278,7 @@ class Predictor:
         if found == "generate" and isinstance(self.family, Read):
             found = "read"  # by the same head
         if found != task:
-            raise asked_for(found, task, self._path)
+            raise wrong_task_error(found, task, self._path)
         return self.family
 
     def fill_mask(self, text: str, *, top_k: int = 5) -> list[list[Guess]]:
@@ -334,9 +334,9 @@ class Predictor:
         pairs = [(text, None) if isinstance(text, str) else text for text in texts_of(texts, pairs=None)]
         if not pairs:
             return []
-        asked = [Example(str(i), a, b, None, f"text {i + 1}") for i, (a, b) in enumerate(pairs)]
-        said, _ = self.said(asked)
-        names, values = family.labels or ("score",), said.tolist() if logits else family.values(said)
+        examples = [Example(str(i), a, b, None, f"text {i + 1}") for i, (a, b) in enumerate(pairs)]
+        outputs, _ = self.outputs(examples)
+        names, values = family.labels or ("score",), outputs.tolist() if logits else family.values(outputs)
         return [dict(zip(names, row, strict=True)) for row in values]
 
     def choose(
@@ -363,8 +363,8 @@ class Predictor:
         examples = choices_of([plain(one, f"asked[{i}]") for i, one in enumerate(asked)])
         if not examples:
             return []
-        said, data = self.said(examples)
-        table = by_option(said, data.sizes)
+        outputs, data = self.outputs(examples)
+        table = by_option(outputs, data.sizes)
         values = (table if logits else softmax(table)).tolist()
         return [row[:count] for row, count in zip(values, data.sizes, strict=True)]
 
@@ -380,7 +380,7 @@ class Predictor:
         """As `tag`, of many texts at once."""
         family = self.made_to("tag")
         examples = [Example(str(i), text, None, None, "") for i, text in enumerate(texts_of(texts))]
-        return family.answers(*self.said(examples)) if examples else []
+        return family.answers(*self.outputs(examples)) if examples else []
 
     def relate(self, text: str) -> list[Relation]:
         """The relations that a text tells, each between two runs of its characters.
@@ -394,7 +394,7 @@ class Predictor:
         """As `relate`, of many texts at once."""
         self.made_to("relate")
         examples = [Example(str(i), text, None, None, "") for i, text in enumerate(texts_of(texts))]
-        return list(self.said(examples)[0]) if examples else []
+        return list(self.outputs(examples)[0]) if examples else []
 
     def answer(self, question: str, passage: str) -> AnswerSpan | None:
         """The part of the passage that answers the question best; None if the passage has nothing to show,
@@ -412,7 +412,7 @@ class Predictor:
         self.made_to("answer")
         pairs = texts_of(asked, "asked", pairs=True)
         examples = [Question(str(i), q, p, None, "") for i, (q, p) in enumerate(pairs)]
-        return list(self.said(examples)[0]) if examples else []
+        return list(self.outputs(examples)[0]) if examples else []
 
     @property
     def threshold(self) -> float:

@@ -1,6 +1,6 @@
 """The family of relations in a text: subject, predicate, object, by pointers to the ends of both names.
 
-In training every text is asked for all its subjects, and for the objects of one of them, drawn anew each
+In training every text gives all its subjects, and for the objects of one of them, drawn anew each
 epoch; in use for the objects of all subjects that the model finds (model/relation_head.py,
 inference/triples.py).
 """
@@ -19,7 +19,7 @@ from albertine.inference.triples import THRESHOLDS, PointerModel, Relation, rela
 from albertine.interop.heads import Task, head_config, labels_in
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
-from albertine.tasks.family import Family, Fields, Poll, Tuned, asking
+from albertine.tasks.family import Family, Fields, Poll, Tuned, in_evaluation
 from albertine.tasks.readers.table import Row
 from albertine.tasks.relation_rows import Related, RelationBatch, encode
 from albertine.tokenizers.base import Tokenizer
@@ -77,7 +77,7 @@ class Relate(Family):
     def settings(self) -> dict[str, Any]:
         return {"kind": "relations", "max_length": self.max_length}
 
-    heads: frozenset[str] = frozenset({"pooler"})  # not asked; a whole encoder for whoever loads the folder
+    heads: frozenset[str] = frozenset({"pooler"})  # unused; a whole encoder for other users of the folder
 
     def example(self, row: Row, fields: Fields) -> Example:
         return Example(row.name, fields.first(row), None, None, row.where)
@@ -107,24 +107,24 @@ class Relate(Family):
         from albertine.objectives.losses import Part
 
         subjects, objects = model(batch.packed, batch.subjects)
-        asked = pointer_loss(subjects, batch.targets, SUBJECT_POWER).mean(-1).sum()
+        subject_loss = pointer_loss(subjects, batch.targets, SUBJECT_POWER).mean(-1).sum()
         found = pointer_loss(objects, batch.objects, OBJECT_POWER).mean(-1).sum()
         with torch.no_grad():
             limits = subjects.new_tensor(self.thresholds)
             right = ((probability(subjects, SUBJECT_POWER) > limits) == batch.targets).all(-1)
             right &= ((probability(objects, OBJECT_POWER) > limits) == batch.objects).all(-1).all(-1)
-        return Part(asked + found, batch.predictions, right.sum())
+        return Part(subject_loss + found, batch.predictions, right.sum())
 
     def predict(self, model: Any, data: Encoded, poll: Poll = lambda: None) -> list[list[Relation]]:
         """The relations found in every text."""
         found: list[list[Relation]] = [[] for _ in data.examples]
-        with asking(model) as runs:
+        with in_evaluation(model) as runs:
             for rows in runs(data.lengths.tolist()):
                 poll()
                 cuts = [data.examples[i] for i in rows]
                 spans, lead = [cut.spans for cut in cuts], cuts[0].lead
-                asked = read_texts(model, data, rows)
-                relations_of = relations(asked, spans, self.labels, self.thresholds, lead)
+                reader = read_texts(model, data, rows)
+                relations_of = relations(reader, spans, self.labels, self.thresholds, lead)
                 for i, own in zip(rows, relations_of, strict=True):
                     found[i] = own
         return found
@@ -136,28 +136,28 @@ class Relate(Family):
         assert isinstance(model, Relations)
         return Pointers(model)
 
-    def answers(self, said: Sequence[Sequence[Relation]], data: Encoded) -> list[list[Triple]]:
+    def answers(self, outputs: Sequence[Sequence[Relation]], data: Encoded) -> list[list[Triple]]:
         """The triples of every text, each once."""
         return [
             list(dict.fromkeys(relation.words(cut.example.text) for relation in relations))
-            for cut, relations in zip(data.examples, said, strict=True)
+            for cut, relations in zip(data.examples, outputs, strict=True)
         ]
 
-    def shown(self, example: Example) -> dict[str, Any]:
+    def input_columns(self, example: Example) -> dict[str, Any]:
         return {"text": example.text}
 
-    def merge(self, said: Sequence[Any], data: Encoded) -> list[list[Relation]]:
+    def merge(self, outputs: Sequence[Any], data: Encoded) -> list[list[Relation]]:
         """What several models say together: the triples that at least half of them found, wherever in the
         text they found them."""
         merged = []
         for number, cut in enumerate(data.examples):
             first: dict[Triple, Relation] = {}
             votes: Counter[Triple] = Counter()
-            for one in said:
+            for one in outputs:
                 found = {plain_triple(r.words(cut.example.text)): r for r in one[number]}
                 votes.update(found.keys())
                 first |= {triple: r for triple, r in found.items() if triple not in first}
-            merged.append([r for triple, r in first.items() if 2 * votes[triple] >= len(said)])
+            merged.append([r for triple, r in first.items() if 2 * votes[triple] >= len(outputs)])
         return merged
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
@@ -169,7 +169,7 @@ class Relate(Family):
 
 def of_folder(found: Tuned) -> Relate:
     """The family that a folder was tuned with."""
-    match found.told.get("thresholds", THRESHOLDS):
+    match found.flags.get("thresholds", THRESHOLDS):
         case [int() | float() as first, int() | float() as last]:
             return Relate(labels_in(found.folder.config), found.length, (float(first), float(last)))
         case other:

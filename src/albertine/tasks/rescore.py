@@ -35,8 +35,8 @@ from albertine.model.task_model import TaskModel
 from albertine.tasks.dataset_files import Data
 from albertine.tasks.dataset_registry import described
 from albertine.tasks.encoded import Encoded
-from albertine.tasks.families import KINDS, asked_for, asks, family_of, saved, tuned_model
-from albertine.tasks.family import Family, OneLayer, Settling
+from albertine.tasks.families import KINDS, family_of, saved, task_of_kind, tuned_model, wrong_task_error
+from albertine.tasks.family import Family, OneLayer, TunedOnDev
 from albertine.tasks.kind_settings import TaskChoice, named_or_file
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.task_data import Reader, once
@@ -95,7 +95,7 @@ class Judged:
 
     split: Split
     data: Encoded
-    said: Any
+    outputs: Any
     answers: Sequence[Any]
     scores: Mapping[str, float]
 
@@ -144,12 +144,12 @@ def open_run(
     if run is not None:
         settings = settings.model_copy(update={"task": _with_own_rows(settings.task, run)})
     if file is not None:
-        stays = isinstance(known, Settling) if dev is None else dev
+        stays = isinstance(known, TunedOnDev) if dev is None else dev
         _check_own(settings.task, before, dev=stays)
         own = {"test": file} if stays else {"test": file, "dev": None, "dev_share": None}
         settings = settings.model_copy(update={"task": settings.task.model_copy(update=own)})
-    if (asked := asks(settings.task)) != known.task:
-        raise asked_for(known.task, asked, where)
+    if (task_name := task_of_kind(settings.task)) != known.task:
+        raise wrong_task_error(known.task, task_name, where)
     data = (read or once())(settings.task, tokenizer, known)
     named_folder = user_path(folder)
     here = run or (named_folder if named_folder.is_dir() else settings.folder)
@@ -164,15 +164,15 @@ def _of_own_files(task: Mapping[str, Any], known: Family) -> Mapping[str, Any]:
     laid_out = ("dataset", "folder", "train", "dev", "test")  # as the data set, whose columns are not these
     own: dict[str, Any] = {name: x for name, x in task.items() if name not in laid_out}
     own["kind"] = kind = known.settings.get("kind", own.get("kind"))
-    told: dict[str, Any] = {}
+    of_data_set: dict[str, Any] = {}
     with suppress(SettingsError):  # a YAML file that described it may be gone
         found = described(named_or_file(task["dataset"]))
-        told = {"separator": found.separator}
-        told["answer"] = {"no_answer": found.no_answer, "rules": found.rules}
+        of_data_set = {"separator": found.separator}
+        of_data_set["answer"] = {"no_answer": found.no_answer, "rules": found.rules}
         if isinstance(found.scores, tuple):
-            told["similarity"] = dict(zip(("lowest", "highest"), found.scores, strict=True))
+            of_data_set["similarity"] = dict(zip(("lowest", "highest"), found.scores, strict=True))
     fields = KINDS[kind].model_fields if kind in KINDS else {}
-    return merge(own, {name: value for name, value in told.items() if name in fields})
+    return merge(own, {name: value for name, value in of_data_set.items() if name in fields})
 
 
 def _check_own(task: TaskChoice, before: Any, *, dev: bool) -> None:
@@ -251,7 +251,7 @@ def model_of(run: TunedRun) -> TaskModel:
     where, family = run.model_folder, run.family
     found = read_folder(where)
     if (task := task_of(found)) != family.task:
-        raise asked_for(task, family.task, where)
+        raise wrong_task_error(task, family.task, where)
     check_tokenizer(found.model.config, load_tokenizer(where), where)
     if isinstance(family, OneLayer):
         family = replace(family, pooling=pooling_of(found))
@@ -269,11 +269,11 @@ def ask(run: TunedRun, splits: Sequence[Split], device: torch.device | str = "cp
     return {name: run.family.predict(model, run.splits[name]) for name in splits if name in run.splits}
 
 
-def judged(family: Family, split: Split, data: Encoded, said: Any) -> Judged:
+def judged(family: Family, split: Split, data: Encoded, outputs: Any) -> Judged:
     """What was said as answers with their scores."""
-    answers = family.answers(said, data)
+    answers = family.answers(outputs, data)
     scores = {} if data.targets is None else score(family.gold(data), answers, family.metrics)
-    return Judged(split, data, said, answers, scores)
+    return Judged(split, data, outputs, answers, scores)
 
 
 @on_cpu()
@@ -285,8 +285,8 @@ def judge(
     Raises:
         SettingsError: the run has none of them. ModelError: as `model_of`.
     """
-    said = ask(run, splits, device).items()
-    found = [judged(run.family, name, run.splits[name], words) for name, words in said]
+    outputs = ask(run, splits, device).items()
+    found = [judged(run.family, name, run.splits[name], words) for name, words in outputs]
     if not found:
         raise SettingsError(
             f"has no {' and no '.join(splits)} file", where=run.name, remedy="Name one: --file FILE"
@@ -321,7 +321,9 @@ def write_judged(folder: Path, name: str, family: Family, found: Sequence[Judged
         for split in {*SPLITS} - {one.split for one in found}:
             predictions_file(folder, split).unlink(missing_ok=True)
     for one in found:
-        write_predictions(predictions_file(folder, one.split), family.lines(one.said, one.data, one.answers))
+        write_predictions(
+            predictions_file(folder, one.split), family.lines(one.outputs, one.data, one.answers)
+        )
     scores: dict[str, Any] = {one.split: dict(one.scores) for one in found}
     record = {
         "name": name,

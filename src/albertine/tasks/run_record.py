@@ -29,7 +29,7 @@ from albertine.training.checkpoints import fingerprint_changes, refuse_changes
 from albertine.training.job import Outcome
 from albertine.training.resuming import onset_of_run
 
-TOLD = frozenset({"README.md", "scores.json"})
+BESIDE_MODELS = frozenset({"README.md", "scores.json"})
 """Files beside a model that tell of it and decide nothing; a card may be written at any time."""
 MODELS = ("best", "final")
 """Folders of a run's models."""
@@ -187,7 +187,9 @@ def contents(settings: FinetuneSettings) -> dict[Path, str]:
     found = {}
     teacher = settings.training.teacher
     models = (settings.encoder.folder, *([] if teacher is None else [teacher]))
-    beside = (file for model in models for file in sorted(_where(model).glob("*")) if file.name not in TOLD)
+    beside = (
+        file for model in models for file in sorted(_where(model).glob("*")) if file.name not in BESIDE_MODELS
+    )
     for path in (*_files(settings.task), *beside):
         if path.is_file():
             found[path] = _digest(path)

@@ -74,9 +74,9 @@ def run_suite(
     for task in suite.tasks:
         if task.missing:
             continue
-        settings, told = _started(task, best)
-        say(f"{task.name}: {told}")
-        remarks += [f"{task.name}: {told}."] if task.start_from else []
+        settings, started = _started(task, best)
+        say(f"{task.name}: {started}")
+        remarks += [f"{task.name}: {started}."] if task.start_from else []
         try:
             results = _runs(settings, seeds, resume, run)
         except AlbertineError as error:

@@ -297,7 +297,7 @@ class Tag(OneLayer):
             return over_rows(model, data, poll, per_token=True)
         if isinstance(model, ExportedModel):
             return self._decoded(model, over_rows(model, data, poll, per_token=True), data)
-        return over_rows(model, data, poll, per_token=True, ask=model.tags)
+        return over_rows(model, data, poll, per_token=True, compute=model.tags)
 
     def _decoded(self, model: ExportedModel, logits: NDArray[np.float32], data: Encoded) -> NDArray[np.int64]:
         """The best sequences by the logits of a graph and the transitions beside it; 0 for special tokens."""
@@ -311,7 +311,7 @@ class Tag(OneLayer):
             at += len(ids)
         return tags
 
-    def merge(self, said: Sequence[NDArray[np.float32]], data: Encoded) -> NDArray[np.float32]:
+    def merge(self, outputs: Sequence[NDArray[np.float32]], data: Encoded) -> NDArray[np.float32]:
         """Logits of the mean probabilities, token by token.
 
         Raises:
@@ -322,14 +322,14 @@ class Tag(OneLayer):
                 "a CRF decodes whole sequences, which have no mean", remedy="Tune without task.crf"
             )
         tokens = sum(map(len, data.ids))
-        if any(len(logits) != tokens for logits in said):
+        if any(len(logits) != tokens for logits in outputs):
             raise ModelError("the models cut the texts into different tokens, which have no mean")
-        return mean_softmax(said)
+        return mean_softmax(outputs)
 
-    def answers(self, said: NDArray[Any], data: Encoded) -> list[list[Entity]]:
+    def answers(self, outputs: NDArray[Any], data: Encoded) -> list[list[Entity]]:
         """The entities of every text."""
         labels = self.labels
-        tags = said if self.crf else said.argmax(-1)
+        tags = outputs if self.crf else outputs.argmax(-1)
         return [
             entities_of(text.spans, [labels[i] for i in own.tolist()]) for text, own in _by_text(tags, data)
         ]
@@ -345,10 +345,10 @@ class Tag(OneLayer):
             found.append([float(own[(starts < end) & (ends > begin)].mean()) for _, begin, end in entities])
         return found
 
-    def shown(self, example: Example) -> dict[str, Any]:
+    def input_columns(self, example: Example) -> dict[str, Any]:
         return {"text": example.text}
 
-    def plain(self, answer: Sequence[Entity], example: Example) -> list[list[Any]]:
+    def as_json(self, answer: Sequence[Entity], example: Example) -> list[list[Any]]:
         """Type, first character, end, words of every entity."""
         return [[name, begin, end, example.text[begin:end]] for name, begin, end in answer]
 

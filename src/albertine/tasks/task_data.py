@@ -56,8 +56,8 @@ def once(read: Reader = read_data) -> Reader:
     known_data: dict[tuple[str, ...], Data] = {}
 
     def remembering(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) -> Data:
-        told = None if known is None else known.config("", 0.0)  # all that decides how it is asked
-        key = (task.model_dump_json(), tokenizer.fingerprint, json.dumps(told))
+        config = None if known is None else known.config("", 0.0)  # all that decides how it is asked
+        key = (task.model_dump_json(), tokenizer.fingerprint, json.dumps(config))
         if key not in known_data:
             known_data[key] = read(task, tokenizer, known)
         return known_data[key]

@@ -53,5 +53,5 @@ def cosines(
         pairs = [fields.first(row) for row in chunk] + [fields.needed(row) for row in chunk]
         found = predictor.embedder(pairs, pooling=pooling, normalize=True)
         predictor.cut += found.cut
-        told = row_cosines(*np.split(found.vectors, 2))
-        yield from zip(chunk, ({"prediction": float(x)} for x in told), strict=True)
+        found_cosines = row_cosines(*np.split(found.vectors, 2))
+        yield from zip(chunk, ({"prediction": float(x)} for x in found_cosines), strict=True)

@@ -26,7 +26,7 @@ from albertine.model.pair_head import Comparer
 from albertine.model.task_model import TaskModel
 from albertine.objectives.losses import Part
 from albertine.tasks.encoded import IGNORED, TaskBatch
-from albertine.tasks.families import asked_for, family_of, in_words, lacks_head, tuned_model
+from albertine.tasks.families import family_of, in_words, lacks_head, tuned_model, wrong_task_error
 from albertine.tasks.family import Family
 from albertine.tokenizers.load import check_tokenizer, load_tokenizer
 
@@ -150,7 +150,7 @@ class TrainableTask(nn.Module):
             ModelError: the model was not tuned to tag. InputError: as `forward`.
         """
         if self.task != "tag":
-            raise asked_for(self.task, "tag", Path("model"))
+            raise wrong_task_error(self.task, "tag", Path("model"))
         _check_tensors(input_ids, attention_mask, token_type_ids)
         packed, index = self._packed(input_ids, attention_mask, token_type_ids)
         model = self.model

@@ -39,19 +39,19 @@ def whiten(model: Classifier | WhitenedEmbedder, data: Encoded) -> None:
     """Let a new head look at whitened vectors, by some of the rows it will learn from."""
     chosen = permutation(len(data.ids), 0, "rows of a whitening")[:ROWS].tolist()
     if isinstance(model, Comparer):
-        x = torch.from_numpy(over_rows(model, data, ask=model.vectors, rows=chosen))  # (R, 2, 2, H)
+        x = torch.from_numpy(over_rows(model, data, compute=model.vectors, rows=chosen))  # (R, 2, 2, H)
         for state, x_RH in enumerate(x.transpose(0, 1).flatten(1, 2)):
             mean, matrix = measured(x_RH)
             model.means[state], model.matrices[state] = mean, matrix
         return
     if isinstance(model, WhitenedEmbedder):
         ask = partial(text_vectors, model.base, pooling="mean")
-        mean, matrix = measured(torch.from_numpy(over_rows(model, data, ask=ask, rows=chosen)))
+        mean, matrix = measured(torch.from_numpy(over_rows(model, data, compute=ask, rows=chosen)))
         model.mean.copy_(mean)
         model.matrix.copy_(matrix)
         return
     ask = partial(classified_rows, model.base, pooling=model.pooling)
-    mean, matrix = measured(torch.from_numpy(over_rows(model, data, ask=ask, rows=chosen)))
+    mean, matrix = measured(torch.from_numpy(over_rows(model, data, compute=ask, rows=chosen)))
     model.look_through(mean.to(model.base.device), matrix.to(model.base.device))
 
 

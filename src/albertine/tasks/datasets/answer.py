@@ -155,14 +155,14 @@ def _offset(given: Any) -> int:
     return found
 
 
-def _place(passage: str, text: str, said: int) -> int:
+def _place(passage: str, text: str, outputs: int) -> int:
     """Where the text stands nearest to the place said, -1 if nowhere."""
-    if said < 0 or not text:
+    if outputs < 0 or not text:
         return passage.find(text) if text else -1
-    if passage.startswith(text, said):
-        return said
-    places = (passage.rfind(text, 0, said + len(text) - 1), passage.find(text, said + 1))
-    return min((place for place in places if place >= 0), key=lambda p: abs(p - said), default=-1)
+    if passage.startswith(text, outputs):
+        return outputs
+    places = (passage.rfind(text, 0, outputs + len(text) - 1), passage.find(text, outputs + 1))
+    return min((place for place in places if place >= 0), key=lambda p: abs(p - outputs), default=-1)
 
 
 def check(splits: Mapping[str, Sequence[Question]], no_answer: bool) -> None:
@@ -248,9 +248,9 @@ class AnswersTask(TaskChoice):
 
     answer: AnswerChoice = AnswerChoice()
 
-    def _told(self) -> dict[str, Any]:
+    def _own_settings(self) -> dict[str, Any]:
         told = {name: value for name, value in self.answer if name in Dataset.model_fields}
-        return super()._told() | told
+        return super()._own_settings() | told
 
     def fitting(self, positions: int) -> Self:
         found = super().fitting(positions)

@@ -23,7 +23,7 @@ from albertine.tasks.datasets.answer import flat_columns, in_squads_form, questi
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family, Fields
-from albertine.tasks.generate import LEAST_SOURCE, Read, Room, Write, asked_once, of_folder
+from albertine.tasks.generate import LEAST_SOURCE, Read, Room, Write, key_of, of_folder
 from albertine.tasks.kind_settings import Examples, Known, TaskChoice
 from albertine.tasks.readers.files import File
 from albertine.tasks.readers.table import Row, first_fields, rows_of
@@ -169,7 +169,7 @@ class ReadingTask(WritingTask):
             label = flat_columns(self.data, split).label or ""
             check_told(splits.get(split, ()), label, test=split == "test")
         train = self._drawn(splits.get("train", []))
-        asked, answered = set(map(asked_once, train)), {asked_once(q) for q in train if q.answers}
+        asked, answered = set(map(key_of, train)), {key_of(q) for q in train if q.answers}
         always = known.always if isinstance(known, Read) else asked == answered
         return Read(tokenizer, *self.lengths, always=always, metrics=self.metrics)
 

@@ -214,8 +214,8 @@ class VectorsTask(TaskChoice):
 
     similarity: SimilarityChoice = SimilarityChoice()
 
-    def _told(self) -> dict[str, Any]:
-        told, own = super()._told(), self.similarity
+    def _own_settings(self) -> dict[str, Any]:
+        told, own = super()._own_settings(), self.similarity
         columns = {**told["columns"], "negative": own.negative}
         return {**told, "columns": columns, "scores": (own.lowest, own.highest)}
 

@@ -207,7 +207,7 @@ class HttpTask:
         Args:
             outputs: of the family's `predict`, for `data`.
         """
-        return self.model.family.told(outputs, data, self.model.family.answers(outputs, data))
+        return self.model.family.predictions(outputs, data, self.model.family.answers(outputs, data))
 
 
 def listed(inputs: Any) -> list[Any]:
