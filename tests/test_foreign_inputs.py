@@ -1,4 +1,4 @@
-"""Every verb with what people have lying about: the right answer, or one line that says what is wrong.
+"""Every verb with files as users have them: the right answer, or one line of error.
 
 A row of a table is an input, real bytes in a real file; a column is a verb. A cell is `SAME`, the answer to
 the plain form of that input; `DONE`, exit 0; or words of the one line on standard error with which the
@@ -37,7 +37,7 @@ __all__ = ["albertine"]
 
 SAME, DONE = "the same", "done"
 CELL = str | Mapping[str, str | None]
-"""How the verbs end: one way for all, or by the name of the verb, `*` for the others; None: not asked."""
+"""How the verbs end: one way for all, or by the name of the verb, `*` for the others; None: not run."""
 
 TUNED: dict[str, list[dict[str, Any]]] = {
     "single": [{"text": "good old house", "label": "fine"}, {"text": "he never said", "label": "poor"}],
@@ -57,7 +57,7 @@ MORE: dict[str, list[str]] = {
     "reading": ["task.target_length=6", "task.beams=1"],
     "similarity": ["task.pair=other"],
 }
-"""What must be said of a kind besides its files."""
+"""Settings that a kind requires besides its files."""
 
 
 class Home(NamedTuple):
@@ -71,10 +71,15 @@ class Home(NamedTuple):
 
 
 def learn(home: Home, train: Path, output: Path, kind: str = "single", *more: object) -> list[object]:
-    said = [f"output={output}", f"encoder.folder={home.model}", f"task.kind={kind}", f"task.train={train}"]
-    said += ["task.max_length=32", "training.steps=1", "training.precision=float32"]
-    said += ["watching.tensorboard=false", "watching.report=false", *MORE.get(kind, [])]
-    return ["finetune", f"name={kind}", *said, *more]
+    settings = [
+        f"output={output}",
+        f"encoder.folder={home.model}",
+        f"task.kind={kind}",
+        f"task.train={train}",
+    ]
+    settings += ["task.max_length=32", "training.steps=1", "training.precision=float32"]
+    settings += ["watching.tensorboard=false", "watching.report=false", *MORE.get(kind, [])]
+    return ["finetune", f"name={kind}", *settings, *more]
 
 
 def pretrain(corpus: Path, output: Path, *more: object) -> list[object]:
@@ -156,7 +161,7 @@ TEXT: dict[str, Verb] = {
 }
 
 
-def ask(task: str, kind: str, name: str, *more: object) -> Verb:
+def predict(task: str, kind: str, name: str, *more: object) -> Verb:
     return lambda home, file, out: [
         *("predict", task, home.runs / kind, "--file", file, "-o", out / name, *more)
     ]
@@ -170,18 +175,20 @@ TABLE: dict[str, Verb] = {
     "ensemble --file": lambda home, file, out: [
         *("ensemble", home.runs / "single", home.runs / "single", "--file", file, "-o", out / "judged")
     ],
-    "predict classify": ask("classify", "single", "o.jsonl"),
-    "predict tag": ask("tag", "entities", "o.csv"),
-    "predict answer": ask("answer", "answers", "o.jsonl", "--text", "text", "--pair", "question"),
-    "predict generate": ask("generate", "generation", "o.jsonl"),
-    "predict relate": ask("relate", "relations", "o.jsonl"),
-    "predict read": ask("read", "reading", "o.jsonl", "--text", "text", "--pair", "question"),
-    "predict similarity": ask("similarity", "similarity", "o.csv", "--text", "text", "--pair", "question"),
-    "predict embed": ask("embed", "p/final", "o.jsonl"),
+    "predict classify": predict("classify", "single", "o.jsonl"),
+    "predict tag": predict("tag", "entities", "o.csv"),
+    "predict answer": predict("answer", "answers", "o.jsonl", "--text", "text", "--pair", "question"),
+    "predict generate": predict("generate", "generation", "o.jsonl"),
+    "predict relate": predict("relate", "relations", "o.jsonl"),
+    "predict read": predict("read", "reading", "o.jsonl", "--text", "text", "--pair", "question"),
+    "predict similarity": predict(
+        "similarity", "similarity", "o.csv", "--text", "text", "--pair", "question"
+    ),
+    "predict embed": predict("embed", "p/final", "o.jsonl"),
 }
 FILES = [verb for verb in TABLE if verb.startswith("predict")]
 
-ASKED: dict[str, Verb] = {
+PREDICT: dict[str, Verb] = {
     "predict classify": lambda home, file, out: ["predict", "classify", home.runs / "single"],
     "predict tag": lambda home, file, out: ["predict", "tag", home.runs / "entities"],
     "predict generate": lambda home, file, out: ["predict", "generate", home.runs / "generation"],
@@ -253,7 +260,7 @@ FEW: dict[str, set[str]] = {
     "distill": {"weights cut off", "nan", "half a configuration", "another type", "half a manifest"}
     | {"another version", "tokens cut off", "no tokens", "no tokenizer", "nothing"},
 }
-"""The rows alone that verbs are asked about which take long, or whose tests have inputs of their own."""
+"""The only rows for verbs that take long, or whose tests have inputs of their own."""
 
 # Texts.
 
@@ -408,9 +415,9 @@ JSON = [{"text": a, "question": b, "label": c} for a, b, c in ROWS]
 LINES = "".join(json.dumps(row) + "\n" for row in JSON).encode()
 
 
-def unread(says: str) -> dict[str, str]:
-    """A column that only learning and judging look at."""
-    return {"*": says, **dict.fromkeys(FILES, DONE)}
+def unread(message: str) -> dict[str, str]:
+    """A column that only tuning and evaluation read."""
+    return {"*": message, **dict.fromkeys(FILES, DONE)}
 
 
 NO_SQUAD = dict.fromkeys(("predict answer", "predict read"), "is not a file in SQuAD's format")
@@ -418,8 +425,8 @@ NO_SQUAD = dict.fromkeys(("predict answer", "predict read"), "is not a file in S
 
 def lacks(columns: str) -> dict[str, str]:
     """How verbs end on a table of other columns: each names the first that it looks for."""
-    asked = dict.fromkeys(("predict answer", "predict read"), f"has no column `question`; {columns}")
-    return {"*": f"has no column `text`; {columns}", **asked}
+    with_question = dict.fromkeys(("predict answer", "predict read"), f"has no column `question`; {columns}")
+    return {"*": f"has no column `text`; {columns}", **with_question}
 
 
 LATE = dict.fromkeys(("finetune", "evaluate --file", "predict classify"), "is not utf-8 text (line 13501")
@@ -510,9 +517,9 @@ OWN: dict[str, tuple[str, Verb]] = {
     f"finetune {kind}": (kind, lambda home, file, out, kind=kind: learn(home, file, out, kind))
     for kind in ("choice", "relations", "similarity", "reading")
 } | {
-    "predict choose": ("choice", ask("choose", "choice", "o.jsonl")),
-    "predict read": ("reading", ask("read", "reading", "o.jsonl")),
-    "predict relate": ("relations", ask("relate", "relations", "o.jsonl")),
+    "predict choose": ("choice", predict("choose", "choice", "o.jsonl")),
+    "predict read": ("reading", predict("read", "reading", "o.jsonl")),
+    "predict relate": ("relations", predict("relate", "relations", "o.jsonl")),
 }
 """Verbs, each with the kind whose rows it is given."""
 Rows = list[dict[str, Any]]
@@ -538,10 +545,10 @@ def lacking(*names: str) -> Callable[[Rows], bytes]:
     return lambda rows: as_lines([{k: v for k, v in row.items() if k not in names} for row in rows])
 
 
-def untold(**ends: str) -> dict[str, str]:
-    """How learning ends without answers; asking does not look at them."""
-    asked = dict.fromkeys((verb for verb in OWN if verb.startswith("predict")), DONE)
-    return asked | {f"finetune {kind}": end for kind, end in ends.items()}
+def without_answers(**ends: str) -> dict[str, str]:
+    """How tuning ends without answers; prediction does not read them."""
+    predicting = dict.fromkeys((verb for verb in OWN if verb.startswith("predict")), DONE)
+    return predicting | {f"finetune {kind}": end for kind, end in ends.items()}
 
 
 ANSWER = ("label", "answers")
@@ -568,7 +575,7 @@ OF_KIND: dict[str, tuple[str, Callable[[Rows], bytes], CELL]] = {
     "no answers": (
         "a.jsonl",
         lacking(*ANSWER),
-        untold(
+        without_answers(
             choice="is missing or empty",
             relations="is missing or empty",
             similarity="has no scores to learn from",
@@ -578,7 +585,7 @@ OF_KIND: dict[str, tuple[str, Callable[[Rows], bytes], CELL]] = {
     "another answer": (
         "a.jsonl",
         with_values(label={"a": 1}, answers=3),
-        untold(
+        without_answers(
             choice="neither one of the options nor their number",
             relations="is not a list of triples",
             similarity="`label` is an object, not text",
@@ -618,27 +625,27 @@ OF_KIND: dict[str, tuple[str, Callable[[Rows], bytes], CELL]] = {
 
 # Lines of standard input.
 
-SAID = b"the old [MASK]\nhe said [MASK]\n"
+MASKED_LINES = b"the old [MASK]\nhe said [MASK]\n"
 NO_MASK = {"predict fill-mask": "there is no [MASK] in the text"}
-SAIDS: dict[str, tuple[bytes, CELL]] = {
-    "plain": (SAID, SAME),
-    "byte order mark": (b"\xef\xbb\xbf" + SAID, SAME),
-    "windows": (SAID.replace(b"\n", b"\r\n"), SAME),
-    "no end": (SAID[:-1], SAME),
+STANDARD_INPUTS: dict[str, tuple[bytes, CELL]] = {
+    "plain": (MASKED_LINES, SAME),
+    "byte order mark": (b"\xef\xbb\xbf" + MASKED_LINES, SAME),
+    "windows": (MASKED_LINES.replace(b"\n", b"\r\n"), SAME),
+    "no end": (MASKED_LINES[:-1], SAME),
     "gb18030": (
         "服务很好[MASK]下次还来\n".encode("gb18030"),
         "line 1 is not UTF-8 text. Convert it before: iconv -f gb18030",
     ),
     "utf-16": (
-        SAID.decode().encode("utf-16"),
+        MASKED_LINES.decode().encode("utf-16"),
         "line 1 is not UTF-8 text. Convert it before: iconv -f utf-16",
     ),
     "latin-1 in a later line": (
-        SAID + b"caf\xe9 [MASK]\n",
+        MASKED_LINES + b"caf\xe9 [MASK]\n",
         "line 3 is not UTF-8 text. Convert it before: iconv -f latin1",
     ),
     "nul": (b"a [MASK]\0b\n", "line 1 is binary, not text"),
-    "zip": (zip_of("a", SAID), "line 1 is binary, not text"),
+    "zip": (zip_of("a", MASKED_LINES), "line 1 is binary, not text"),
     "nothing": (b"", DONE),
     "blank": (b"\n \n", DONE),
     "long line": (b"the [MASK] " + b"man " * 9000 + b"\n", DONE),
@@ -706,17 +713,17 @@ WORD_VECTORS = "albert.embeddings.word_embeddings.weight"
 PIECES = b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"
 
 
-def weights(says: str) -> dict[str, str]:
-    return {"*": says, "info": DONE, "tokenizer encode": DONE}
+def weights(message: str) -> dict[str, str]:
+    return {"*": message, "info": DONE, "tokenizer encode": DONE}
 
 
-def config(says: str) -> dict[str, str]:
-    return {"*": says, "tokenizer encode": DONE}
+def config(message: str) -> dict[str, str]:
+    return {"*": message, "tokenizer encode": DONE}
 
 
-def tokens(says: str, **more: str) -> dict[str, str | None]:
+def tokens(message: str, **more: str) -> dict[str, str | None]:
     """Of a tokenizer, which neither `info` nor a card nor a run looks at; the run has that of its corpus."""
-    return {"*": says, "info": DONE, "card": DONE, "pretrain": None, **more}
+    return {"*": message, "info": DONE, "card": DONE, "pretrain": None, **more}
 
 
 MODELS: dict[str, tuple[Break, CELL]] = {
@@ -864,7 +871,7 @@ SUITES: dict[str, tuple[Break, CELL]] = {
     ),
     "a folder for a file": (lambda folder: (without(PAIRED)(folder), (folder / PAIRED).mkdir()), "lacks 1"),
 }
-SETTINGS, ASKING = "settings.yaml", ("evaluate", "ensemble", "card")
+SETTINGS, READS_SETTINGS = "settings.yaml", ("evaluate", "ensemble", "card")
 """Of a run, and the verbs that read them."""
 RUNS: dict[str, tuple[Break, CELL]] = {
     "whole": (lambda folder: None, SAME),
@@ -874,19 +881,23 @@ RUNS: dict[str, tuple[Break, CELL]] = {
     ),
     "half of YAML": (
         changed(SETTINGS, lambda old: b"a: [\n"),
-        {"*": DONE, **dict.fromkeys(ASKING, "is not readable as YAML")},
+        {"*": DONE, **dict.fromkeys(READS_SETTINGS, "is not readable as YAML")},
     ),
     "a call in YAML": (
         changed(SETTINGS, lambda old: b"!!python/object/apply:os.system ['true']\n"),
-        {"*": DONE, **dict.fromkeys(ASKING, "is not readable as YAML")},
+        {"*": DONE, **dict.fromkeys(READS_SETTINGS, "is not readable as YAML")},
     ),
     "binary settings": (
         changed(SETTINGS, lambda old: b"a\0b"),
-        {"*": DONE, **dict.fromkeys(ASKING, "is not readable as YAML")},
+        {"*": DONE, **dict.fromkeys(READS_SETTINGS, "is not readable as YAML")},
     ),
     "settings of another program": (
         changed(SETTINGS, lambda old: b"task: 3\n"),
-        {"*": DONE, **dict.fromkeys(ASKING, "`name`: field required"), "card": "`task` holds no settings"},
+        {
+            "*": DONE,
+            **dict.fromkeys(READS_SETTINGS, "`name`: field required"),
+            "card": "`task` holds no settings",
+        },
     ),
     "no model yet": (
         lambda folder: [shutil.rmtree(folder / name) for name in ("best", "final")],
@@ -929,14 +940,14 @@ def held(folder: Path) -> dict[str, bytes]:
 
 
 class Answers:
-    """The answers to plain inputs, each asked for once."""
+    """The outputs for plain inputs, each computed once."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[str, str], object] = {}
 
-    def plain(self, table: str, verb: str, ask: Callable[[], object]) -> object:
+    def plain(self, table: str, verb: str, compute: Callable[[], object]) -> object:
         if (table, verb) not in self.known:
-            self.known[table, verb] = ask()
+            self.known[table, verb] = compute()
         return self.known[table, verb]
 
 
@@ -945,8 +956,8 @@ def answers() -> Answers:
     return Answers()
 
 
-def told(outcome: Outcome, out: Path, *given: Path) -> object:
-    """What a command answered: all that it printed and wrote but for what says where things lie."""
+def output_of(outcome: Outcome, out: Path, *given: Path) -> object:
+    """All that a command printed and wrote, without paths."""
     text = outcome.out
     for path in (out, *given):
         text = text.replace(str(path), "")
@@ -963,13 +974,13 @@ def told(outcome: Outcome, out: Path, *given: Path) -> object:
 
 
 def check(outcome: Outcome, ends: str, out: Path) -> None:
-    """A command ended as a cell says."""
-    said = [line for line in outcome.err.splitlines() if not line.startswith("warning: ")]
+    """Check that a command ended as a cell expects."""
+    messages = [line for line in outcome.err.splitlines() if not line.startswith("warning: ")]
     if ends in (SAME, DONE):
         assert outcome.code == 0, outcome.err
         return
     assert outcome.code == 2, (outcome.code, outcome.err)
-    assert len(said) == 1 and said[0].startswith("albertine: ") and ends in said[0], outcome.err
+    assert len(messages) == 1 and messages[0].startswith("albertine: ") and ends in messages[0], outcome.err
     assert not list(out.glob("*")), "something was left behind"
 
 
@@ -1003,13 +1014,13 @@ def cell(albertine: Command, home: Home, answers: Answers, out: Path, tmp_path: 
         check(outcome, ends, out)
         assert ends in (SAME, DONE) or held(given) == before
 
-        def asked() -> object:
+        def plain_output() -> object:
             (beside := tmp_path / "plain" / "out").mkdir(parents=True)
             usual = plain(beside.parent)
-            return told(albertine(*verb(home, usual, beside)), beside, usual)
+            return output_of(albertine(*verb(home, usual, beside)), beside, usual)
 
         if ends == SAME:
-            assert told(outcome, out, given) == answers.plain(table, name, asked)
+            assert output_of(outcome, out, given) == answers.plain(table, name, plain_output)
 
     return checked
 
@@ -1046,32 +1057,36 @@ def test_a_folder_of_race(albertine: Command, home: Home, tmp_path: Path, out: P
     passage = {"id": "high1.txt", "article": "a man", "questions": ["who"], "options": [["good", "old"]]}
     (folder := tmp_path / "RACE" / "test" / "high").mkdir(parents=True)
     (folder / "1.txt").write_text(json.dumps(passage))
-    outcome = albertine(*ask("choose", "choice", "o.jsonl")(home, folder.parent, out))
+    outcome = albertine(*predict("choose", "choice", "o.jsonl")(home, folder.parent, out))
     assert outcome.code == 0, outcome.err
     (row,) = [json.loads(line) for line in (out / "o.jsonl").read_text().splitlines()]
     assert row["id"] == "high1.txt-0" and row["options"] == ["good", "old"] and row["prediction"] in (0, 1)
     (folder / "1.txt").write_text("{}")
     check(
-        albertine(*ask("choose", "choice", "p.jsonl")(home, folder, out)),
+        albertine(*predict("choose", "choice", "p.jsonl")(home, folder, out)),
         "is not a RACE passage",
         tmp_path / "n",
     )
-    check(albertine(*ask("tag", "entities", "p.csv")(home, folder, out)), "(Is a directory)", tmp_path / "n")
+    check(
+        albertine(*predict("tag", "entities", "p.csv")(home, folder, out)), "(Is a directory)", tmp_path / "n"
+    )
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize(("verb", "row", "ends"), cells(ASKED, {name: row[1] for name, row in SAIDS.items()}))
+@pytest.mark.parametrize(
+    ("verb", "row", "ends"), cells(PREDICT, {name: row[1] for name, row in STANDARD_INPUTS.items()})
+)
 def test_lines_of_standard_input(
     cell: Callable[..., None], monkeypatch: pytest.MonkeyPatch, verb: str, row: str, ends: str
 ) -> None:
     def piped(name: str) -> Callable[[Path], Path]:
         def make(folder: Path) -> Path:
-            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(SAIDS[name][0])))
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(STANDARD_INPUTS[name][0])))
             return folder / "none"
 
         return make
 
-    cell("lines", ASKED[verb], verb, piped(row), piped("plain"), ends)
+    cell("lines", PREDICT[verb], verb, piped(row), piped("plain"), ends)
 
 
 BROKEN: dict[str, tuple[Mapping[str, Verb], Mapping[str, tuple[Break, CELL]]]] = {
@@ -1114,7 +1129,7 @@ def test_what_may_not_be_read(albertine: Command, home: Home, tmp_path: Path, ou
     file = made("a.csv", CSV, tmp_path)
     file.chmod(0)
     outcome = albertine(*(TEXT | TABLE)[verb](home, file, out))
-    # Arguments that are paths are looked at by the command line itself, which tells how to use the verb.
+    # Arguments that are paths are checked by the command line itself, which prints the usage of the verb.
     assert outcome.code == 2 and not held(out)
     assert "not readable" in outcome.err or "ermission" in outcome.err
 
