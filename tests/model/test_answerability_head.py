@@ -71,7 +71,7 @@ class Written:
             self.p_mask[row, self.cls[row]] = 0
             self.p_mask[row, begin : begin + passage] = 0
 
-    def have_dense_weights(self, name: str, x: Tensor) -> Tensor:
+    def dense(self, name: str, x: Tensor) -> Tensor:
         y = self.p[f"{name}.weight"] @ x
         return y + self.p[f"{name}.bias"] if f"{name}.bias" in self.p else y
 

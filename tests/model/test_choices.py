@@ -208,7 +208,7 @@ def test_reading_on_equals_reading_at_once(name: str) -> None:
 @pytest.mark.sample(10)
 @each
 def test_a_mask_may_have_holes_and_padding_on_either_side(name: str) -> None:
-    """RowLayout are columns: what is behind a hole stays as far away as it is."""
+    """Positions are columns: what follows a gap stays as far away as it is."""
     model = made(name)
     ids, _, types = builders.padded(builders.packed([9, 9, 9, 9, 9]))
     mask = torch.ones_like(ids)

@@ -109,7 +109,7 @@ def test_a_classifier_of_whitened_vectors_is_one_layer_in_files() -> None:
     mean, matrix = torch.randn(16, generator=drawn), torch.randn(16, 16, generator=drawn)
     with torch.no_grad():
         before = model(PACKED)
-        model.look_through(mean, matrix)
+        model.set_whitening(mean, matrix)
         model.get_submodule("classifier").bias.add_(0.5)
         plain.load_head(model.head)
         assert not torch.allclose(model(PACKED), before, atol=0.1)

@@ -36,7 +36,7 @@ def distill(
         typer.Option(
             "--depth",
             min=1,
-            help="LayerLoop of the student; default: half as many, or all with --hidden-size or --sharing.",
+            help="Depths of the student; default: half as many, or all with --hidden-size or --sharing.",
         ),
     ] = None,
     hidden_size: Annotated[

@@ -20,7 +20,7 @@ from albertine.interop.save_checks import check_finite
 from albertine.interop.weights import read_json
 from albertine.model.config import EncoderConfig
 from albertine.model.model import HEADS, Model
-from albertine.model.task_model import seen_through
+from albertine.model.task_model import fold_whitening
 from albertine.training.checkpoints import AVERAGE, read, read_state
 
 WORDS = "encoder.embeddings.word.weight"
@@ -87,7 +87,7 @@ def read_run_checkpoint(folder: Path) -> ModelFolder:
     model.load_state_dict(own, assign=True)
     model.requires_grad_(True).eval()
     tree = _tuned_config(folder) if tuned else _pretrained_config(model, told)
-    head = seen_through(extra) if not tuned or task_in(tree) is not None else {}
+    head = fold_whitening(extra) if not tuned or task_in(tree) is not None else {}
     return ModelFolder(model, tree, head, (), model_type(config))
 
 

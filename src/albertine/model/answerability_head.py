@@ -1,8 +1,8 @@
-"""The joint head of SQuAD v2.0: where the answer begins, where it then ends, and whether there is one.
+"""Joint head of SQuAD v2.0: start, end given the start, and answerability.
 
 As in XLNet (zihangdai/xlnet, `modeling.py`) and ALBERT (google-research/albert, `squad_utils.py`); its
 parameters have the names that transformers gives them in XLNet's question-answering model. Hidden states stay
-packed; only the one number that each token gets is laid out as a table of windows, for the softmax.
+packed; only the logits of the tokens are padded to a table of windows, for the softmax.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ OUTSIDE = -1e30
 
 
 class JointLogits(NamedTuple):
-    """What training compares, float32: for every place of every window the log-probability that the answer
-    begins there, and that it ends there if it begins where it should (S, L); and for every window the logit
-    that it has no answer (S,)."""
+    """Outputs for training, float32: log-probabilities of start and of end given the right start, (S, L), and
+    the logit that a window has no answer, (S,)."""
 
     starts: Tensor
     ends: Tensor
@@ -35,7 +34,7 @@ class JointLogits(NamedTuple):
 
 
 class Beam(NamedTuple):
-    """The likeliest spans of every window, its best ends for each of its best starts.
+    """Beam of spans of every window: the best ends for each of the best starts.
 
     Attributes:
         starts, ends: (S, spans) places in the row, int64.
@@ -49,13 +48,13 @@ class Beam(NamedTuple):
     impossible: Tensor
 
     def table(self) -> Tensor:
-        """All of it as one row of numbers for each window, (S, 3·spans + 1) float32."""
+        """All fields as one row for each window, (S, 3·spans + 1) float32."""
         parts = (self.starts.float(), self.ends.float(), self.scores, self.impossible[:, None])
         return torch.cat(parts, 1)
 
     @classmethod
     def of(cls, table: Tensor) -> Beam:
-        """What `table` gave."""
+        """Inverse of `table`."""
         starts, ends, scores = table[:, :-1].chunk(3, 1)
         return cls(starts.long(), ends.long(), scores, table[:, -1])
 
@@ -82,17 +81,17 @@ class EndLogits(nn.Module):
         self.dense_1 = Linear(hidden, 1)
 
     def tokens(self, x_TH: Tensor) -> Tensor:
-        """The tokens' share of the first layer, with its bias (T, H): the same whatever the start."""
+        """The tokens' term of the first layer, with its bias, (T, H), independent of the start."""
         return self.dense_0(F.pad(x_TH, (0, x_TH.shape[1])))  # type: ignore[no-any-return]
 
     def forward(self, tokens_TH: Tensor, start_SH: Tensor, row_T: Tensor) -> Tensor:
         """(T,), float32.
 
         Args:
-            tokens_TH: what `tokens` gave. start_SH: the hidden state at each window's start.
-            row_T: number of the window that each token is of.
+            tokens_TH: output of `tokens`. start_SH: the hidden state at each window's start.
+            row_T: index of the window of each token.
         """
-        # The layer is asked, as an adapter may be on it; the row of zeros behind the starts tells its bias.
+        # The layer is called, because it may have an adapter; the appended row of zeros yields its bias.
         both = self.dense_0(F.pad(start_SH, (start_SH.shape[1], 0, 0, 1)))
         x_TH = torch.tanh(tokens_TH + (both[:-1] - both[-1])[row_T])
         x_TH = self.LayerNorm(x_TH)
@@ -118,26 +117,26 @@ class JointAnswer(TaskModel):
     """An encoder and the joint head. Rows are [CLS] question [SEP] passage [SEP], the passage in segment 1,
     or XLNet's passage [SEP] question [SEP] [CLS], the passage in segment 0.
 
-    Only the passage and [CLS], which stands for "no answer", can begin or end one.
+    Only tokens of the passage, and [CLS] for "no answer", can begin or end an answer.
     """
 
     def __init__(self, base: Model, *, dropout: float = 0.1, seed: int = 0) -> None:
         """
         Args:
-            dropout: in the part that says whether there is an answer, in training.
+            dropout: of the answerability classifier, in training.
         """
         super().__init__(base, dropout)
         hidden, eps = base.config.hidden_size, base.config.layer_norm_eps
         self.start_logits = StartLogits(hidden)
         self.end_logits = EndLogits(hidden, eps)
         self.answer_class = AnswerClass(hidden)
-        self.start_head(seed)
+        self.initialize_head(seed)
 
     def learn(self, packed: Packed, starts: Tensor) -> JointLogits:
-        """What training compares, the ends under the condition of the right starts.
+        """Outputs for training, with ends conditioned on the right starts.
 
         Args:
-            starts: int64 (S,) place of the right start in each row, that of [CLS] where there is none.
+            starts: int64 (S,) right start in each row, that of [CLS] without an answer.
         """
         x_TH = self.base.encoder(packed).last_hidden
         row_T, inside_T = _rows(packed), _inside(packed, self.base.config.summary)
@@ -157,7 +156,7 @@ class JointAnswer(TaskModel):
         starts = begins.topk(STARTS)
         ends, scores = [], []
         for rank in range(STARTS):  # one at a time: the states of all would be T × STARTS × H
-            # A row may have fewer tokens than starts are wanted: what is beyond it scores minus infinity.
+            # A row may have fewer tokens than starts; those beyond it score minus infinity.
             place = packed.first_tokens + starts.indices[:, rank].minimum(
                 packed.last_tokens - packed.first_tokens
             )
@@ -180,15 +179,15 @@ class JointAnswer(TaskModel):
 
 
 def _rows(packed: Packed) -> Tensor:
-    """The number of each token's row, int64 (T,)."""
+    """Index of each token's row, int64 (T,)."""
     lengths = packed.cu_seqlens.diff().long()
     rows = torch.arange(packed.num_sequences, device=lengths.device)
     return rows.repeat_interleave(lengths, output_size=packed.num_tokens)
 
 
 def _inside(packed: Packed, summary: Summary) -> Tensor:
-    """Which tokens an answer may begin or end with, bool (T,): those of the passage, and [CLS]; not the
-    question, not the separators. The passage is segment 1, or XLNet's segment 0, up to a separator."""
+    """Tokens that may begin or end an answer, bool (T,): those of the passage, and [CLS]. The passage is
+    segment 1, or XLNet's segment 0, up to a separator."""
     types = packed.token_type_ids
     goes_on = (types == F.pad(types[1:], (0, 1))).index_fill(0, packed.last_tokens, False)
     if summary == "first":

@@ -2,7 +2,7 @@
 
 The score of a sequence of tags is the sum of its emissions (the logits), of a transition between every two
 neighbours, and of a start and an end. Trained by the log-likelihood of the right sequence among all that the
-tagging scheme allows, decoded by the best of them. Sequences are padded inside, and only here.
+tagging scheme allows, decoded by the best of them. Sequences are padded only here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FORBIDDEN = -1e4  # finite, so that no gradient becomes NaN; its exponential is 
 
 
 class Crf(nn.Module):
-    """Scores of transitions, starts and ends, all zero but for a small noise in the transitions.
+    """Scores of transitions, starts and ends, initialised to zero, transitions with small noise.
 
     Attributes:
         transitions: (tags, tags), from the row to the column. start, end: (tags,).
@@ -45,7 +45,7 @@ class Crf(nn.Module):
 
     @property
     def scores(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Transitions, starts and ends, what is forbidden far below all else."""
+        """Transitions, starts and ends, with `FORBIDDEN` added to those that the scheme excludes."""
         penalty = self.penalty
         return (
             self.transitions + penalty[:-1, :-1],
@@ -54,7 +54,7 @@ class Crf(nn.Module):
         )
 
     def log_likelihood(self, logits: Tensor, tags: Tensor, lengths: Sequence[int]) -> Tensor:
-        """Logarithm of the probability of the tags of every sequence, (sequences,) float32.
+        """Log-probability of the tags of every sequence, (sequences,) float32.
 
         Args:
             logits: (tokens, tags) of all sequences, end to end. tags: (tokens,). lengths: none is zero.
@@ -67,7 +67,7 @@ class Crf(nn.Module):
         last = chosen.gather(1, real.sum(1, keepdim=True) - 1).squeeze(1)
         score = (path * real).sum(1) + start[chosen[:, 0]] + end[last]
         total = start + emitted[:, 0]
-        # Taken apart at once: the gradient of a slice would fill the whole table anew for every place.
+        # Unbound at once: the gradient of a slice would fill the whole table for every position.
         for t, here in enumerate(emitted.unbind(1)[1:], start=1):
             onward = (total[:, :, None] + transitions).logsumexp(1) + here
             total = torch.where(real[:, t, None], onward, total)
@@ -91,7 +91,7 @@ class Crf(nn.Module):
 
 
 def _padded(logits: Tensor, lengths: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """(sequences, longest, tags), and which of its places are real."""
+    """Padded logits (sequences, longest, tags), and the mask of real positions."""
     table = pad_sequence(list(torch.split(logits, list(lengths))), True)
     ends = torch.tensor(lengths, device=logits.device)
     return table, torch.arange(table.shape[1], device=logits.device) < ends[:, None]
@@ -106,14 +106,14 @@ class CrfTagger(Classifier):
     ) -> None:
         super().__init__(base, len(allowed) - 1, per_token=True, dropout=dropout, seed=seed)
         self.crf = Crf(allowed)
-        self.start_head(seed)
+        self.initialize_head(seed)
 
     def inner(self, packed: Packed) -> Tensor:
-        """Which tokens the field scores, bool (T,): all but the special ones."""
+        """Tokens scored by the field, bool (T,): all but the special ones."""
         return _inner(packed, self.base.config.lead)[0]
 
     def log_likelihood(self, logits: Tensor, packed: Packed, tags: Tensor) -> Tensor:
-        """Sum over the sequences, a float32 scalar; `tags` (T,) of the special tokens are not looked at."""
+        """Sum over the sequences, a float32 scalar; `tags` (T,) of special tokens are ignored."""
         inner, lengths = _inner(packed, self.base.config.lead)
         if not lengths:
             return logits.sum() * 0
@@ -132,8 +132,8 @@ class CrfTagger(Classifier):
 
 
 def _inner(packed: Packed, lead: int) -> tuple[Tensor, list[int]]:
-    """Which tokens are not special, and how many each sequence has of them; of its two special ones `lead`
-    stand before the text."""
+    """Mask of tokens that are not special, and their number in each sequence; `lead` of its two special
+    tokens precede the text."""
     inner = torch.ones_like(packed.input_ids, dtype=torch.bool)
     inner[packed.last_tokens] = False
     inner[packed.first_tokens if lead else packed.last_tokens - 1] = False

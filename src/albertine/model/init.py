@@ -1,4 +1,5 @@
-"""Initial weights: a function of (seed, parameter name), so that one more head changes no other number."""
+"""Initial weights, a function of (seed, parameter name), so that an additional head changes no other
+weight."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from albertine.model.embeddings import Embeddings
 
 WIDE = 0.15
 HALTING_BIAS = 1.0
-"""Of a new halting unit, as in the reference code: probabilities begin at .73, so positions halt in their
-second step."""
+"""Initial bias of a halting unit, as in the reference code: probabilities begin at .73, so positions halt in
+their second step."""
 
 
 class IsolatedInit(type):
@@ -28,7 +29,7 @@ class IsolatedInit(type):
 
 
 def initialize(model: nn.Module, config: EncoderConfig, seed: int, *, skip: str | None = None) -> None:
-    """Fill every parameter in place, but for those whose name begins with `skip`.
+    """Initialise every parameter in place, except those whose name begins with `skip`.
 
     Matrices and embeddings: normal with sigma `initializer_range`, cut at two sigma in the Google semantics
     (google-research/albert, `modeling.py`), uncut and with a zero padding row in those of transformers.
@@ -40,12 +41,12 @@ def initialize(model: nn.Module, config: EncoderConfig, seed: int, *, skip: str 
             if skip is not None and name.startswith(skip):
                 continue
             if name == "lm.query":
-                limit = (6 / (1 + len(parameter))) ** 0.5  # XLNet's code leaves it to Glorot and Bengio
+                limit = (6 / (1 + len(parameter))) ** 0.5  # Glorot, as in XLNet's code
                 drawn = torch_generator(seed, f"init/{name}")
                 values = torch.rand(parameter.shape, generator=drawn, device="cpu")
                 parameter.copy_(limit * (2 * values - 1))
             elif name.endswith(".up"):
-                parameter.zero_()  # B of a low-rank addition: nothing is added at first
+                parameter.zero_()  # B of a low-rank addition, which then adds nothing
             elif parameter.ndim >= 2:
                 _fill(parameter, config, torch_generator(seed, f"init/{name}"))
             elif id(parameter) in scales or name.endswith(".scale"):
@@ -59,12 +60,12 @@ def initialize(model: nn.Module, config: EncoderConfig, seed: int, *, skip: str 
 
 
 def widen_embeddings(tables: Embeddings, initializer_range: float, sigma: float = WIDE) -> None:
-    """Give the three embedding tables of a new model the standard deviation `sigma`, and the positions
-    sinusoids instead of noise (docs/decisions/010).
+    """Scale the embedding tables of a new model to the standard deviation `sigma`, and initialise positions
+    with sinusoids (docs/decisions/010).
 
-    The sum of the three is normalised, so only their proportion reaches the encoder. From the reference's
+    Their sum is normalised, so only their proportion matters. From the reference's
     0.02 the word vectors, which are the output layer too, grow past the positions within a few hundred
-    updates, and a narrow model then knows which words there are but not where.
+    updates, and a narrow model then loses the positions.
     """
     with torch.no_grad():
         for table in (tables.word, tables.token_type):

@@ -1,4 +1,4 @@
-"""The Jacobian of one step of a loop, by products with vectors alone: its size and its spectral radius."""
+"""Size and spectral radius of the Jacobian of a layer, by vector-Jacobian products."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ CHECK_EVERY, AGREED = 100, 2e-4
 def jacobian_size(f_TH: Tensor, z_TH: Tensor) -> Tensor:
     """An estimate of |J|² / (T·H), |J| the Frobenius norm of J = ∂f/∂z, float32 scalar with gradient.
 
-    Hutchinson's: vᵀJ of a standard normal v, whose expected square is |J|² (Bai et al. 2021, 2106.14342,
-    equation 7). Small where f changes little with z, so that its iterates meet.
+    Hutchinson's estimator: vᵀJ of a standard normal v, whose expected square is |J|² (Bai et al. 2021,
+    2106.14342, equation 7).
 
     Args:
-        f_TH: f(z), of operations that can be differentiated twice. z_TH: what it is of, with gradient.
+        f_TH: f(z), of operations that can be differentiated twice. z_TH: z, with gradient.
     """
     v_TH = torch.randn_like(f_TH)
     (product_TH,) = torch.autograd.grad(f_TH, z_TH, v_TH, create_graph=True)
@@ -27,14 +27,13 @@ def jacobian_size(f_TH: Tensor, z_TH: Tensor) -> Tensor:
 def spectral_radius(f_TH: Tensor, z_TH: Tensor, sequences: Sequences, limit: int = 500) -> Tensor:
     """The largest absolute value of J's eigenvalues, by the power method, float64 (S,).
 
-    J of a packed batch is a block for each sequence, and each has its own. What is taken is the growth of
-    |vᵀJᵏ| over the last quarter of the steps, which holds for a pair of complex eigenvalues too, where the
-    quotient (vᵀJ)·v / v·v of the published code never settles. Steps end when it is that over the quarter
-    before, for every sequence: an untrained block has many eigenvalues of nearly one size, which only many
-    steps tell apart.
+    J of a packed batch has a block for each sequence. The result is the growth of |vᵀJᵏ| over the last
+    quarter of the steps, which also converges for a pair of complex eigenvalues, unlike the quotient (vᵀJ)·v
+    / v·v of the published code. Iteration ends when it equals that of the quarter before, for every sequence:
+    an untrained block has many eigenvalues of nearly equal size, which take many steps to separate.
 
     Args:
-        f_TH: f(z); its graph is kept. z_TH: what it is of, with gradient. limit: most products with J.
+        f_TH: f(z); its graph is kept. z_TH: z, with gradient. limit: maximum products with J.
     """
     v_TH = torch.randn_like(f_TH)
     logs: list[Tensor] = []
@@ -48,10 +47,10 @@ def spectral_radius(f_TH: Tensor, z_TH: Tensor, sequences: Sequences, limit: int
 
 
 def _settled(logs: list[Tensor]) -> bool:
-    """Whether the last quarter of the steps and the one before have one mean, for every sequence."""
+    """Whether the last quarter of the steps and the one before have equal means, for every sequence."""
     quarter = len(logs) // 4
     if not quarter or len(logs) % CHECK_EVERY:
         return False
     before_S, last_S = torch.stack(logs[-2 * quarter :]).view(2, quarter, -1).mean(1)
-    # Not `<=`: of a Jacobian of zeros the logarithms are infinite, and their difference is no number.
+    # Not `<=`: for a zero Jacobian the logarithms are infinite, and their difference is NaN.
     return not bool(((last_S - before_S).abs() > AGREED).any())

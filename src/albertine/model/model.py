@@ -1,4 +1,5 @@
-"""An encoder with its heads, called with padded batches from outside and packed ones from inside."""
+"""An encoder with its pretraining heads, for padded batches in the public interface and packed ones
+inside."""
 
 from __future__ import annotations
 
@@ -26,12 +27,12 @@ HEADS = frozenset({"pooler", "mlm", "lm", "sop", "nsp"})
 
 @dataclass(frozen=True)
 class ModelOutput:
-    """What a padded call returns.
+    """Output of a padded call.
 
     Attributes:
         last_hidden_state: (B, L, H), zeros at padding.
         pooler_output: (B, H), or None without a pooler.
-        hidden_states: on request the embeddings and every depth's output, each (B, L, H).
+        hidden_states: on request the embeddings and the output of every layer, each (B, L, H).
     """
 
     last_hidden_state: Tensor
@@ -39,17 +40,17 @@ class ModelOutput:
     hidden_states: tuple[Tensor, ...] | None = None
 
 
-register_dataclass(ModelOutput)  # else DDP does not look into it, and reduces no gradient
+register_dataclass(ModelOutput)  # otherwise DDP finds no tensors in it, and reduces no gradient
 
 
 class Model(nn.Module, metaclass=IsolatedInit):
-    """An encoder and the heads it was given.
+    """An encoder and its heads.
 
     Attributes:
         config: shape, plan and semantics.
         encoder, pooler, mlm, lm, sentence: the parts; a missing head is None.
-        sentence_objective: "sop", "nsp" or None: what the sentence head was made for.
-        batch_tokens: most tokens of one pass of inference; None: what is fast on the device.
+        sentence_objective: objective of the sentence head: "sop", "nsp" or None.
+        batch_tokens: maximum tokens of one inference pass; None: the default of the device.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Model(nn.Module, metaclass=IsolatedInit):
         Args:
             heads: any of "pooler", "mlm", "lm", and one of "sop" and "nsp"; a sentence head brings the
                 pooler.
-            seed: the weights are a function of it.
+            seed: of the initial weights.
 
         Raises:
             SettingsError: an unknown head, or both sentence heads.
@@ -77,7 +78,7 @@ class Model(nn.Module, metaclass=IsolatedInit):
                 f"unknown head `{unknown[0]}`", remedy=f"Known heads: {', '.join(sorted(HEADS))}"
             )
         if {"sop", "nsp"} <= wanted:
-            raise SettingsError("a model has one sentence head", remedy="Ask for sop or nsp")
+            raise SettingsError("a model has one sentence head", remedy="Use sop or nsp")
         self.config = config
         self.sentence_objective = next(iter(wanted & {"sop", "nsp"}), None)
         self.batch_tokens: int | None = None
@@ -91,7 +92,7 @@ class Model(nn.Module, metaclass=IsolatedInit):
 
     @property
     def heads(self) -> frozenset[str]:
-        """The names that would build this model again."""
+        """The arguments `heads` of this model."""
         present = {"pooler": self.pooler, "mlm": self.mlm, "lm": self.lm}
         names = {name for name, head in present.items() if head is not None}
         return frozenset(names | ({self.sentence_objective} if self.sentence_objective else set()))
@@ -108,7 +109,7 @@ class Model(nn.Module, metaclass=IsolatedInit):
 
     @property
     def tokens_per_pass(self) -> int:
-        """Most tokens that one pass of inference computes; a longer sequence is computed alone."""
+        """Maximum tokens of one inference pass; a longer sequence is computed alone."""
         return self.batch_tokens or tokens_per_pass(self.device)
 
     @property
@@ -123,11 +124,11 @@ class Model(nn.Module, metaclass=IsolatedInit):
         token_type_ids: Tensor | None = None,
         hidden_states: bool = False,
     ) -> ModelOutput:
-        """Encode a Hugging Face-shaped batch; padding costs nothing and changes nothing.
+        """Encode a padded batch in the layout of Hugging Face; padding is removed before the encoder.
 
         Args:
             input_ids, attention_mask, token_type_ids: (B, L); the mask defaults to all real, the types to 0.
-            hidden_states: also return every depth.
+            hidden_states: also return the output of every layer.
         """
         packed, index = from_padded(
             input_ids,
@@ -149,15 +150,15 @@ class Model(nn.Module, metaclass=IsolatedInit):
     def pretraining_forward(
         self, packed: Packed, mlm_rows: Tensor, *, depth: int | None = None, sentence: bool = True
     ) -> tuple[Tensor, Tensor | None]:
-        """Logits of the pretraining heads; the last depth computes only the rows that they read.
+        """Logits of the pretraining heads; the last layer computes only the rows that they read.
 
         Args:
-            mlm_rows: int64 (P,) rows in T that predict: masked ones, or of a causal model any; none twice.
-            depth: how many depths to compute, default all.
-            sentence: whether the sentence logits are wanted, where there is a head for them.
+            mlm_rows: int64 (P,) predicted positions in T, none twice.
+            depth: number of layers to compute, default all.
+            sentence: whether to compute sentence logits, where there is a head.
 
         Returns:
-            Logits of words (P, V), and sentence logits (S, 2), or None where not wanted or not there.
+            Vocabulary logits (P, V), and sentence logits (S, 2) or None.
         """
         return self.pondering_forward(packed, mlm_rows, depth=depth, sentence=sentence)[:2]
 
@@ -165,7 +166,7 @@ class Model(nn.Module, metaclass=IsolatedInit):
     def pondering_forward(
         self, packed: Packed, mlm_rows: Tensor, *, depth: int | None = None, sentence: bool = True
     ) -> tuple[Tensor, Tensor | None, Ponder | None]:
-        """As `pretraining_forward`, and how long an encoder that halts computed each token."""
+        """As `pretraining_forward`, with the ponder time of an encoder that halts."""
         if (words := self.mlm or self.lm) is None:
             raise SettingsError("this model has no masked-LM head", remedy='Build it with heads={"mlm", …}')
         head = self.sentence if sentence else None
@@ -177,11 +178,11 @@ class Model(nn.Module, metaclass=IsolatedInit):
             return words(masked_PH, self.encoder.embeddings), order, out.ponder
 
     def summary_rows(self, packed: Packed) -> Tensor:
-        """The row that stands for its sequence, of every sequence, int64 (S,): that of [CLS]."""
+        """The summary row of every sequence, int64 (S,): that of [CLS]."""
         return packed.first_tokens if self.config.summary == "first" else packed.last_tokens
 
     def pooled(self, summary_SH: Tensor) -> Tensor:
-        """Pooler output (S, H) of the rows that stand for their sequences."""
+        """Pooler output (S, H) of summary rows."""
         if self.pooler is None:
             raise SettingsError("this model has no pooler", remedy='Build it with heads={"pooler", …}')
         return self.pooler(summary_SH)  # type: ignore[no-any-return]
@@ -193,7 +194,7 @@ class Model(nn.Module, metaclass=IsolatedInit):
         return self.mlm(rows_PH, self.encoder.embeddings)  # type: ignore[no-any-return]
 
     def sentence_logits(self, summary_SH: Tensor) -> Tensor:
-        """Sentence logits (S, 2) of the rows that stand for their sequences (S, H)."""
+        """Sentence logits (S, 2) of summary rows (S, H)."""
         if self.sentence is None:
             raise SettingsError(
                 "this model has no sentence head", remedy='Build it with heads={"sop"} or {"nsp"}'

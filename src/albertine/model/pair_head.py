@@ -1,13 +1,12 @@
-"""Classes of pairs by how their two texts differ and agree, for encoders too narrow to find that out in one
-row by attention.
+"""Classifier of text pairs by differences and products of their vectors, for encoders too narrow to compare
+the two texts by attention.
 
-    z = (x - m) W / |(x - m) W|,    of each text u and v;    looked at are √H·|u - v| and H·u·v
+    z = (x - m) W / |(x - m) W|    for each text, u and v;    features √H·|u - v| and H·u·v
 
-where x is the mean over the tokens of a text, special ones left out, once of the embeddings and once of the
-first depth. The mean m and the whitening W of each are measured on training rows (`tasks/whitened_start.py`):
-without them most of u - v would lie in the few directions in which all vectors are long. The differences and
-products are those of Conneau et al. (2017, section 3.2); that a small encoder knows best in its first depths
-what a text is about, docs/decisions/018 tells.
+where x is the mean over the tokens of a text without special ones, of the embeddings and of the first layer.
+Mean m and whitening W of each are measured on training rows (`tasks/whitened_start.py`): without them most of
+u - v lies in the few directions in which all vectors are long. Differences and products as in Conneau et al.
+(2017, section 3.2); why the first layers, see docs/decisions/018.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from albertine.model.model import Model
 from albertine.model.task_model import Classifier
 
 STATES = 2
-"""What is looked at: the embeddings, and the first depth."""
+"""Pooled states: the embeddings, and the first layer."""
 
 
 class Comparer(Classifier):
     """One linear layer over the differences and products of the two texts of every row.
 
     Attributes:
-        means, matrices: (2, H) and (2, H, H), m and W of the embeddings and of the first depth.
+        means, matrices: (2, H) and (2, H, H), m and W of the embeddings and of the first layer.
     """
 
     means: Tensor
@@ -48,8 +47,8 @@ class Comparer(Classifier):
         self.register_buffer("matrices", torch.eye(hidden).repeat(STATES, 1, 1))
 
     def vectors(self, packed: Packed) -> Tensor:
-        """x of the embeddings and of the first depth (of one that solves, the fixed point), of the first text
-        and of the second, (S, 2, 2, H) float32."""
+        """x of embeddings and first layer (with a solver, fixed point), for both texts, (S, 2, 2, H)
+        float32."""
         config = self.base.config
         states = self.base.encoder(packed, depth=config.early_depth, all_depths=True).hidden_states
         return torch.stack([pair_means(x_TH.float(), packed, config.lead) for x_TH in states], 1)
@@ -69,11 +68,11 @@ class Comparer(Classifier):
 
 
 def pair_means(x_TH: Tensor, packed: Packed, lead: int) -> Tensor:
-    """The mean rows of segment 0 and of segment 1 of each sequence without their special tokens, (S, 2, H);
-    zeros where there are none.
+    """Mean rows of segments 0 and 1 of each sequence without special tokens, (S, 2, H); zeros for an empty
+    segment.
 
     Args:
-        lead: how many special tokens a sequence begins with; each segment ends with one.
+        lead: special tokens before a sequence; each segment ends with one.
     """
     types = packed.token_type_ids
     text = types < 2  # XLNet's [CLS] has a segment to itself

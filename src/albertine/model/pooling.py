@@ -1,4 +1,4 @@
-"""One vector a text, out of the states of an encoder."""
+"""Text vectors: pooling of the states of an encoder."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from albertine.model.model import Model
 
 
 def text_vectors(model: Model, packed: Packed, pooling: Pooling, normalize: bool = False) -> Tensor:
-    """A vector for every sequence, (S, H) float32; of length 1 with `normalize`.
+    """A vector for every sequence, (S, H) float32; of unit length with `normalize`.
 
-    For [CLS] the last depth computes these alone.
+    For [CLS] the last layer computes only these rows.
     """
     if pooling == "cls":
         x_SH = model.encoder(packed, rows=model.summary_rows(packed)).last_hidden.float()
@@ -27,17 +27,17 @@ def text_vectors(model: Model, packed: Packed, pooling: Pooling, normalize: bool
 
 
 def mean_rows(x_TH: Tensor, packed: Packed) -> Tensor:
-    """The mean of the rows of each sequence, (S, H)."""
-    # A bag of rows a sequence: no padding, no loop, and a backward pass without atomic sums.
+    """Mean of the rows of each sequence, (S, H)."""
+    # `embedding_bag` needs no padding and no loop, and its backward no atomic sums.
     every = torch.arange(len(x_TH), device=x_TH.device)
     return F.embedding_bag(every, x_TH, packed.first_tokens, mode="mean")
 
 
-def classified_rows(model: Model, packed: Packed, pooling: HeadInput) -> Tensor:
-    """What a classifier looks at, (S, H): the pooler's output of each [CLS], as in google-research/albert's
-    `classifier_utils.py`, or a mean as it is."""
+def classifier_input(model: Model, packed: Packed, pooling: HeadInput) -> Tensor:
+    """Input of a classifier, (S, H): the pooler output of each [CLS], as in google-research/albert's
+    `classifier_utils.py`, or a mean."""
     if pooling == "compared" or pooling == "whitened":
-        raise ValueError(f"no classifier looks at one row that is {pooling}")
+        raise ValueError(f"pooling {pooling} is no single row for a classifier")
     if pooling != "cls":
         return text_vectors(model, packed, pooling)
     return model.pooled(model.encoder(packed, rows=model.summary_rows(packed)).last_hidden)

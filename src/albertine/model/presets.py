@@ -1,4 +1,4 @@
-"""Every published configuration, and the rows of the studies of Lan et al. (2019), by name."""
+"""Published configurations, and the rows of the studies of Lan et al. (2019), by name."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def changed_preset(name: str, changes: Mapping[str, Any]) -> EncoderConfig:
         if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
             raise SettingsError(f"num_hidden_layers is a whole number from 1, not {depth!r:.40}")
         if "plan" in values and not by_name:
-            raise SettingsError("num_hidden_layers and plan both tell the depth", remedy="Leave one out")
+            raise SettingsError("num_hidden_layers and plan both set the depth", remedy="Leave one out")
         values["plan"] = SHARING[values["plan"]](depth) if by_name else config.plan.resized(depth)
     elif by_name:
         values["plan"] = SHARING[values["plan"]](config.num_hidden_layers)
@@ -180,7 +180,7 @@ def changed_preset(name: str, changes: Mapping[str, Any]) -> EncoderConfig:
         values = usual | values
     try:
         return replace(config, **values)
-    except TypeError as error:  # a word where a number is compared
+    except TypeError as error:  # a string where a number is compared
         raise SettingsError(f"a value is of the wrong type ({error})", where=f"preset {name}") from error
 
 

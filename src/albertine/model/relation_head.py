@@ -1,7 +1,7 @@
-"""The head that finds relations: pointers to subjects, then, for a given subject, to the objects of every
+"""Relation extraction head: pointers to subjects, then, for a given subject, to the objects of every
 predicate.
 
-A pointer is a pair of numbers a token: whether it is the first token of a name, and whether it is the last.
+A pointer has two logits a token, for the first and for the last token of an entity.
 The objects depend on the subject through conditional LayerNorm: scale and shift of the norm are linear in the
 hidden states of the subject's first and last token (bert4keras, `task_relation_extraction`).
 """
@@ -21,7 +21,7 @@ from albertine.model.task_model import TaskModel
 
 
 def probability(logits: Tensor, power: int) -> Tensor:
-    """sigmoid to the power: few tokens are pointed to, and so an untrained pointer begins nearer to 0."""
+    """sigmoid to a power: few tokens are positive, so an untrained pointer begins near 0."""
     return logits.sigmoid() ** power
 
 
@@ -39,7 +39,7 @@ class Relations(TaskModel):
     def __init__(self, base: Model, predicates: int, *, dropout: float = 0.1, seed: int = 0) -> None:
         """
         Args:
-            predicates: how many there are.
+            predicates: their number.
         """
         super().__init__(base, dropout)
         hidden = base.config.hidden_size
@@ -47,7 +47,7 @@ class Relations(TaskModel):
         self.scale = Linear(2 * hidden, hidden)
         self.shift = Linear(2 * hidden, hidden)
         self.object = Linear(hidden, 2 * predicates)
-        self.start_head(seed)
+        self.initialize_head(seed)
         with torch.no_grad():
             self.scale.weight.zero_()
             self.shift.weight.zero_()
@@ -77,7 +77,7 @@ class Relations(TaskModel):
 
         Args:
             x_RH: rows of the encoder's output. ends_S2H: of its rows those of each subject's two ends.
-            owner_R: number in S of the subject that is asked about at each row.
+            owner_R: index in S of the subject of each row.
         """
         width = x_RH.shape[1]
         ends = ends_S2H.flatten(1)

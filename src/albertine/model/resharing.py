@@ -1,4 +1,4 @@
-"""Another sharing plan for the same weights: unshare to fine-tune, share again, grow, cut short."""
+"""Conversion of weights to another sharing plan: unshare for fine-tuning, share again, grow, truncate."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ _OWN = re.compile(r"^encoder\.own\.(\d+)\.(.+)$")
 def replan(
     model: Model, plan: SharingPlan, *, source: Sequence[int] | None = None, merge: Merge = "exact"
 ) -> Model:
-    """A new model whose depths use `plan`, every block a copy of the one its depths used before.
+    """A new model with the sharing plan `plan`, whose blocks are copies of those that its layers used before.
 
     Embeddings and heads are copied as they are, so unsharing changes no output until the blocks are trained
     apart (bert4keras, `ALBERT_Unshared`). An all-shared model grows to any depth without a new weight (Lan et
-    al. 2019, appendix A.1). What a depth has of its own goes with it; what it had not before begins where it
-    changes nothing, the LayerNorms with those of its blocks. Norms and factors that `plan` gives depths no
-    more go into their blocks, which then must be a depth's own, or equal.
+    al. 2019, appendix A.1). Parameters of a layer go with it; new ones are initialised so that they change
+    nothing, LayerNorms with those of the blocks. Norms and factors that `plan` no longer has are folded into
+    the blocks, which then must be unshared, or equal.
 
     Args:
-        source: for every depth of `plan` the old depth it comes from; by default the same, and from the
-            beginning again where there are more depths than before.
-        merge: what to do where one new block stands for several old ones: "exact" demands that they are
-            equal, "mean" averages them over the depths.
+        source: for every layer of `plan` its old layer; by default the same, repeating from the first where
+            there are more.
+        merge: of several old blocks into one: "exact" requires equal blocks, "mean" averages them over the
+            layers.
 
     Raises:
-        SettingsError: `source` does not fit, blocks differ that "exact" would merge, or injections or
-            low-rank additions would be lost: the first depth has no injection.
+        SettingsError: `source` does not fit, blocks differ under "exact", or injections or low-rank additions
+            would be lost: the first layer has no injection.
     """
     old = model.config.plan
     depths = [d % old.depth for d in range(plan.depth)] if source is None else list(source)
@@ -76,28 +76,27 @@ def replan(
 
 
 def _injects(model: Model, depth: int) -> bool:
-    """Whether a depth adds the embeddings to its input, by a factor that is not zero."""
+    """Whether a layer adds the embeddings to its input, by a factor that is not zero."""
     factor = model.state_dict().get(f"encoder.own.{depth}.injection")
     return factor is not None and bool(factor)
 
 
 class _Weights(NamedTuple):
-    """Weights by name, the plan that they follow, and whether depth 0's attention normalises its input."""
+    """Weights by name, their plan, and whether the attention of layer 0 normalises its input."""
 
     plan: SharingPlan
     state: dict[str, Tensor]
     first_normed: bool
 
     def normed(self, blocks: Sequence[int]) -> list[int]:
-        """Those of some attention blocks whose LayerNorm some depth reads; all where none is read: what the
-        others hold was never trained, and counts for nothing in a merge."""
+        """Those of some attention blocks whose LayerNorm is used by a layer, or all where none is: unused
+        norms are untrained, and excluded from a merge."""
         read = {*self.plan.attention[0 if self.first_normed else 1 :]}
         return [block for block in blocks if block in read] or list(blocks)
 
 
 def _folded(model: Model, names: Sequence[str]) -> _Weights:
-    """The weights with these things of each depth's own taken into blocks, of which each depth then has its
-    own."""
+    """The weights with per-layer parameters folded into unshared blocks."""
     plan = model.config.plan
     old = {name: value.detach() for name, value in model.state_dict().items()}
     first_normed = model.config.norm == "post" or not model.config.embedding_norm
@@ -112,33 +111,33 @@ def _folded(model: Model, names: Sequence[str]) -> _Weights:
                 for name in {f"{after}.output.weight", f"{after}.output.bias", f"{own}.up"} & new.keys():
                     new[name] = new[name] * old[f"{own}.scale"]
             if "norms" in names:
-                # Where depth 0 normalises nothing its block has a norm that is not used.
+                # Where layer 0 has no norm, its block has an unused one.
                 first = _renamed(old, "encoder.final_norm.", f"{after}.layer_norm.")
                 new |= _renamed(old, f"{own}.layer_norm.", f"{after}.layer_norm.") or first
     return _Weights(SharingPlan.unshared(plan.depth), new, first_normed)
 
 
 def _renamed(state: Mapping[str, Tensor], before: str, after: str) -> dict[str, Tensor]:
-    """What begins with `before`, beginning with `after`."""
+    """Entries with prefix `before`, renamed to prefix `after`."""
     return {after + n.removeprefix(before): x for n, x in state.items() if n.startswith(before)}
 
 
 def shared_again(model: Model) -> Model:
-    """The model with one block of each part for all depths, the mean of what the depths had; what a depth has
-    of its own it keeps."""
+    """The model with one block of each part for all layers, the mean over the layers; per-layer parameters
+    stay."""
     return replan(model, shared_plan(model.config.plan), merge="mean")
 
 
 def shared_plan(plan: SharingPlan) -> SharingPlan:
-    """One block of each part for all depths of a plan; what a depth has of its own it keeps."""
+    """The plan with one block of each part for all layers; per-layer parameters stay."""
     return replace(SharingPlan.shared(plan.depth), own=plan.own, low_rank=plan.low_rank)
 
 
 @torch.no_grad()
 def distances(model: Model, other: Model) -> dict[str, list[float]]:
-    """How far a model's blocks are from another's of the same depth and `own`: for every part, "attention"
-    and "feed_forward", and every depth the Frobenius norm of the difference of all its weights over that of
-    the other's. Biases that are tied are no depth's own, and do not count."""
+    """Relative distance of two models' blocks: for every part, "attention" and "feed_forward", and every
+    layer the Frobenius norm of the difference of all weights over that of the other's. Tied biases do not
+    count."""
     found = {}
     for part in ("attention", "feed_forward"):
         mine, theirs = (_blocks(m, part) for m in (model, other))
@@ -149,7 +148,7 @@ def distances(model: Model, other: Model) -> dict[str, list[float]]:
 
 
 def _blocks(model: Model, part: str) -> list[Tensor]:
-    """The weights of every depth, each as one vector in float64; the first block alone holds tied biases."""
+    """The weights of every layer, each as one vector in float64; only the first block holds tied biases."""
     blocks: nn.ModuleList = getattr(model.encoder, part)
     used: tuple[int, ...] = getattr(model.config.plan, part)
     tied = ("biases.",) if model.config.relative_biases == "tied" else ()
@@ -160,13 +159,13 @@ def _blocks(model: Model, part: str) -> list[Tensor]:
 
 @torch.no_grad()
 def output_change(model: Model, other: Model, packed: Packed) -> float:
-    """The Frobenius norm of the difference of two models' last hidden states over that of the first's."""
+    """Frobenius norm of the difference of two models' last hidden states over that of the first's."""
     mine, theirs = (m.encoder(packed).last_hidden.double() for m in (model, other))
     return float((theirs - mine).norm() / mine.norm())
 
 
 def _origins(blocks: Sequence[int], sources: Sequence[int]) -> list[list[int]]:
-    """For each new block the old ones it stands for, each as often as depths used it."""
+    """For each new block its old ones, each as often as layers use it."""
     return [
         sorted(s for b, s in zip(blocks, sources, strict=True) if b == block)
         for block in range(max(blocks) + 1)
@@ -184,7 +183,7 @@ def _value(
 ) -> Tensor:
     if (own := _OWN.match(name)) is not None:
         return _own_value(int(own[1]), own[2], old, depths, shape)
-    if name == _STEPS:  # a row for every depth
+    if name == _STEPS:  # a row for every layer
         return old.state[name][list(depths)]
     found = _BLOCK.match(name)
     if found is None:
@@ -207,7 +206,7 @@ def _value(
 
 
 def _own_value(d: int, rest: str, old: _Weights, depths: Sequence[int], shape: torch.Size) -> Tensor:
-    """What depth d has of its own: that of the depth it comes from, or where it changes nothing."""
+    """Parameter of layer d: that of its old layer, or an initial value that changes nothing."""
     source = depths[d]
     if (value := old.state.get(f"encoder.own.{source}.{rest}")) is not None:
         return value.clone()
@@ -215,7 +214,7 @@ def _own_value(d: int, rest: str, old: _Weights, depths: Sequence[int], shape: t
     if name.startswith("layer_norm."):
         block = {"attention": old.plan.attention, "feed_forward": old.plan.feed_forward}[part][source]
         value = old.state.get(f"encoder.{part}.{block}.{name}")
-        # Depth 0 of a pre-norm encoder may have none: copied to a later depth it begins with that of the end.
+        # Layer 0 of a pre-norm encoder may have none: copied to a later layer, it begins with the final norm.
         final = f"encoder.final_norm.{name.removeprefix('layer_norm.')}"
         return (old.state[final] if value is None else value).clone()
     like = old.state["encoder.embeddings.word.weight"]

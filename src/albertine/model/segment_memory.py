@@ -1,5 +1,5 @@
-"""What is kept of the segments before: the inputs of every depth, which the next segment looks at
-(Transformer-XL, Dai et al. 2019, section 3.2)."""
+"""Memory of Transformer-XL: the inputs of every layer for earlier segments, to which the next segment attends
+(Dai et al. 2019, section 3.2)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """Rows of some sequences that were read before, without a gradient.
+    """Earlier rows of some sequences, without gradient.
 
     Attributes:
-        states: of each depth what it read there, (ΣM, H), sequence by sequence; depth 0 read the embeddings.
-        lengths: rows of each sequence.
+        states: input of each layer, (ΣM, H), sequence by sequence; of layer 0 the embeddings.
+        lengths: number of rows of each sequence.
     """
 
     states: tuple[Tensor, ...]
@@ -25,17 +25,17 @@ class Memory:
 
     @classmethod
     def empty(cls, sequences: int, depth: int, like: Tensor) -> Memory:
-        """Of sequences that nothing was read of; `like` is (…, H)."""
+        """Memory without rows; `like` is (…, H)."""
         return cls((like.new_empty(0, like.shape[-1]),) * depth, (0,) * sequences)
 
     @classmethod
     def joined(cls, parts: Sequence[Memory]) -> Memory:
-        """That of the sequences of all parts, one part behind the other."""
+        """The memories of several parts, concatenated."""
         states = zip(*(part.states for part in parts), strict=True)
         return cls(tuple(map(torch.cat, states)), tuple(n for part in parts for n in part.lengths))
 
     def of(self, sequences: Sequence[int]) -> Memory:
-        """That of some sequences by their numbers, in this order."""
+        """The memory of some sequences by index, in this order."""
         ends = np.cumsum(self.lengths)
         order = [np.arange(ends[i] - self.lengths[i], ends[i]) for i in sequences]
         index = _index(order, self.states)
@@ -47,7 +47,7 @@ class Memory:
         return Memory(tuple(x.to(device, non_blocking=True) for x in self.states), self.lengths)
 
     def merge(self, lengths: Sequence[int]) -> Tensor:
-        """Of (rows of this memory, new rows) the order in which each sequence's stand together, int64.
+        """Order of (rows of this memory, new rows) in which the rows of each sequence are contiguous, int64.
 
         Args:
             lengths: new rows of each sequence.
@@ -62,12 +62,12 @@ class Memory:
         return _index(order, self.states)
 
     def next(self, inputs: Sequence[Tensor], lengths: Sequence[int], keep: int, reuse: int | None) -> Memory:
-        """What the segment after this one may look at.
+        """Memory for the next segment.
 
         Args:
-            inputs: of each depth what it read of the new rows, (T, H). lengths: new rows of each sequence.
-            keep: most rows of a sequence that are kept, the newest.
-            reuse: only so many of the first new rows count as read, as XLNet reads the others once more;
+            inputs: input of each layer for the new rows, (T, H). lengths: new rows of each sequence.
+            keep: maximum rows of a sequence, the newest.
+            reuse: number of first new rows to add, because XLNet repeats the others in its next segment;
                 None: all.
         """
         held = sum(self.lengths)

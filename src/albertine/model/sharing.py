@@ -1,7 +1,7 @@
-"""The sharing plan: which weights each depth of an encoder uses, and which few it has of its own.
+"""Sharing plan: the blocks that each layer of an encoder uses, and its own parameters beside them.
 
-BERT is the plan in which every depth has its own blocks, ALBERT the one in which all depths use block 0; the
-paper's attention-only and FFN-only sharing (Table 4), groups and several inner blocks are other plans.
+In BERT every layer has its own blocks, in ALBERT all layers use block 0; the paper's attention-only and
+FFN-only sharing (Table 4), groups and several inner blocks are other plans.
 """
 
 from __future__ import annotations
@@ -22,22 +22,21 @@ MAX_RANK = 1 << 12
 
 @dataclass(frozen=True)
 class SharingPlan:
-    """Block index per depth, for attention and for feed-forward separately.
+    """Block index of each layer, for attention and feed-forward separately.
 
-    Blocks are numbered in the order of their first use, so that equal ways of sharing are equal plans; other
-    numbers are renumbered on construction. Each LayerNorm belongs to the block whose output it normalises,
-    which is how the paper's parameter counts of Table 4 come out.
+    Blocks are renumbered in the order of their first use, so that equivalent plans are equal. Each LayerNorm
+    belongs to the block whose output it normalises, which is how the paper's parameter counts of Table 4 come
+    out.
 
     Attributes:
-        attention, feed_forward: the number of the block of each depth.
-        own: what every depth has to itself although its blocks are shared: "norms", the LayerNorms of both
-            blocks; "residuals", a factor of what each block adds; "injection", a factor of the embeddings
-            that are added to the depth's input.
-        low_rank: rank r of the maps B·A, one a block and depth, that are added to what the block adds; 0:
-            none.
+        attention, feed_forward: block index of each layer.
+        own: parameters of every layer beside its blocks: "norms", the LayerNorms of both blocks; "residuals",
+            a factor of each residual branch; "injection", a factor of the embeddings that are added to its
+            input.
+        low_rank: rank r of a map B·A for each block and layer, added to the residual branch; 0: none.
 
     Raises:
-        SettingsError: no depth, depths that differ, an index below zero, or an unknown thing of its own.
+        SettingsError: no layer, unequal lengths, a negative index, or an unknown name in `own`.
     """
 
     attention: tuple[int, ...]
@@ -67,7 +66,7 @@ class SharingPlan:
 
     @classmethod
     def shared(cls, depth: int) -> SharingPlan:
-        """All depths share everything: ALBERT."""
+        """All layers share one block: ALBERT."""
         return cls((0,) * depth, (0,) * depth)
 
     @classmethod
@@ -77,12 +76,12 @@ class SharingPlan:
 
     @classmethod
     def attention_only(cls, depth: int) -> SharingPlan:
-        """Attention shared, each depth its own feed-forward (paper, Table 4, 'shared-attention')."""
+        """Shared attention, each layer its own feed-forward (paper, Table 4, 'shared-attention')."""
         return cls((0,) * depth, tuple(range(depth)))
 
     @classmethod
     def feed_forward_only(cls, depth: int) -> SharingPlan:
-        """Feed-forward shared, each depth its own attention (paper, Table 4, 'shared-FFN')."""
+        """Shared feed-forward, each layer its own attention (paper, Table 4, 'shared-FFN')."""
         return cls(tuple(range(depth)), (0,) * depth)
 
     @classmethod
@@ -111,30 +110,30 @@ class SharingPlan:
 
     @property
     def is_unshared(self) -> bool:
-        """Whether every depth has its own blocks."""
+        """Whether every layer has its own blocks."""
         return self.blocks == SharingPlan.unshared(self.depth)
 
     @property
     def blocks(self) -> SharingPlan:
-        """The plan without what depths have of their own beside blocks."""
+        """The plan without `own` and `low_rank`."""
         return SharingPlan(self.attention, self.feed_forward)
 
     def truncated(self, depth: int) -> SharingPlan:
-        """The plan of the first `depth` depths."""
+        """The plan of the first `depth` layers."""
         if not 1 <= depth <= self.depth:
             raise SettingsError(f"depth {depth} is outside 1..{self.depth}")
         return replace(self, attention=self.attention[:depth], feed_forward=self.feed_forward[:depth])
 
     def resized(self, depth: int) -> SharingPlan:
-        """The same way of sharing over another number of depths, for attention and feed-forward each by
-        itself.
+        """The same pattern of sharing over another number of layers, for attention and feed-forward
+        separately.
 
-        One block for all depths stays one, a block a depth stays that, and groups stay as many, with as many
-        inner blocks, as Google's configuration has it when only its number of layers is changed.
+        One block for all layers, or one for each, stays so; groups keep their number and inner blocks, as in
+        Google's configuration with another number of layers.
 
         Raises:
-            SettingsError: no depth; a plan of one depth, which may be meant either way; or blocks that
-                follow no such pattern, or one that does not fit `depth`.
+            SettingsError: no layer; a plan of one layer, which is ambiguous; or blocks without such a
+                pattern, or one that does not fit `depth`.
         """
         if depth < 1:
             raise SettingsError(f"a sharing plan has at least one depth, got {depth}")
@@ -142,15 +141,15 @@ class SharingPlan:
             return self
         if self.depth == 1:
             raise SettingsError(
-                f"one depth does not tell what {depth} depths would share",
-                remedy=f"Say it: SharingPlan.shared({depth}), unshared({depth}) or another plan",
+                f"a plan of one depth does not define the sharing of {depth} depths",
+                remedy=f"Use SharingPlan.shared({depth}), unshared({depth}) or another plan",
             )
         attention, feed_forward = (_resized(x, depth) for x in (self.attention, self.feed_forward))
         return replace(self, attention=attention, feed_forward=feed_forward)
 
     def groups(self, build: GroupRule | None = None) -> tuple[int, int, int] | None:
-        """(layers, groups, inner) if a grouping rule can express this plan, else None; fewest inner blocks
-        win.
+        """(layers, groups, inner) of a grouping rule that equals this plan, with the fewest inner blocks, or
+        None.
 
         Args:
             build: (layers, groups, inner) → plan, by default `grouped`.
@@ -176,7 +175,7 @@ def _in_order_of_use(blocks: Iterable[int]) -> tuple[int, ...]:
 
 
 def _resized(blocks: tuple[int, ...], depth: int) -> tuple[int, ...]:
-    """The pattern of one part of a plan of several depths, over `depth` depths."""
+    """The pattern of one part of a plan, over `depth` layers."""
     if len(set(blocks)) == len(blocks):
         return tuple(range(depth))
     if (found := SharingPlan(blocks, blocks).groups()) is not None:
@@ -187,13 +186,13 @@ def _resized(blocks: tuple[int, ...], depth: int) -> tuple[int, ...]:
             return SharingPlan.grouped(layers, groups, inner).attention
     raise SettingsError(
         f"the blocks {blocks} have no pattern that fits {depth} depths",
-        remedy=f"Keep {len(blocks)} depths, or say what {depth} share: SharingPlan.shared({depth}), "
+        remedy=f"Keep {len(blocks)} depths, or choose for {depth}: SharingPlan.shared({depth}), "
         f"unshared({depth}), grouped({depth}, groups), or the block of every depth",
     )
 
 
 def sharing_in_words(plan: SharingPlan) -> str:
-    """A sharing plan as a sentence a person can check against a paper."""
+    """Description of a sharing plan, to compare with a paper."""
     words = [_OWN_IN_WORDS[name] for name in plan.own]
     if plan.low_rank:
         words.append(f"additions of rank {plan.low_rank}")

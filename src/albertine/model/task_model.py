@@ -1,4 +1,4 @@
-"""A model with the head of a task: what fine-tuning trains and a tuned folder holds."""
+"""Models with the head of a task, as fine-tuned and saved."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from albertine.model.config import HeadInput
 from albertine.model.init import IsolatedInit, initialize
 from albertine.model.layers import Linear
 from albertine.model.model import Model
-from albertine.model.pooling import Pooling, classified_rows, text_vectors
+from albertine.model.pooling import Pooling, classifier_input, text_vectors
 
 BASE = "base."
 
 
 class TaskModel(nn.Module, metaclass=IsolatedInit):
-    """An encoder and the head of one task; the parameters of the head have the names that they have in files.
+    """An encoder and the head of one task; parameters of the head have their names in files.
 
     Attributes:
         base: encoder, and the pretraining heads that the task uses. dropout: before the head, in training.
@@ -31,8 +31,8 @@ class TaskModel(nn.Module, metaclass=IsolatedInit):
         super().__init__()
         self.base, self.dropout = base, dropout
 
-    def start_head(self, seed: int) -> None:
-        """Fill the head with random weights, a function of the seed; call it when the head is built."""
+    def initialize_head(self, seed: int) -> None:
+        """Initialise the head, a function of the seed; to be called after its construction."""
         initialize(self, self.base.config, seed, skip=BASE)
 
     @property
@@ -60,11 +60,11 @@ class TaskModel(nn.Module, metaclass=IsolatedInit):
 
 
 class Classifier(TaskModel):
-    """One linear layer over a row of every sequence (`classified_rows`), or over every token.
+    """One linear layer over a row of every sequence (`classifier_input`), or over every token.
 
     Attributes:
-        mean, matrix: (H,) and (H, H), or None: the layer looks at (x - mean)·matrix instead of x. That is for
-            training alone; in files stands the layer that says the same of x itself.
+        mean, matrix: (H,) and (H, H), or None: whitening; the input of the layer is (x - mean)·matrix instead
+            of x. For training alone: files hold the equivalent layer of x.
     """
 
     mean: Tensor | None
@@ -84,36 +84,36 @@ class Classifier(TaskModel):
     ) -> None:
         """
         Args:
-            outputs: numbers for every sequence or token. pooling: of a sequence.
-            name: of the layer, in files. width: of what it looks at; None: the encoder's.
+            outputs: number of logits. pooling: of a sequence.
+            name: of the layer, in files. width: of its input; None: the encoder's.
         """
         super().__init__(base, dropout)
         self.per_token, self.name = per_token, name
         self.pooling: HeadInput = pooling
         self.add_module(name, Linear(width or base.config.hidden_size, outputs))
-        self.start_head(seed)
-        self.look_through(None, None)
+        self.initialize_head(seed)
+        self.set_whitening(None, None)
 
     @property
-    def of_means(self) -> bool:
-        """Whether it looks at means, as they come from the encoder."""
+    def uses_mean_pooling(self) -> bool:
+        """Whether its input is a mean of encoder states."""
         return not self.per_token and self.pooling in ("mean", "depths")
 
-    def look_through(self, mean: Tensor | None, matrix: Tensor | None) -> None:
-        """Put `mean` and `matrix` before the layer, or take them away."""
+    def set_whitening(self, mean: Tensor | None, matrix: Tensor | None) -> None:
+        """Set or remove `mean` and `matrix`."""
         self.register_buffer("mean", mean)
         self.register_buffer("matrix", matrix)
 
     @property
     def head(self) -> dict[str, Tensor]:
-        """The layer by its names in files (`seen_through`)."""
+        """The layer by its names in files (`fold_whitening`)."""
         if self.mean is None or self.matrix is None:
             return super().head
         own = {name: x.detach() for name, x in super().head.items()}
-        return seen_through(own)
+        return fold_whitening(own)
 
     def load_head(self, tensors: Mapping[str, Tensor], where: object = None) -> None:
-        self.look_through(None, None)
+        self.set_whitening(None, None)
         super().load_head(tensors, where)
 
     def forward(self, packed: Packed) -> Tensor:
@@ -121,7 +121,7 @@ class Classifier(TaskModel):
         if self.per_token:
             x = self.base.encoder(packed).last_hidden
         else:
-            x = classified_rows(self.base, packed, self.pooling)
+            x = classifier_input(self.base, packed, self.pooling)
         if self.mean is not None and self.matrix is not None:
             x = (x - self.mean) @ self.matrix
         x = F.dropout(x, self.dropout, self.training)
@@ -129,9 +129,9 @@ class Classifier(TaskModel):
         return logits.float()
 
 
-def seen_through(head: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a head in which `mean` and `matrix` stand before one linear layer, with the layer that
-    does the same without them: A·Mᵀ(x - m) + b is a layer of x with the weight A·Mᵀ."""
+def fold_whitening(head: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a head, with `mean` and `matrix` folded into its linear layer: A·Mᵀ(x - m) + b is a
+    layer of x with the weight A·Mᵀ."""
     if not {"mean", "matrix"} <= head.keys():
         return dict(head)
     mean, matrix = head["mean"].double(), head["matrix"].double()
@@ -144,7 +144,7 @@ def seen_through(head: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 class Embedder(TaskModel):
-    """An encoder whose answer is one vector a text. It has no parameters of its own.
+    """An encoder that returns one vector a text, without head parameters.
 
     Attributes:
         pooling, normalize: as in `text_vectors`.
@@ -161,7 +161,7 @@ class Embedder(TaskModel):
 
 
 class WhitenedEmbedder(TaskModel):
-    """An encoder whose answer is one vector a text, (x - m) W of the mean x over its tokens.
+    """An encoder that returns one vector a text, (x - m) W of the mean x over its tokens.
 
     Attributes:
         mean, matrix: (H,) and (H, H), m and W, measured before the first update and not learned
@@ -180,7 +180,7 @@ class WhitenedEmbedder(TaskModel):
 
     @property
     def head(self) -> dict[str, Tensor]:
-        """None among the weights: a folder has them in a file of their own."""
+        """Empty: a folder holds the whitening in its own file."""
         return {}
 
     def forward(self, packed: Packed) -> Tensor:
@@ -192,17 +192,17 @@ class WhitenedEmbedder(TaskModel):
 
 
 class Seq2Seq(TaskModel):
-    """The masked-LM head as the head of the next token: UniLM's way to write with an encoder
-    (Dong et al. 2019, section 2.3). It has no parameters of its own."""
+    """Sequence-to-sequence generation with the masked-LM head predicting the next token (UniLM, Dong et al.
+    2019, section 2.3), without head parameters."""
 
     def forward(self, packed: Packed) -> Tensor:
-        """Logits (P, V) at `predicting_rows`; the last depth computes these alone."""
+        """Logits (P, V) at `predicting_rows`, the only rows of the last layer."""
         return self.base.pretraining_forward(packed, predicting_rows(packed))[0]
 
 
 def predicting_rows(packed: Packed) -> Tensor:
     """Rows whose next token belongs to a target, int64 (P,): from the last of a source to the last but one of
-    its target. What they are to predict are the `input_ids` one row on."""
+    its target. Their labels are the `input_ids` of the next row."""
     if packed.prefix is None:
         raise ValueError("only a batch of sources and targets has rows that predict the next token")
     ends = np.cumsum(packed.lengths)

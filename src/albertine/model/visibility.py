@@ -1,7 +1,8 @@
-"""Who sees whom, as two integers a token: key j is seen by query i of its sequence where when[j] < until[i].
+"""Attention masks as two integers a token: key j is visible to query i of its sequence iff when[j] <
+until[i].
 
-This one comparison gives full, causal, UniLM's and permuted attention (`objectives/factorisation.py`) without
-a mask of length × length in memory, and it tells every kernel its best form.
+This comparison expresses full, causal, UniLM's and permuted attention (`objectives/factorisation.py`) without
+a mask of length × length in memory, and each kernel can derive its cheapest form.
 """
 
 from __future__ import annotations
@@ -18,32 +19,32 @@ class Visibility(NamedTuple):
     """Two integers for each of R rows, int64 (R,).
 
     Attributes:
-        when: the row is seen, as a key, by the queries with a larger `until`.
-        until: the row sees, as a query, the keys with a smaller `when`.
+        when: as a key, the row is visible to queries with a larger `until`.
+        until: as a query, the row sees keys with a smaller `when`.
     """
 
     when: Tensor
     until: Tensor
 
     def select(self, index: Tensor) -> Visibility:
-        """That of some rows, int64 (P,) into R."""
+        """Those of some rows, int64 (P,) into R."""
         return Visibility(self.when[index], self.until[index])
 
     def seen(self, keys: Visibility, q_sizes: Sequence[int], k_sizes: Sequence[int]) -> list[Tensor]:
-        """Which of the keys each query of a sequence sees, bool (L, M) for every sequence."""
+        """Boolean mask (L, M) of queries and keys for every sequence."""
         untils, whens = self.until.split_with_sizes(q_sizes), keys.when.split_with_sizes(k_sizes)
         return [when < until[:, None] for until, when in zip(untils, whens, strict=True)]
 
 
 def causal(lengths: Sequence[int], like: Tensor) -> Visibility:
-    """Every row sees itself and what is before it. On the device of `like`."""
+    """Causal mask, on the device of `like`."""
     places = _places(lengths)
     return _made(places, places + 1, like)
 
 
 def prefix(lengths: Sequence[int], sources: Sequence[int], like: Tensor) -> Visibility:
-    """The first `sources` rows of each sequence see one another, each row after them itself and all before it
-    (UniLM, Dong et al. 2019, section 2.3)."""
+    """Prefix mask: the first `sources` rows of each sequence see each other, later rows are causal (UniLM,
+    Dong et al. 2019, section 2.3)."""
     places = _places(lengths)
     return _made(places, np.maximum(np.repeat(sources, lengths), places + 1), like)
 

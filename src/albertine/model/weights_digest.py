@@ -1,4 +1,4 @@
-"""Whether two models have the same weights, to the bit: a digest over all of them."""
+"""SHA-256 digest of the weights of a model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 def tensor_bytes(tensor: Tensor) -> bytes:
-    """The numbers of a tensor as they lie in memory, in order."""
+    """The bytes of a tensor, in order."""
     return tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 

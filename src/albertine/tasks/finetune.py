@@ -363,7 +363,7 @@ def _whitens(settings: FinetuneSettings, model: TaskModel) -> bool:
     if not settings.training.whiten:
         return False
     part_of_it = isinstance(model, Comparer | WhitenedEmbedder)
-    return part_of_it or (isinstance(model, Classifier) and model.of_means)
+    return part_of_it or (isinstance(model, Classifier) and model.uses_mean_pooling)
 
 
 def _rates(settings: FinetuneSettings, model: TaskModel) -> Callable[[str], float]:

@@ -192,7 +192,7 @@ def embedding_rate(training: TuningChoice, model: TaskModel) -> float:
     if training.embedding_rate is not None:
         return training.embedding_rate
     config = model.base.config
-    if config.hidden_size >= 768 or not (isinstance(model, Classifier) and model.of_means):
+    if config.hidden_size >= 768 or not (isinstance(model, Classifier) and model.uses_mean_pooling):
         return 1.0
     length = model.base.encoder.embeddings.word.weight.detach().float().square().mean().sqrt().item()
     return min(FASTEST, max(1.0, round(length / config.initializer_range, 2)))

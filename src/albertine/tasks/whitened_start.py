@@ -24,7 +24,7 @@ from albertine.core.randomness import permutation
 from albertine.errors import ModelError
 from albertine.inference.whitening import FILE, Whitening, read_whitening
 from albertine.model.pair_head import Comparer
-from albertine.model.pooling import classified_rows, text_vectors
+from albertine.model.pooling import classifier_input, text_vectors
 from albertine.model.task_model import Classifier, TaskModel, WhitenedEmbedder
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import over_rows
@@ -50,9 +50,9 @@ def whiten(model: Classifier | WhitenedEmbedder, data: Encoded) -> None:
         model.mean.copy_(mean)
         model.matrix.copy_(matrix)
         return
-    ask = partial(classified_rows, model.base, pooling=model.pooling)
+    ask = partial(classifier_input, model.base, pooling=model.pooling)
     mean, matrix = measured(torch.from_numpy(over_rows(model, data, compute=ask, rows=chosen)))
-    model.look_through(mean.to(model.base.device), matrix.to(model.base.device))
+    model.set_whitening(mean.to(model.base.device), matrix.to(model.base.device))
 
 
 def whitening_files(model: TaskModel) -> dict[str, bytes]:

@@ -42,7 +42,7 @@ def by_mask(q_TND, k_TND, v_TND, cu_q, cu_k, longest_q, longest_k):
 
 
 def compiling(monkeypatch: pytest.MonkeyPatch) -> CompileCounterWithBackend:
-    """LayerLoop are compiled here too, by a compiler that counts."""
+    """Layers are compiled here too, by a compiler that counts its calls."""
     torch._dynamo.reset()
     counter = CompileCounterWithBackend("aot_eager")
     whole = torch.compile(cuda.plain_layer, dynamic=True, backend=counter)
