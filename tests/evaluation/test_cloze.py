@@ -95,7 +95,7 @@ def test_passages_are_chosen_without_a_vocabulary_and_alike(texts: dict[str, lis
             assert len(passage.spans) == max(1, round(0.15 * len(words)))
     short = choose_passages(["A line.", "...", "Another."])
     assert sorted(p.text for p in short) == ["A line.", "Another."] and all(p.spans for p in short)
-    with pytest.raises(DataError, match="no word to hide"):
+    with pytest.raises(DataError, match="no word to mask"):
         choose_passages(["...", ""])
 
 
@@ -179,7 +179,7 @@ def test_parts_fit_the_model_and_split_no_word(
 ) -> None:
     tokenizer = vocabularies["small"]
     for passage in choose_passages(texts["en"], count=40):
-        found = list(cloze._questions(tokenizer, passage, 20))
+        found = list(cloze._inputs(tokenizer, passage, 20))
         assert all(len(question.ids) <= 20 for question, _ in found)
         words = [word for _, own in found for word in sorted(set(own))]
         assert words == list(range(len(passage.spans))), "each in one part"

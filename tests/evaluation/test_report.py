@@ -66,10 +66,10 @@ def test_one_run(tmp_path: Path) -> None:
         assert said in text
     assert "| fine | 1 | 1 |" in text and "| poor | 1 | 1 |" in text
     worst = text[text.index("Worst mistakes") :]
-    third, first = "3: **fine** (92.0% sure), right is **poor**", "1: **poor** (75.0% sure)"
+    third, first = "3: **fine** (92.0% confidence), right is **poor**", "1: **poor** (75.0% confidence)"
     assert worst.index(third) < worst.index(first)
     assert "text 3" in worst and "text 0" not in worst
-    assert "The surest of the wrong answers, each behind the id or number of its example." in worst
+    assert "The wrong answers of highest confidence, each with the id or number of its example." in worst
     for name in ("dev", "loss", "confusion", "calibration"):
         assert (page.parent / f"{name}.png").stat().st_size > 5_000 and f"({name}.png)" in text
     tree = json.loads((page.parent / "report.json").read_text())["tasks"]["toy"]
@@ -193,7 +193,7 @@ def test_findings_of_options_numbers_and_parts() -> None:
     ]
     shown = analyze_errors([{**row, "probabilities": [0.2, 0.8]} for row in chosen])
     assert shown.groups == {"middle": (1, 0.0), "high": (2, 0.5)}
-    assert [(m.name, m.said, m.right, m.confidence) for m in shown.mistakes] == [
+    assert [(m.name, m.predicted, m.right, m.confidence) for m in shown.mistakes] == [
         ("m-0", "Bo", "Ann", 0.8),
         ("h-1", "Bo", "Ann", 0.8),
     ]

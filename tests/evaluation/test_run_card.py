@@ -262,7 +262,7 @@ def test_the_last_model_of_a_tuned_run_is_not_told_the_scores_of_the_best(tuned:
         write_card(tuned / model, CardMetadata())
         told[model] = sections((tuned / model / "README.md").read_text())
     assert "- 30 updates" in told["best"]["training"] and "those after update 20." in told["best"]["training"]
-    assert "picked by the dev set" in told["best"]["scores"]
+    assert "chosen on the dev set" in told["best"]["scores"]
     assert "these weights" not in told["final"]["training"]
     assert "| last step: accuracy, dev | 0.7000 |" in told["final"]["scores"]
     assert "picked by" not in told["final"]["scores"]
@@ -363,9 +363,12 @@ def test_a_pretrained_model(runs: Path, tmp_path: Path) -> None:
     )
     assert "Text: some text; language en." in told["data"] and "heldout" in told["data"]
     assert "Pretrained from albertine-mini-en." in told["model"] and "2 updates" in told["training"]
-    assert "nobody stated the power" in told["carbon"] and "Unknown: nobody stated one" in told["licence"]
+    assert (
+        "power of its machine is not stated" in told["carbon"]
+        and "Unknown: no licence is stated" in told["licence"]
+    )
     assert head_of(page)["license"] == "unknown" and head_of(page)["language"] == ["en"]
-    assert "held out" in told["scores"] and "A score without an interval" in told["scores"]
+    assert "held out" in told["scores"] and "For scores without an interval" in told["scores"]
     assert str(runs.parent) not in page and not (model / ".eval_results").exists()
     rows = [{"task": "mlm", "accuracy": 0.5, "count": 100, "baseline": 0.25, "loss": 3.0}]
     for floor, chance in (({}, "0.2500"), ({"floor": 0.375}, "0.3750")):  # of which some are shown
@@ -494,7 +497,7 @@ def test_another_corpus_in_the_place_of_the_runs_is_not_told(runs: Path, tmp_pat
     manifest.write_text(manifest.read_text().replace('"language": "en"', '"language": "zh"'))
     write_card(run / "best", CardMetadata())
     page = (run / "best" / "README.md").read_text()
-    assert "no longer where it was" in sections(page)["data"] and "language" not in head_of(page)
+    assert "no longer in its place" in sections(page)["data"] and "language" not in head_of(page)
     shutil.rmtree(run / "checkpoints")  # then nothing says what the run has read
     assert read_facts(run / "best").corpus is not None
 
@@ -504,8 +507,8 @@ def test_a_model_without_a_run_says_what_is_not_known(tmp_path: Path) -> None:
     write_card(folder, CardMetadata())
     page = (folder / "README.md").read_text()
     told = sections(page)
-    assert "no run lies beside it" in told["model"] and "Not known" in told["data"]
-    assert "None was measured." in told["scores"] and "Nobody measured how good it is" in told["limits"]
+    assert "there is no run beside it" in told["model"] and "Not known" in told["data"]
+    assert "None was measured." in told["scores"] and "Its quality was not measured" in told["limits"]
     assert "no record of a run" in told["carbon"] and head_of(page)["pipeline_tag"] == "fill-mask"
     assert "converted" in head_of(page)["tags"] and "language" not in head_of(page)
 
@@ -636,7 +639,7 @@ def test_the_card_of_a_branch_tells_of_the_run_before(runs: Path, tmp_path: Path
     page = (run / "final" / "README.md").read_text()
     told = sections(page)
     assert "up to update 1 it is another run" in told["model"] and "/srv" not in page
-    assert "set otherwise there: training.learning_rate" in told["training"]
+    assert "its other settings: training.learning_rate" in told["training"]
     assert "this run alone" not in told["carbon"]
 
 
@@ -656,7 +659,7 @@ def test_a_causal_model_guesses_no_hidden_words(runs: Path, tmp_path: Path) -> N
     (run / "metrics.jsonl").write_text(json.dumps(rows) + "\n")
     assert [score.metric for score in read_facts(run / "final").scores] == ["lm_accuracy"]
     found = ModelFolder(Model(builders.config(qk_norm=True), {"lm"}), {}, {})
-    assert "hidden words" not in "".join(card_sections.limits(found, Facts(), None))
+    assert "masked tokens" not in "".join(card_sections.limits(found, Facts(), None))
 
 
 def test_a_base_model_is_told_without_its_revision(tuned: Path) -> None:

@@ -1,4 +1,4 @@
-"""How two answers are compared, whichever script's rules they are compared by."""
+"""Comparison of two answers by exchangeable rules."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MatchRules:
-    """How two answers are compared.
+    """Rules that compare two answers.
 
     Attributes:
-        plain: a text as exact match compares it. tokens: the tokens of a text that `plain` gave.
-        agreement: how many tokens two texts have in common.
+        plain: normalizes a text for exact match. tokens: splits a normalized text.
+        agreement: number of tokens that two texts have in common.
     """
 
     plain: Callable[[str], str]
@@ -28,7 +28,7 @@ class MatchRules:
         """F1 of the tokens; 0 where they have none in common.
 
         Args:
-            empty_counts: two answers without tokens agree, as in SQuAD v2.0.
+            empty_counts: two answers without tokens score 1, as in SQuAD v2.0.
         """
         ours, theirs = (self.tokens(self.plain(text)) for text in (answer, gold))
         if empty_counts and not (ours and theirs):
@@ -41,5 +41,5 @@ class MatchRules:
 
 
 def common(a: Sequence[str], b: Sequence[str]) -> int:
-    """How many tokens two bags of them have in common."""
+    """The size of the intersection of two bags of tokens."""
     return sum((Counter(a) & Counter(b)).values())

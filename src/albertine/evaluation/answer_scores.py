@@ -1,4 +1,4 @@
-"""The scores of answers by name, in [0, 1]: of predictions against the right answers of every question."""
+"""Metrics of question answering by name, in [0, 1]."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Gold = Sequence[Sequence[str]]
 T = TypeVar("T")
 
 RULES: Mapping[str, MatchRules] = {"squad": SQUAD, "cmrc": CMRC, "dureader": DUREADER, "mlqa": MLQA}
-"""By which answers are compared, by name."""
+"""Rules that compare answers, by name."""
 SQUAD2_METRICS = ("best_f1", "best_exact", "f1", "exact")
-"""The scores of answers that may not be there."""
+"""Metrics of questions that may have no answer."""
 
 
 class AnswerDecision(NamedTuple):
-    """What is predicted for a question that may have no answer.
+    """The prediction for a question that may have no answer.
 
     Attributes:
-        best: words of the best span. no_answer: probability that there is no answer.
-        text: what is said in the end: `best`, or "" above the threshold.
+        best: text of the best span. no_answer: probability that there is no answer.
+        text: the final answer: `best`, or "" above the threshold.
     """
 
     best: str
@@ -34,21 +34,21 @@ class AnswerDecision(NamedTuple):
 
 
 def squad2(gold: Gold, predicted: Sequence[AnswerDecision], rules: str = "squad") -> dict[str, float]:
-    """All scores of SQuAD v2.0, per cent: `exact`, `f1` and their groups of what is said in the end, and what
-    the best thresholds would give of the best spans (`best_f1`, `best_f1_threshold`, the same of `exact`).
+    """All scores of SQuAD v2.0, per cent: `exact`, `f1` and their groups for the final answers, and for the
+    best spans at the best threshold (`best_f1`, `best_f1_threshold`, the same of `exact`).
 
     Args:
-        rules: by which answers are compared, one of `RULES`.
+        rules: that compare answers, one of `RULES`.
     """
     rights = _named(gold, len(predicted))
     none, by = _named([p.no_answer for p in predicted]), RULES[rules]
-    said = score_v2(rights, _named([p.text for p in predicted]), rules=by)
+    scores = score_v2(rights, _named([p.text for p in predicted]), rules=by)
     best = score_v2(rights, _named([p.best for p in predicted]), none, rules=by)
-    return said | {name: value for name, value in best.items() if name.startswith("best_")}
+    return scores | {name: value for name, value in best.items() if name.startswith("best_")}
 
 
 def squad2_prefix(rules: str) -> str:
-    """What the scores of SQuAD v2.0 begin with, by some rules."""
+    """The prefix of the names of SQuAD v2.0 metrics with these rules."""
     return "squad2" if rules == "squad" else f"squad2_by_{rules}"
 
 
@@ -58,16 +58,18 @@ def _named(values: Sequence[T], wanted: int | None = None) -> dict[str, T]:
     return {str(i): value for i, value in enumerate(values)}
 
 
-def _squad(gold: Gold, said: Sequence[str]) -> dict[str, float]:
-    return _shares(score_v1(_named(gold, len(said)), _named(said)))
+def _squad(gold: Gold, predicted: Sequence[str]) -> dict[str, float]:
+    return _shares(score_v1(_named(gold, len(predicted)), _named(predicted)))
 
 
 def _squad2(rules: str) -> Script:
-    return lambda gold, said: _shares(squad2(gold, said, rules))
+    return lambda gold, predicted: _shares(squad2(gold, predicted, rules))
 
 
 def _chinese(rules: MatchRules) -> Script:
-    return lambda gold, said: _shares(chinese.score(_named(gold, len(said)), _named(said), rules))
+    return lambda gold, predicted: _shares(
+        chinese.score(_named(gold, len(predicted)), _named(predicted), rules)
+    )
 
 
 def _shares(scores: Mapping[str, float]) -> dict[str, float]:

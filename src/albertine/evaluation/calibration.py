@@ -1,4 +1,4 @@
-"""Whether a model is right as often as it says: confidences in bins, and the expected calibration error.
+"""Calibration: accuracy by confidence, and the expected calibration error.
 
 ECE = Σ_b n_b / n · |accuracy_b − confidence_b| over equal-width bins of the probability of the given answer
 (Guo et al. 2017, "On Calibration of Modern Neural Networks", equation 3).
@@ -15,10 +15,10 @@ BINS = 10
 
 
 class Bin(NamedTuple):
-    """The answers whose confidence lies in (low, high].
+    """Predictions with a confidence in (low, high].
 
     Attributes:
-        size: how many. confidence, accuracy: their means, 0 where there are none.
+        size: their number. confidence, accuracy: means, 0 for an empty bin.
     """
 
     low: float
@@ -29,7 +29,7 @@ class Bin(NamedTuple):
 
 
 def reliability(confidences: Sequence[float], right: Sequence[bool], bins: int = BINS) -> list[Bin]:
-    """Answers by confidence, in equal-width bins from 0 to 1; what lies on a border belongs below it."""
+    """Predictions by confidence in equal-width bins from 0 to 1; a value on a border is in the lower bin."""
     if len(confidences) != len(right):
         raise ValueError(f"{len(confidences)} confidences and {len(right)} answers")
     values, hits = np.asarray(confidences, dtype=np.float64), np.asarray(right, dtype=np.float64)
@@ -45,6 +45,6 @@ def reliability(confidences: Sequence[float], right: Sequence[bool], bins: int =
 
 
 def expected_calibration_error(bins: Sequence[Bin]) -> float:
-    """Mean distance of confidence and accuracy over all answers, in [0, 1]; 0 without any."""
+    """Mean distance of confidence and accuracy over all predictions, in [0, 1]; 0 without any."""
     total = sum(b.size for b in bins)
     return sum(b.size * abs(b.accuracy - b.confidence) for b in bins) / total if total else 0.0

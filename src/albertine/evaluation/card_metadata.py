@@ -1,4 +1,4 @@
-"""What of a card only a person can tell: licence, languages, power; and what is worked out of that."""
+"""Metadata of a model card that a person states: licence, languages, power; and the emissions from it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 
 @dataclass(frozen=True)
 class CardMetadata:
-    """What a person says of a model; None is not said.
+    """Stated metadata of a model; None is not stated.
 
     Attributes:
-        licence: as the Hub names licences, such as apache-2.0. languages: codes, such as en.
-        watts: drawn while it was trained. grid: grams of CO2 equivalent a kilowatt-hour.
-        base: of the Hub, what it was made from, or several.
+        licence: by its name on the Hub, such as apache-2.0. languages: codes, such as en.
+        watts: power during training. grid: grams of CO2 equivalent per kilowatt-hour.
+        base: base model or models, by their names on the Hub.
     """
 
     licence: str | None = None
@@ -29,12 +29,12 @@ class CardMetadata:
     grid: float | None = None
     base: str | list[str] | None = None
 
-    def over(self, before: Mapping[str, Any]) -> CardMetadata:
-        """With what was said when the card was last written, where it is not said anew.
+    def merged_with(self, before: Mapping[str, Any]) -> CardMetadata:
+        """These metadata, completed by those of an earlier card.
 
         Raises:
-            SettingsError: a licence that is no name of one, a power or an intensity that is no number
-                above zero.
+            SettingsError: an invalid name of a licence, or a power or an intensity that is not a number above
+                zero.
         """
         known = {name: before.get(name) for name in self.__dataclass_fields__}
         merged = {
@@ -63,17 +63,17 @@ class CardMetadata:
         }
 
 
-def licence(said: CardMetadata) -> str:
-    if said.licence is None:
+def licence(metadata: CardMetadata) -> str:
+    if metadata.licence is None:
         return (
-            "Unknown: nobody stated one, and without one nobody may use the model. `albertine card FOLDER "
-            "--licence apache-2.0` states it."
+            "Unknown: no licence is stated, and without one the model may not be used. `albertine card "
+            "FOLDER --licence apache-2.0` states it."
         )
-    return f"{said.licence}, as stated by who wrote this card. The texts it was trained on keep their own."
+    return f"{metadata.licence}, as stated by the author of this card. The training texts keep their own."
 
 
 def amount(number: float) -> str:
-    """Two decimals, or two digits of what is below a tenth."""
+    """Two decimals, or two significant digits below 0.1."""
     return f"{number:,.2f}" if number >= 0.1 else f"{number:.2g}"
 
 
@@ -81,29 +81,29 @@ def _hours(facts: Facts) -> float | None:
     return facts.seconds / 3600 if facts.seconds else None
 
 
-def carbon(facts: Facts, said: CardMetadata) -> str:
+def carbon(facts: Facts, metadata: CardMetadata) -> str:
     hours = _hours(facts)
     if hours is None:
-        return "Not told: no record of a run says how long it took."
-    if said.watts is None:
-        return f"Not told: the run took {amount(hours)} hours, and nobody stated the power its machine drew."
-    used = hours * said.watts / 1000
-    energy = f"{amount(hours)} hours (record of the run) x {said.watts:g} W (stated) = {used:.3g} kWh"
-    if said.grid is None:
-        return f"{energy}. Of the grid nothing was stated, so what that gave off is not told."
-    given_off = used * said.grid / 1000
+        return "Unknown: no record of a run has its duration."
+    if metadata.watts is None:
+        return f"Unknown: the run took {amount(hours)} hours, and the power of its machine is not stated."
+    used = hours * metadata.watts / 1000
+    energy = f"{amount(hours)} hours (record of the run) x {metadata.watts:g} W (stated) = {used:.3g} kWh"
+    if metadata.grid is None:
+        return f"{energy}. The carbon intensity of the grid is not stated, so the emissions are unknown."
+    given_off = used * metadata.grid / 1000
     whose = "this run and of the one that it branches from, up to there" if facts.branch else "this run alone"
-    return f"{energy}; x {said.grid:g} g CO2e/kWh (stated) = {given_off:.3g} kg CO2e. Of {whose}."
+    return f"{energy}; x {metadata.grid:g} g CO2e/kWh (stated) = {given_off:.3g} kg CO2e. Of {whose}."
 
 
-def emissions(facts: Facts, said: CardMetadata) -> dict[str, Any] | None:
+def emissions(facts: Facts, metadata: CardMetadata) -> dict[str, Any] | None:
     hours = _hours(facts)
-    if hours is None or said.watts is None or said.grid is None:
+    if hours is None or metadata.watts is None or metadata.grid is None:
         return None
     machine = facts.environment
     hardware = machine.get("cpu") if machine.get("device") == "cpu" else machine.get("device")
     return {
-        "emissions": round(hours * said.watts / 1000 * said.grid, 3),
+        "emissions": round(hours * metadata.watts / 1000 * metadata.grid, 3),
         "source": "hours of the run x stated watts x stated intensity of the grid",
         "training_type": "fine-tuning" if "task" in facts.settings else "pre-training",
         **({"hardware_used": str(hardware)} if hardware else {}),

@@ -1,18 +1,18 @@
-"""Scores of Chinese answers, by the rules of three scripts.
+"""Scores of Chinese answers, by the rules of three official scripts.
 
 CMRC 2018 (its authors' baselines use the same for DRCD, which has no script of its own): both texts are
-lowered and stripped, and a list of punctuation is deleted. Exact match compares what is left, white space
-included. For F1 each character U+4E00 to U+9FA5 is a token and what stands between them goes through
-`treebank.words`; what agrees is the longest run of tokens that both have, although the script calls it a
+lowercased and stripped, and a list of punctuation is deleted. Exact match compares the rest, white space
+included. For F1 each character U+4E00 to U+9FA5 is a token and the text between them is split by
+`treebank.words`; the agreement is the longest common substring of tokens, although the script calls it a
 subsequence.
 
 DuReader-robust (LIC 2020): the same with another list, without stripping; tokens are the characters that
-BERT calls Chinese and "=", and whatever stands between them, each as a whole.
+BERT treats as Chinese, "=", and each text between them as a whole.
 
 XQuAD and MLQA in Chinese: all punctuation of Unicode is deleted, each character U+4E00 to U+9FA5 is a token,
-the rest is cut at white space, and the bags of tokens are compared, as SQuAD does it.
+the rest is split at white space, and bags of tokens are compared as in SQuAD.
 
-A question has the best of its right answers. All scores are per cent.
+A question scores the maximum over its gold answers. All scores are per cent.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _BERT_HAN = re.compile(
 def score(
     gold: Mapping[str, Sequence[str]], answers: Mapping[str, str], rules: MatchRules
 ) -> dict[str, float]:
-    """`exact`, `f1`, their mean `average`, and how many questions there were (`total`) and had no prediction
-    (`skipped`); those count as 0.
+    """`exact`, `f1`, their mean `average`, and the numbers of questions (`total`) and of those without a
+    prediction (`skipped`), which score 0.
 
     Args:
-        gold: the right answers of every question by its id, at least one each.
+        gold: the gold answers of every question by its id, at least one each.
     """
     if not gold:
         raise ValueError("nothing to score")
@@ -55,9 +55,9 @@ def score(
 
 
 def longest_run(a: Sequence[str], b: Sequence[str]) -> int:
-    """Length of the longest run of tokens that stands in both."""
+    """Length of the longest common substring of tokens."""
     least, most = 0, min(len(a), len(b))
-    while least < most:  # where there is a run of some length there are all shorter ones
+    while least < most:  # binary search: a common substring contains all shorter ones
         size = (least + most + 1) // 2
         runs = {tuple(a[i : i + size]) for i in range(len(a) - size + 1)}
         if any(tuple(b[i : i + size]) in runs for i in range(len(b) - size + 1)):

@@ -1,8 +1,8 @@
-"""A cloze test that compares models of different vocabularies: nats per character of hidden words.
+"""A cloze test that compares models of different vocabularies: nats per character of masked words.
 
-The passages and the words to hide are chosen on the characters of the text, before any tokenizer sees it.
-Then each model hides every piece of such a word, all of them at once, and pays -log p for each piece; the sum
-is divided by the characters of the words, which are the same for every vocabulary.
+Passages and words are chosen on the characters of the text, independently of any tokenizer. Then all tokens
+of the chosen words are masked at once, and the sum of -log p over these tokens is divided by the number of
+characters of the words, which is the same for every vocabulary.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from albertine.tokenizers.base import Spans, Tokenizer
 
 PASSAGES = 512
 SEED = 1
-"""Names all draws: everyone's passages and words are the same."""
+"""Seed of all random choices, so that every model has the same passages and words."""
 SHARE = 0.15
 WIDTH, HAN_WIDTH, LEAST = 240, 4, 80
-"""Width of a passage, of which a Chinese character takes 4 and any other 1, so that either comes to some 60
-tokens; what is left at the end of a document is a passage from `LEAST` on."""
-LONGEST_TEXT = 200_000  # characters of a document that are looked at
+"""Width of a passage, where a Chinese character counts 4 and any other 1, so that both are some 60 tokens;
+the rest of a document is a passage if it has at least the width `LEAST`."""
+LONGEST_TEXT = 200_000  # characters of a document that are used
 NONE = -1
 
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 WORD = re.compile(rf"[{_HAN}]|[^\W{_HAN}]+(?:['’][^\W{_HAN}]+)*")
-"""A word as far as its characters tell: letters and digits between others, or one Chinese character."""
+"""A word: a run of letters and digits, or one Chinese character."""
 
 
 @dataclass(frozen=True)
 class Cloze:
-    """A text and the words in it that are to be guessed: characters `start` up to `end`, in order."""
+    """A text and the words in it to predict: characters `start` to `end` (exclusive), in order."""
 
     text: str
     spans: tuple[tuple[int, int], ...]
@@ -46,13 +46,14 @@ class Cloze:
 
 @dataclass(frozen=True)
 class ClozeScore:
-    """What a model makes of the hidden words.
+    """Scores of the masked words; the field names are keys of `albertine score --json`.
 
     Attributes:
-        nats_per_character: the figure that vocabularies share. unigram_nats_per_character: of guessing the
-            pieces by their frequency. nats_per_piece: the same sum over the pieces.
-        piece_accuracy, span_accuracy: share of pieces, and of whole words, that are right.
-        unknown: share of the pieces that stand for what the vocabulary lacks, which are easy to guess.
+        nats_per_character: comparable between vocabularies. unigram_nats_per_character: of a unigram model.
+            nats_per_piece: mean over the tokens.
+        piece_accuracy, span_accuracy: shares of correct tokens and of entirely correct words.
+        unknown: share of [UNK] among the masked tokens, which are easy to predict.
+        spans, pieces, characters: numbers of words, tokens and characters.
     """
 
     nats_per_character: float
@@ -67,19 +68,19 @@ class ClozeScore:
 
 
 def choose_passages(texts: Sequence[str], *, count: int = PASSAGES) -> list[Cloze]:
-    """Passages of texts, spread over them at random, with a word in seven to be guessed.
+    """Random passages of texts, with one word in seven to predict.
 
     Raises:
-        DataError: the texts have no word.
+        DataError: the texts contain no word.
     """
     documents = [texts[i] for i in np.sort(permutation(len(texts), SEED, "cloze documents")[:count])]
     cut = [piece for document in documents for piece in _cut(document[:LONGEST_TEXT])]
-    # Of documents that are all short, such as lines, each is a passage.
+    # Where all documents are short, such as lines, each is a passage.
     cut = cut or [document.strip() for document in documents if WORD.search(document)]
     chosen = np.sort(permutation(len(cut), SEED, "cloze passages")[:count])
     passages = [Cloze(cut[i], _spans(cut[i], number)) for number, i in enumerate(chosen.tolist())]
     if not passages:
-        raise DataError("the held-out text has no word to hide", remedy="Name a text with --texts")
+        raise DataError("the held-out text has no word to mask", remedy="Name a text with --texts")
     return passages
 
 
@@ -114,35 +115,34 @@ def score_cloze(
     *,
     max_length: int,
 ) -> ClozeScore:
-    """Judge a model with a masked-LM head.
+    """Score a model with a masked-LM head.
 
     Args:
-        unigram: log-probability of every piece by frequency, (V,).
-        max_length: tokens the model reads at once. A longer passage is read in parts; every word of it is
-            judged all the same.
+        unigram: log-probability of every token by frequency, (V,).
+        max_length: maximum tokens of a row. A longer passage is split into rows; all its words are scored.
     """
-    questions: list[MaskedInput] = []
-    owners: list[tuple[int, ...]] = []  # for every place of a question, which of all words
+    inputs: list[MaskedInput] = []
+    owners: list[tuple[int, ...]] = []  # for every masked position of a row, the index of its word
     first = 0
     for passage in passages:
-        for question, own in _questions(tokenizer, passage, max_length):
-            questions.append(question)
+        for row_input, own in _inputs(tokenizer, passage, max_length):
+            inputs.append(row_input)
             owners.append(tuple(first + span for span in own))
         first += len(passage.spans)
-    found = score_masked_tokens(model, questions)
+    found = score_masked_tokens(model, inputs)
     owner = np.array([span for own in owners for span in own], dtype=np.int64)
-    labels = np.array([label for question in questions for label in question.labels], dtype=np.int64)
+    labels = np.array([label for row_input in inputs for label in row_input.labels], dtype=np.int64)
     logs = np.concatenate([a.log_probabilities for a in found])
     right = np.concatenate([a.right for a in found])
     wrong_words = np.bincount(owner[~right], minlength=first) > 0
-    judged_words = np.bincount(owner, minlength=first) > 0
+    scored_words = np.bincount(owner, minlength=first) > 0
     characters = sum(end - start for passage in passages for start, end in passage.spans)
     return ClozeScore(
         nats_per_character=float(-logs.sum()) / characters,
         unigram_nats_per_character=float(-unigram[labels].sum()) / characters,
         nats_per_piece=float(-logs.mean()),
         piece_accuracy=float(right.mean()),
-        span_accuracy=float((judged_words & ~wrong_words).sum() / judged_words.sum()),
+        span_accuracy=float((scored_words & ~wrong_words).sum() / scored_words.sum()),
         unknown=float((labels == tokenizer.unk_id).mean()),
         spans=first,
         pieces=len(labels),
@@ -150,10 +150,10 @@ def score_cloze(
     )
 
 
-def _questions(
+def _inputs(
     tokenizer: Tokenizer, passage: Cloze, max_length: int
 ) -> Iterator[tuple[MaskedInput, tuple[int, ...]]]:
-    """The passage in as few parts as its tokens need, and to which word every masked place belongs."""
+    """The rows of a passage, as few as possible, and the word of every masked position."""
     ids, owner = tokenize_cloze(tokenizer, passage)
     room = max_length - 2
     size = -(-len(ids) // -(-len(ids) // room)) if ids else room
@@ -162,24 +162,23 @@ def _questions(
         end = min(start + size, len(ids))
         whole = end
         while start < whole < len(ids) and owner[whole] != NONE and owner[whole] == owner[whole - 1]:
-            whole -= 1  # a word is hidden as one
+            whole -= 1  # a word is masked as a whole
         end = whole if whole > start else end
         places = [i for i in range(start, end) if owner[i] != NONE]
         if places:
             masked = [tokenizer.mask_id if owner[i] != NONE else ids[i] for i in range(start, end)]
             row, types = tokenizer.layout(masked)
             shift = (0 if tokenizer.cls_last else 1) - start
-            question = MaskedInput(row, types, [i + shift for i in places], [ids[i] for i in places])
-            yield question, tuple(owner[i] for i in places)
+            row_input = MaskedInput(row, types, [i + shift for i in places], [ids[i] for i in places])
+            yield row_input, tuple(owner[i] for i in places)
         start = end
 
 
 def tokenize_cloze(tokenizer: Tokenizer, passage: Cloze) -> tuple[list[int], list[int]]:
-    """The tokens of a passage, and for each the word to be guessed that it is a piece of, or -1.
+    """The tokens of a passage, and for each token the index of its word to predict, or -1.
 
-    Where a piece of the vocabulary reaches over the border of such a word, the text is cut at these borders
-    and its parts are encoded by themselves, so that the pieces are those of the word's characters and no
-    others.
+    Where a token crosses the border of such a word, the text is split at these borders and its parts are
+    tokenized separately, so that every token belongs to one word or to none.
     """
     spans = tokenizer.encode_spans(passage.text)
     owner = _owners(spans, passage)
@@ -191,7 +190,7 @@ def tokenize_cloze(tokenizer: Tokenizer, passage: Cloze) -> tuple[list[int], lis
     for number, (start, end) in enumerate(pairwise(borders)):
         part = tokenizer.encode_spans(passage.text[start:end])
         inside = bool(start) and not passage.text[start - 1].isspace()
-        # In the middle of a text a vocabulary's mark for the beginning of a word would be invented.
+        # Drop the word-boundary token that the tokenizer adds at the start of a part inside a word.
         skip = 1 if inside and part.ids and part.starts[0] == part.ends[0] else 0
         ids += part.ids[skip:]
         owner += [number // 2 if number % 2 else NONE] * (len(part.ids) - skip)
@@ -199,7 +198,7 @@ def tokenize_cloze(tokenizer: Tokenizer, passage: Cloze) -> tuple[list[int], lis
 
 
 def _owners(spans: Spans, passage: Cloze) -> list[int] | None:
-    """The word of every token; None where one reaches over a border."""
+    """The word of every token; None where a token crosses a border."""
     owner = [NONE] * len(spans.ids)
     k = 0
     for i, (start, end) in enumerate(zip(spans.starts, spans.ends, strict=True)):
@@ -214,7 +213,7 @@ def _owners(spans: Spans, passage: Cloze) -> list[int] | None:
                 return None
             owner[i] = k
     for i in range(len(owner) - 1):
-        # A mark for the beginning of a word, by itself, is a piece of that word.
+        # A separate word-boundary token belongs to the word after it.
         if spans.starts[i] == spans.ends[i] and owner[i + 1] not in (NONE, owner[i - 1] if i else NONE):
             owner[i] = owner[i + 1]
     return owner

@@ -1,4 +1,4 @@
-"""Which class is taken for which."""
+"""Confusion matrix of classes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 class Confusion(NamedTuple):
-    """How often one class was taken for another, and its share of all examples of the right class."""
+    """How often one class was predicted for another, and the share of all examples of the right class."""
 
     right: str
     taken_for: str
@@ -26,17 +26,17 @@ def confusion(gold: Sequence[str], predicted: Sequence[str], labels: Sequence[st
     """
     number = {name: i for i, name in enumerate(labels)}
     table = np.zeros((len(labels), len(labels)), dtype=np.int64)
-    for right, said in zip(gold, predicted, strict=True):
-        if right not in number or said not in number:
-            raise ValueError(f"`{right}` or `{said}` is not one of the classes {', '.join(labels)}")
-        table[number[right], number[said]] += 1
+    for right, prediction in zip(gold, predicted, strict=True):
+        if right not in number or prediction not in number:
+            raise ValueError(f"`{right}` or `{prediction}` is not one of the classes {', '.join(labels)}")
+        table[number[right], number[prediction]] += 1
     return table
 
 
 def most_common_confusions(
     table: NDArray[np.int64], labels: Sequence[str], most: int = 10
 ) -> list[Confusion]:
-    """The commonest mistakes, the most frequent first."""
+    """The most frequent confusions, most frequent first."""
     found = [
         Confusion(labels[i], labels[j], int(table[i, j]), float(table[i, j] / table[i].sum()))
         for i, j in np.argwhere(table).tolist()

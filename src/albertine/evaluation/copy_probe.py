@@ -1,7 +1,7 @@
-"""A copy probe: a passage, then the same passage again with one word hidden. Can the model look it up?
+"""A copy probe: a passage, then the same passage again with one word masked.
 
-To find the place that matches and to take what stands there is what extractive reading needs. The same word
-is asked for without the first copy as well: the difference is looking up, the rest is knowing the language.
+Extractive question answering requires finding the matching position and copying its token. The same word is
+also predicted without the first copy: the difference in accuracy is due to copying.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from albertine.tokenizers.base import Tokenizer
 
 @dataclass(frozen=True)
 class CopyScore:
-    """Shares of words right, all their pieces, with and without the first copy; the standard error of the
-    first; how many words."""
+    """Shares of words with all tokens right, with and without the first copy; the standard error of the
+    former; the number of words."""
 
     right: float
     without_copy: float
@@ -33,17 +33,17 @@ class CopyScore:
 def score_copying(
     model: Model, tokenizer: Tokenizer, passages: Sequence[Cloze], *, max_length: int
 ) -> CopyScore | None:
-    """Judge a model with a masked-LM head, one word a passage.
+    """Score a model with a masked-LM head, one word per passage; None where no word fits.
 
-    A model with a sentence head is shown [CLS] A [SEP] A [SEP], one without [CLS] A A [SEP]. Of a passage
-    that does not go twice into `max_length` the beginning is taken. None where no word fits.
+    The input is [CLS] A [SEP] A [SEP] for a model with a sentence head, else [CLS] A A [SEP]. A passage that
+    does not fit twice into `max_length` is truncated.
     """
     twice: list[MaskedInput] = []
     once: list[MaskedInput] = []
     paired = model.sentence is not None
     room = (max_length - (3 if paired else 2)) // 2
     for number, passage in enumerate(passages):
-        ids, places = _hidden(tokenizer, passage, number, room)
+        ids, places = _masked_word(tokenizer, passage, number, room)
         if not places:
             continue
         masked, labels = list(ids), [ids[i] for i in places]
@@ -58,20 +58,20 @@ def score_copying(
     if not twice:
         return None
     with_copy, alone = (
-        np.array([bool(a.right.all()) for a in score_masked_tokens(model, questions)])
-        for questions in (twice, once)
+        np.array([bool(a.right.all()) for a in score_masked_tokens(model, inputs)])
+        for inputs in (twice, once)
     )
     error = math.sqrt(float(with_copy.var()) / len(with_copy))
     return CopyScore(float(with_copy.mean()), float(alone.mean()), error, len(with_copy))
 
 
-def _hidden(tokenizer: Tokenizer, passage: Cloze, number: int, room: int) -> tuple[list[int], list[int]]:
-    """The beginning of a passage, and the places of the pieces of a word in it."""
+def _masked_word(tokenizer: Tokenizer, passage: Cloze, number: int, room: int) -> tuple[list[int], list[int]]:
+    """The first tokens of a passage, and the positions of the tokens of a word in it."""
     text = passage.text
     words = [word.span() for word in WORD.finditer(text)]
     ids, owner = tokenize_cloze(tokenizer, Cloze(text, tuple(words)))
     ids, owner = ids[:room], owner[:room]
-    # The last word may have been cut off in its middle.
+    # The last word may be truncated.
     whole = sorted(set(owner) - {NONE, owner[-1] if owner else NONE})
     if not whole:
         return ids, []

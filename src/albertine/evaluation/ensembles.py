@@ -1,8 +1,7 @@
-"""Several models as one: the mean of what they say, and which of many candidates to take.
+"""Ensembles: the mean of members' probabilities, and the selection of members.
 
-Probabilities are averaged, not logits (Lan et al. 2019, section 4.9); the candidates are picked by their
-score on the dev set, either the best ones or by forward selection (Caruana et al. 2004, here without
-replacement).
+Probabilities are averaged, not logits (Lan et al. 2019, section 4.9); members are selected by their score on
+the dev set, either the best ones or by forward selection (Caruana et al. 2004, here without replacement).
 """
 
 from __future__ import annotations
@@ -16,37 +15,37 @@ from numpy.typing import NDArray
 from albertine.inference.probabilities import sigmoid, softmax
 
 Outputs = NDArray[Any]
-"""What a member says: numbers, float32."""
+"""Outputs of a member, float32."""
 Rule = Literal["greedy", "best"]
 
 
-def mean_softmax(said: Sequence[Outputs]) -> Outputs:
+def mean_softmax(outputs: Sequence[Outputs]) -> Outputs:
     """Logits whose softmax over the last dimension is the mean of the members' softmax.
 
     Args:
-        said: logits of the same shape, one a member; minus infinity stays.
+        outputs: logits of the same shape, one array per member; minus infinity stays.
     """
     with np.errstate(divide="ignore"):
-        found: Outputs = np.log(_mean(map(softmax, said))).astype(np.float32)
+        found: Outputs = np.log(_mean(map(softmax, outputs))).astype(np.float32)
     return found
 
 
-def mean_sigmoid(said: Sequence[Outputs]) -> Outputs:
+def mean_sigmoid(outputs: Sequence[Outputs]) -> Outputs:
     """Logits whose sigmoid is the mean of the members' sigmoids."""
-    mean = _mean(map(sigmoid, said))
+    mean = _mean(map(sigmoid, outputs))
     with np.errstate(divide="ignore"):
         found: Outputs = (np.log(mean) - np.log1p(-mean)).astype(np.float32)
     return found
 
 
-def mean_score(said: Sequence[Outputs]) -> Outputs:
-    """The mean of the members' numbers."""
-    mean: Outputs = _mean(x.astype(np.float64) for x in said).astype(np.float32)
+def mean_score(outputs: Sequence[Outputs]) -> Outputs:
+    """The mean of the members' outputs."""
+    mean: Outputs = _mean(x.astype(np.float64) for x in outputs).astype(np.float32)
     return mean
 
 
 def _mean(parts: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Their mean; one of them is in memory at a time beside the sum. They are used up."""
+    """The mean, with one array beside the sum in memory at a time. Modifies the first array."""
     total, count = np.zeros(()), 0
     for count, part in enumerate(parts, 1):
         total = part if count == 1 else np.add(total, part, out=total)
@@ -61,15 +60,15 @@ def best_members(scores: Sequence[float], count: int) -> tuple[int, ...]:
 def greedy_members(
     candidates: int, count: int, score: Callable[[Sequence[int]], float]
 ) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Forward selection: begin with the best one, add again and again the one with which the ensemble scores
-    highest, up to `count`, and keep the beginning of that row which scored highest.
+    """Forward selection: start with the best candidate, repeatedly add the one with which the ensemble scores
+    highest, up to `count`, and keep the prefix that scored highest.
 
     Args:
-        score: of an ensemble of candidates by their numbers; the higher the better.
+        score: of an ensemble of candidates by their indices; higher is better.
 
     Returns:
-        The members in the order in which they were taken, and the score after each of them. Of equal scores
-        the earlier candidate and the smaller ensemble win.
+        The members in the order of selection, and the score after each. Of equal scores the earlier candidate
+        and the smaller ensemble win.
     """
     taken: list[int] = []
     scores: list[float] = []

@@ -1,4 +1,4 @@
-"""F1 of entities and of relations: exact matches of whole things, counted over all texts."""
+"""F1 of entities and of relations by exact match, counted over all texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Triple = tuple[str, str, str]
 
 
 class Scores(NamedTuple):
-    """In [0, 1]; 0 where nothing was predicted, or there was nothing to find."""
+    """Scores in [0, 1]; 0 where nothing was predicted, or there is no gold item."""
 
     precision: float
     recall: float
@@ -19,9 +19,9 @@ class Scores(NamedTuple):
 
 
 def micro(gold: Sequence[Iterable[Hashable]], predicted: Sequence[Iterable[Hashable]]) -> Scores:
-    """Precision, recall and F1 over the things of all texts; within one text each thing counts once.
+    """Precision, recall and F1 over the items of all texts; within one text each item counts once.
 
-    For CLUENER a thing is (type, first, last character), for DuIE a triple as `plain_triple` gives it.
+    For CLUENER an item is (type, first, last character), for DuIE a triple from `plain_triple`.
     """
     if len(gold) != len(predicted):
         raise ValueError(f"{len(gold)} texts and {len(predicted)} predictions")
@@ -32,8 +32,8 @@ def micro(gold: Sequence[Iterable[Hashable]], predicted: Sequence[Iterable[Hasha
 
 
 def mean_over_types(gold: Sequence[Iterable[Any]], predicted: Sequence[Iterable[Any]]) -> float:
-    """Mean of the F1 of every type that is there or predicted; 0 where there is none. CLUENER's script has it
-    over its ten types, and counts a name once a text, wherever it stands."""
+    """Mean of the F1 of every gold or predicted type; 0 where there is none. CLUENER's script computes it
+    over its ten types, and counts a name once per text."""
     hit, found, there = Counter[str](), Counter[str](), Counter[str]()
     for own, theirs in zip(map(set, gold), map(set, predicted), strict=True):
         hit.update(one[0] for one in own & theirs)
@@ -44,8 +44,8 @@ def mean_over_types(gold: Sequence[Iterable[Any]], predicted: Sequence[Iterable[
 
 
 def plain_triple(triple: Triple) -> Triple:
-    """A triple as the DuIE script compares it: subject and object lowercased, and without the brackets of a
-    title where a name both begins and ends with them."""
+    """A triple normalized as in the DuIE script: subject and object lowercased, and without the title
+    brackets 《》 around a whole name."""
     subject, predicate, thing = triple
     return _plain(subject), predicate, _plain(thing)
 

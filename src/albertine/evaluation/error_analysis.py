@@ -1,5 +1,4 @@
-"""What the predictions of a run show beyond its scores: which class is taken for which, how far confidence
-can be trusted, how parts of the data fare, and the worst mistakes."""
+"""Error analysis of a run's predictions: confusion matrix, calibration, accuracy by group, worst mistakes."""
 
 from __future__ import annotations
 
@@ -16,38 +15,48 @@ from albertine.evaluation.metrics import accuracy
 
 WORST = 10
 TEXTS = ("text", "pair", "passage", "question", "options")
-"""Fields of a line of predictions that hold what was asked."""
+"""Fields of a prediction that hold the input."""
 
 Line = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """A wrong answer.
+    """A wrong prediction.
 
     Attributes:
-        confidence: the probability of the answer, or None where the model gave a number.
-        asked: the texts by field.
+        name: id of the example. right: gold answer. predicted: answer of the model.
+        confidence: probability of the prediction, or None for a number.
+        inputs: the texts by field.
     """
 
     name: str
     right: str
-    said: str
+    predicted: str
     confidence: float | None
-    asked: Mapping[str, str]
+    inputs: Mapping[str, str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The entry in report.json."""
+        return {
+            "name": self.name,
+            "right": self.right,
+            "said": self.predicted,
+            "confidence": self.confidence,
+            "asked": self.inputs,
+        }
 
 
 @dataclass(frozen=True)
 class ErrorAnalysis:
-    """What the predictions show; what does not apply to a task is empty.
+    """An error analysis; what does not apply to a task is empty.
 
     Attributes:
-        count: examples whose right answer is known.
-        labels, confusion: the classes, and counts (classes, classes) by right and predicted class.
-        bins: answers by confidence.
-        groups: examples and accuracy of every part of the data.
-        mistakes: the worst ones, the worst first: the surest of the wrong answers, or the numbers that are
-            furthest off.
+        count: examples with a gold answer.
+        labels, confusion: the classes, and counts (classes, classes) by gold and predicted class.
+        bins: predictions by confidence.
+        groups: examples and accuracy of every group of the data.
+        mistakes: worst first: wrong answers of highest confidence, or numbers with the largest error.
     """
 
     count: int
@@ -61,29 +70,30 @@ class ErrorAnalysis:
 def analyze_errors(
     predictions: Sequence[Line], classes: Sequence[str] = (), worst: int = WORST
 ) -> ErrorAnalysis:
-    """Look at the lines of a predictions file.
+    """Analyze the lines of a predictions file.
 
-    Classes and options are understood (a line has `probabilities`, of all classes or of the likeliest), and
-    numbers; other kinds of answers only by their number.
+    Classes and options (lines with `probabilities`, of all classes or of the top ones) and numbers are
+    analyzed; of other answers only the count is reported.
 
     Args:
-        classes: in the order of their numbers, as far as they are known; others follow as they turn up.
+        classes: known classes in the order of their ids; others are appended in order of occurrence.
+        worst: maximum number of mistakes.
     """
     lines = [line for line in predictions if "label" in line]
-    sure = [line for line in lines if isinstance(line["label"], str | int) and "probabilities" in line]
-    named = bool(sure) and isinstance(sure[0]["probabilities"], Mapping)
-    seen = [*classes, *(name for line in sure for name in _classes(line))] if named else []
+    scored = [line for line in lines if isinstance(line["label"], str | int) and "probabilities" in line]
+    named = bool(scored) and isinstance(scored[0]["probabilities"], Mapping)
+    seen = [*classes, *(name for line in scored for name in _classes(line))] if named else []
     labels = tuple(dict.fromkeys(seen))
-    right = [line["label"] == line["prediction"] for line in sure]
+    right = [line["label"] == line["prediction"] for line in scored]
     return ErrorAnalysis(
         count=len(lines),
         labels=labels,
-        confusion=confusion([s["label"] for s in sure], [s["prediction"] for s in sure], labels)
+        confusion=confusion([s["label"] for s in scored], [s["prediction"] for s in scored], labels)
         if named
         else np.zeros((0, 0), dtype=np.int64),
-        bins=reliability([_confidence(line) for line in sure], right) if sure else [],
-        groups=_groups(sure),
-        mistakes=_surest(sure, worst) if sure else _furthest(lines, worst),
+        bins=reliability([_confidence(line) for line in scored], right) if scored else [],
+        groups=_groups(scored),
+        mistakes=_most_confident(scored, worst) if scored else _largest_errors(lines, worst),
     )
 
 
@@ -106,7 +116,7 @@ def _groups(lines: Sequence[Line]) -> dict[str, tuple[int, float]]:
     }
 
 
-def _surest(lines: Sequence[Line], most: int) -> list[Mistake]:
+def _most_confident(lines: Sequence[Line], most: int) -> list[Mistake]:
     wrong = [line for line in lines if line["label"] != line["prediction"]]
     return [
         _mistake(s, _answer(s, s["label"]), _answer(s, s["prediction"]), _confidence(s))
@@ -114,7 +124,7 @@ def _surest(lines: Sequence[Line], most: int) -> list[Mistake]:
     ]
 
 
-def _furthest(lines: Sequence[Line], most: int) -> list[Mistake]:
+def _largest_errors(lines: Sequence[Line], most: int) -> list[Mistake]:
     numbers = [line for line in lines if isinstance(line["label"], float | int)]
     off = sorted(numbers, key=lambda s: -abs(s["label"] - s["prediction"]))[:most]
     return [_mistake(s, f"{s['label']:g}", f"{s['prediction']:.3f}", None) for s in off]
@@ -125,10 +135,10 @@ def _answer(line: Line, given: str | int) -> str:
     return str(options[given]) if isinstance(given, int) and options else str(given)
 
 
-def _mistake(line: Line, right: str, said: str, confidence: float | None) -> Mistake:
-    asked = {
+def _mistake(line: Line, right: str, predicted: str, confidence: float | None) -> Mistake:
+    inputs = {
         field: " / ".join(map(str, line[field])) if isinstance(line[field], list) else str(line[field])
         for field in TEXTS
         if line.get(field)
     }
-    return Mistake(str(line["id"]), right, said, confidence, asked)
+    return Mistake(str(line["id"]), right, predicted, confidence, inputs)

@@ -1,8 +1,8 @@
-"""A model's scores as the Hub keeps them: `.eval_results/*.yaml`, a file a benchmark, and `model-index`.
+"""A model's scores in the formats of the Hub: `.eval_results/*.yaml`, one file per benchmark, and
+`model-index`.
 
-The first is for data sets of the Hub (huggingface.co/docs/hub/eval-results; it shows those of them that are
-registered as benchmarks), so that it has those of our data sets that lie there. The second, its older form,
-takes any data.
+The first is for datasets on the Hub (huggingface.co/docs/hub/eval-results, which shows those that are
+registered as benchmarks). The second, an older format, takes any data.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from albertine.evaluation.run_facts import Facts, Score
 
 
 class HubDataset(NamedTuple):
-    """Where a data set lies on the Hub: its id, and which of its parts."""
+    """A dataset on the Hub: its id and configuration."""
 
     dataset: str
     task: str
@@ -48,19 +48,17 @@ HUB: Mapping[str, HubDataset] = {
     "race-middle": HubDataset("ehovy/race", "middle"),
     "race-high": HubDataset("ehovy/race", "high"),
 }
-"""Our names of data sets, and theirs. ChID is not among them: ours is FewCLUE's, a part of it."""
+"""Datasets on the Hub by our names. ChID is missing: ours is FewCLUE's, a part of it."""
 FILES = frozenset(f"{name}.yaml" for name in HUB)
-"""The names that our files of scores have."""
+"""Names of our score files."""
 TRIAL = frozenset({"cmrc2018"})
-"""Data sets whose second file here is no test set of the benchmark's."""
+"""Datasets whose test file here is not the benchmark's test set."""
 
 
 def result_files(facts: Facts) -> dict[str, bytes]:
-    """The files of `.eval_results`, by name; none where the data is not on the Hub.
-
-    The first metric alone: a benchmark ranks models by one number.
-    """
-    place = _place(facts, facts.data)
+    """The files of `.eval_results`, by name; none where the data is not on the Hub. They hold the first
+    metric only, because a benchmark ranks models by one number."""
+    place = _hub_dataset(facts, facts.data)
     scores = [score for score in facts.scores if score.split != "test" or facts.data not in TRIAL]
     first = next(iter(_own(scores)), None)
     if place is None or first is None:
@@ -82,8 +80,8 @@ def model_index(facts: Facts, name: str, pipeline: str | None) -> list[dict[str,
     rows: dict[str, dict[str, Any]] = {}
     for score in facts.scores:
         what = facts.data or score.what or "text"
-        place = _place(facts, what)
-        # A score without a data set of the Hub is still one of something; type is what the Hub asks for.
+        place = _hub_dataset(facts, what)
+        # The Hub requires a type, also for data that is not on the Hub.
         kind = place.dataset if place else "".join(c if c.isalnum() else "-" for c in what.lower())
         data = {"name": what, "type": kind, **({"config": place.task} if place else {})}
         key = f"{what} {score.split}"
@@ -105,20 +103,20 @@ def model_index(facts: Facts, name: str, pipeline: str | None) -> list[dict[str,
     return [{"name": name, "results": list(rows.values())}] if rows else None
 
 
-def _place(facts: Facts, data: str) -> HubDataset | None:
-    """Where scored data lies on the Hub; None where it does not, or where the run asked otherwise than the
-    benchmark there asks: its answers written, or classes told by cosines."""
+def _hub_dataset(facts: Facts, data: str) -> HubDataset | None:
+    """The scored dataset on the Hub; None where it is not there, or where the run's task differs from the
+    benchmark's: generated answers, or classes by cosine similarity."""
     return HUB.get(data) if facts.as_benchmark else None
 
 
 def describe_score(score: Score, seeds: int) -> str:
-    """What a number is: `accuracy on dev, median of 5 seeds (0.91 to 0.93)`."""
-    said = f"{score.metric.replace('_', ' ')} on {score.split}"
+    """A score as text, such as `accuracy on dev, median of 5 seeds (0.91 to 0.93)`."""
+    label = f"{score.metric.replace('_', ' ')} on {score.split}"
     if score.spread is not None:
         low, high = min(score.spread.values), max(score.spread.values)
-        return f"{said}, median of {seeds} seeds ({low:.4f} to {high:.4f})"
-    said += ", one seed"
-    return f"{said}, 95 % {score.interval.low:.4f} to {score.interval.high:.4f}" if score.interval else said
+        return f"{label}, median of {seeds} seeds ({low:.4f} to {high:.4f})"
+    label += ", one seed"
+    return f"{label}, 95 % {score.interval.low:.4f} to {score.interval.high:.4f}" if score.interval else label
 
 
 def _split(score: Score, data: str) -> str:

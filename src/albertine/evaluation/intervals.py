@@ -1,4 +1,4 @@
-"""How far a score may be from what more examples would have shown: intervals of 95 %."""
+"""95 % confidence intervals of scores over examples."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from albertine.core.randomness import generator
 from albertine.evaluation.metrics import METRICS
 
 Z = 1.959964
-"""Standard deviations of a normal distribution on either side of its mean that hold 95 % of it."""
+"""97.5 % quantile of the standard normal distribution."""
 DRAWS, FEWEST, WORK = 1000, 200, 2_000_000
-"""Resamples: as many, fewer where examples are many, never fewer than FEWEST."""
+"""Bootstrap: DRAWS resamples, fewer with many examples (WORK), at least FEWEST."""
 SAME = 5e-4
 
 
 @dataclass(frozen=True)
 class Interval:
-    """From `low` to `high`, and how it was found."""
+    """From `low` to `high`, and the method."""
 
     low: float
     high: float
@@ -29,7 +29,7 @@ class Interval:
 
 
 def of_share(share: float, count: int) -> Interval:
-    """Of a share of independent examples (Wilson, JASA 22, 1927); holds near 0 and 1 too.
+    """The interval of a share of independent examples (Wilson, JASA 22, 1927); valid near 0 and 1 too.
 
     Args:
         share: in [0, 1]. count: examples, at least one.
@@ -40,27 +40,27 @@ def of_share(share: float, count: int) -> Interval:
 
 
 def of_error(value: float, error: float) -> Interval:
-    """Of a value whose standard error is known."""
+    """The interval of a value with a known standard error."""
     return Interval(value - Z * error, value + Z * error, "standard error")
 
 
 def of_predictions(metric: str, value: float, lines: Sequence[dict[str, Any]]) -> Interval | None:
-    """Of a metric over a run's predictions, by Wilson or by the percentiles of resampled examples (Efron's
-    bootstrap).
+    """The interval of a metric over a run's predictions, by Wilson or by the percentiles of Efron's
+    bootstrap.
 
     Args:
-        value: the score as it was told. lines: `prediction` and `label` of every example.
+        value: the recorded score. lines: `prediction` and `label` of every example.
 
     Returns:
-        None where the lines do not give that value again, as of a metric that looks at more than them, or
-        where all resamples score the same, which says nothing of other examples.
+        None where the lines do not reproduce that value, as for a metric of more than these fields, or where
+        all resamples have the same score.
     """
     known = [line for line in lines if "label" in line and "prediction" in line]
-    gold, said = ([_hashable(line[key]) for line in known] for key in ("label", "prediction"))
+    gold, predicted = ([_hashable(line[key]) for line in known] for key in ("label", "prediction"))
     if metric not in METRICS or not known:
         return None
     try:
-        if abs(METRICS[metric](gold, said) - value) > SAME:
+        if abs(METRICS[metric](gold, predicted) - value) > SAME:
             return None
         if metric == "accuracy" or metric.endswith("_exact"):  # shares of examples that are right
             return of_share(value, len(known))
@@ -68,7 +68,7 @@ def of_predictions(metric: str, value: float, lines: Sequence[dict[str, Any]]) -
         found = []
         for number in range(draws):
             rows = generator(0, "bootstrap", number).integers(0, len(known), len(known)).tolist()
-            found.append(METRICS[metric]([gold[i] for i in rows], [said[i] for i in rows]))
+            found.append(METRICS[metric]([gold[i] for i in rows], [predicted[i] for i in rows]))
     except (TypeError, ValueError, KeyError, AttributeError, IndexError):
         return None
     low, high = np.quantile(found, [0.025, 0.975]).tolist()

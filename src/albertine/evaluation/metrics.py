@@ -28,7 +28,7 @@ def accuracy(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> float:
 
 
 def f1(gold: Sequence[Hashable], predicted: Sequence[Hashable], positive: Hashable = "1") -> float:
-    """F1 of one class (MRPC, QQP: the paraphrases); 0 where that class is neither there nor predicted."""
+    """F1 of one class (MRPC, QQP: the paraphrases); 0 where that class is neither gold nor predicted."""
     _check(gold, predicted)
     pairs = list(zip(gold, predicted, strict=True))
     hit = sum(g == positive and p == positive for g, p in pairs)
@@ -37,7 +37,7 @@ def f1(gold: Sequence[Hashable], predicted: Sequence[Hashable], positive: Hashab
 
 
 def macro_f1(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> float:
-    """Mean of the F1 of every class that is there or predicted."""
+    """Mean of the F1 of every gold or predicted class."""
     _check(gold, predicted)
     hit = Counter(g for g, p in zip(gold, predicted, strict=True) if g == p)
     named = Counter(gold)
@@ -120,12 +120,12 @@ METRICS: Mapping[str, Callable[..., float]] = {
 
 
 def score(gold: Sequence[Any], predicted: Sequence[Any], names: Sequence[str]) -> dict[str, float]:
-    """The named metrics; a script that gives several of them runs once."""
+    """The named metrics; a script that computes several of them runs once."""
     metrics = {name: METRICS[name] for name in names}
     scripts = dict.fromkeys(m.script for m in metrics.values() if isinstance(m, OneScore))
-    told = {script: script(gold, predicted) for script in scripts}
+    results = {script: script(gold, predicted) for script in scripts}
     return {
-        name: told[m.script][m.name] if isinstance(m, OneScore) else m(gold, predicted)
+        name: results[m.script][m.name] if isinstance(m, OneScore) else m(gold, predicted)
         for name, m in metrics.items()
     }
 

@@ -1,4 +1,4 @@
-"""What share of minimal pairs a model gets right, with standard errors, by paradigm and phenomenon."""
+"""Accuracy on minimal pairs, with standard errors, by paradigm and phenomenon."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from albertine.evaluation.suites import PairSuite, Paradigm
 
 TIE = 1e-4
-"""Nats within which two sentences are as likely as each other: the rounding of float32, so that a model that
-does not see the order of words ties on sentences that differ in nothing else."""
+"""Difference in nats up to which two sentences tie: the rounding error of float32, so that a model without
+word order ties on sentences that differ only in it."""
 
 Scorer = Callable[[Sequence[str]], tuple[NDArray[np.float64], NDArray[np.int64]]]
 """The log-likelihood of every text, in nats, and how many tokens it has."""
@@ -22,14 +22,14 @@ Scorer = Callable[[Sequence[str]], tuple[NDArray[np.float64], NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class PairAccuracy:
-    """A share right.
+    """Accuracy on minimal pairs.
 
     Attributes:
-        value: mean of 1 for a pair that is right, 1/2 for a tie and 0. error: its standard error; None where
-            a paradigm has one pair, which tells nothing of how far others are.
-        by_perplexity: the same by the mean over the tokens of a sentence in place of their sum, which has
-            longer sentences pay for their length.
-        pairs: how many pairs. published: the share of others by their names, by `PairSuite.published_by`.
+        value: mean of 1 for a correct pair, 1/2 for a tie and 0 otherwise. error: its standard error; None
+        for
+            a paradigm of one pair.
+        by_perplexity: the same by the mean over the tokens of a sentence in place of their sum.
+        pairs: number of pairs. published: accuracies of other models by name, by `PairSuite.published_by`.
     """
 
     value: float
@@ -51,10 +51,10 @@ class PairAccuracy:
 
 @dataclass(frozen=True)
 class SuiteScores:
-    """A judged suite.
+    """Scores of a suite.
 
     Attributes:
-        overall: mean over the paradigms, without those of the phenomenon `aside`.
+        overall: mean over the paradigms, except those of the phenomenon `aside`.
         phenomena: means over their paradigms. paradigms: by name.
     """
 
@@ -79,8 +79,8 @@ class SuiteScores:
 
 
 def score_suite(suite: PairSuite, score: Scorer) -> SuiteScores:
-    """Judge a model: a pair is right where the acceptable sentence has the higher sum (T = 1, no division by
-    length), and half right where they tie (2025.babylm-main.16: ties counted as right put random at 54)."""
+    """Score a model: a pair is correct where the acceptable sentence has the higher sum (T = 1, no division
+    by length), and counts half for a tie (2025.babylm-main.16: with ties as correct, chance level is 54)."""
     texts = [text for paradigm in suite.paradigms for pair in paradigm.pairs for text in pair]
     nats, tokens = score(texts)
     at, shares = 0, {}
@@ -103,7 +103,7 @@ def score_suite(suite: PairSuite, score: Scorer) -> SuiteScores:
 
 
 def points(good: NDArray[np.float64], bad: NDArray[np.float64]) -> NDArray[np.float64]:
-    """1 for a pair whose acceptable sentence is the likelier, 1/2 for a tie, 0 otherwise; (pairs,)."""
+    """1 for a pair whose acceptable sentence is more likely, 1/2 for a tie, 0 otherwise; (pairs,)."""
     return np.where(np.abs(good - bad) <= TIE, 0.5, np.where(good > bad, 1.0, 0.0))
 
 
@@ -113,7 +113,7 @@ def _share(own: NDArray[np.float64], by_mean: NDArray[np.float64], paradigm: Par
 
 
 def _mean(shares: Sequence[PairAccuracy]) -> PairAccuracy:
-    """The mean of independent shares, each counted alike; published ones only where all have them."""
+    """The unweighted mean of independent accuracies; published ones only where all have them."""
     names = [name for name in shares[0].published if all(name in s.published for s in shares)]
     errors = [s.error for s in shares if s.error is not None]
     return PairAccuracy(

@@ -1,7 +1,7 @@
-"""A report on finished runs, made of what lies in their folders: `report.md`, `report.json` and pictures.
+"""A report on finished runs from the files in their folders: `report.md`, `report.json` and pictures.
 
 One run, the seeds of one task, or many tasks: a group of runs for each task, all with the same metrics.
-Without matplotlib there are no pictures, and the report says so.
+Without matplotlib there are no pictures, which the report states.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from albertine.evaluation.runs import Run, read_run, without_seed
 from albertine.evaluation.seed_statistics import Spread
 
 TABLED, LONGEST = 8, 300
-"""Up to so many classes the confusion is a table too; characters of a text that are shown."""
+"""Maximum classes of a confusion table beside the picture; maximum characters of a text."""
 
 Groups = Mapping[str, Sequence[Run]]
 """The runs of every task by its name, at least one each."""
 
 
 def write_report(folder: Path, title: str, groups: Groups, remarks: Sequence[str] = ()) -> Path:
-    """Write a report into a folder; what an earlier one left there is replaced.
+    """Write a report into a folder; files of an earlier report are replaced.
 
     Args:
-        remarks: paragraphs of Markdown to stand after the table of scores.
+        remarks: paragraphs of Markdown after the table of scores.
 
     Returns:
         The path of `report.md`.
@@ -79,8 +79,8 @@ def read_tasks(folders: Iterable[Path]) -> dict[str, list[Run]]:
 
 
 def _by_task(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Runs by the name that their seeds share; of two with the same name and seed, which are no two seeds,
-    the second is a task of its own, named with its folder."""
+    """Runs by the name that their seeds share; of two with the same name and seed the second is a separate
+    task, named with its folder."""
     tasks: dict[str, list[Run]] = {}
     known = set()
     for run in runs:
@@ -92,14 +92,14 @@ def _by_task(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 
 def report_data(page: Path, tasks: Groups) -> dict[str, Any]:
-    """A report as plain data: its page, and of every task the spread of each metric."""
+    """A report as plain data: its page, and the spread of each metric for every task."""
     spread = {name: spreads(own).items() for name, own in tasks.items()}
-    told = {name: {metric: one.as_dict() for metric, one in own} for name, own in spread.items()}
-    return {"report": str(page), "tasks": told}
+    tables = {name: {metric: one.as_dict() for metric, one in own} for name, own in spread.items()}
+    return {"report": str(page), "tasks": tables}
 
 
 def spreads(runs: Sequence[Run]) -> dict[str, Spread]:
-    """Every metric that all runs have on dev, the one that picks models first."""
+    """Every metric that all runs have on dev; the one that selects models is first."""
     scores = [run.scores for run in runs]
     names = [name for name in runs[0].metrics if all(name in own for own in scores)]
     return {name: Spread(tuple(own[name] for own in scores)) for name in names}
@@ -113,7 +113,7 @@ def best_run(runs: Sequence[Run]) -> Run:
 
 
 class _Pictures:
-    """Draws into a folder as long as there is something to draw with.
+    """Draws pictures into a folder, until drawing fails.
 
     Attributes:
         absent: why there are no pictures, or "".
@@ -123,7 +123,7 @@ class _Pictures:
         self.folder, self.absent = folder, ""
 
     def add(self, name: str, alt: str, draw: Callable[[Path], object]) -> list[str]:
-        """The lines that show a picture, none where it could not be drawn."""
+        """Draw a picture; the Markdown lines that show it, none where it could not be drawn."""
         if self.absent:
             return []
         try:
@@ -134,7 +134,7 @@ class _Pictures:
         return [f"![{alt}]({name}.png)", ""]
 
     def legend(self, names: Sequence[str]) -> list[str]:
-        """The line that tells which names are numbers in the picture; call it after that picture."""
+        """The line that lists the names that are numbers in the picture; to be called after `add`."""
         numbers = [f"{sign} {name}" for name, sign in legible(names).items() if sign != name]
         return [f"In the picture: {_plain(', '.join(numbers))}.", ""] if numbers else []
 
@@ -156,12 +156,12 @@ def _overview(groups: Groups, several: bool) -> list[str]:
         time = f"{sum(seconds) / 60:.1f}" if seconds else ""
         rows.append([name, metric, *([str(len(runs))] if several else []), *scores, test, time])
     columns = ["task", "metric", *(["runs"] if several else []), *spread_columns, "test", "minutes"]
-    told = [i for i in range(len(columns)) if any(row[i] for row in rows)]
-    return _table([columns[i] for i in told], [[row[i] for i in told] for row in rows])
+    filled = [i for i in range(len(columns)) if any(row[i] for row in rows)]
+    return _table([columns[i] for i in filled], [[row[i] for i in filled] for row in rows])
 
 
 def _means(groups: Groups) -> list[str]:
-    """The mean over tasks that are the numbered parts of one, as the splits of FewCLUE, and over all."""
+    """The means over the numbered parts of a task, such as the splits of FewCLUE, and over all tasks."""
     values = {
         name: found[runs[0].metrics[0]].median
         for name, runs in groups.items()
@@ -173,12 +173,12 @@ def _means(groups: Groups) -> list[str]:
             parts.setdefault(numbered[1], []).append(name)
     if len(values) == len(groups) > 1:
         parts[""] = list(values)
-    told = []
+    listed = []
     for stem, names in parts.items():
         if len(names) > 1:
             what = f"the {len(names)} parts of {_plain(stem)}" if stem else f"all {len(names)} tasks"
-            told.append(f"{what} **{statistics.mean(values[name] for name in names):.4f}**")
-    return [f"Mean of the first metric (medians over the runs): {', '.join(told)}.", ""] if told else []
+            listed.append(f"{what} **{statistics.mean(values[name] for name in names):.4f}**")
+    return [f"Mean of the first metric (medians over the runs): {', '.join(listed)}.", ""] if listed else []
 
 
 def _bars(pictures: _Pictures, groups: Groups) -> list[str]:
@@ -236,7 +236,7 @@ def _facts(run: Run) -> list[str]:
 
 
 def _bounds(found: Spread) -> list[str]:
-    """Median, lowest, highest and deviation as they are written; one run has no deviation."""
+    """Median, minimum, maximum and deviation as text; one run has no deviation."""
     bounds = (found.median, min(found.values), max(found.values), found.deviation)
     return ["" if value is None else f"{value:.4f}" for value in bounds]
 
@@ -277,7 +277,7 @@ def _curves(pictures: _Pictures, prefix: str, runs: Sequence[Run]) -> list[str]:
 
 def _confusion(pictures: _Pictures, prefix: str, shown: ErrorAnalysis) -> list[str]:
     labels = shown.labels
-    lines = ["### Which class is taken for which", ""]
+    lines = ["### Confusion matrix", ""]
 
     def draw(path: Path) -> None:
         save_matrix(path, shown.confusion, labels, title=f"{shown.count:,} examples, {len(labels)} classes")
@@ -288,8 +288,8 @@ def _confusion(pictures: _Pictures, prefix: str, shown: ErrorAnalysis) -> list[s
         rows = [[name, *map(str, row)] for name, row in zip(labels, shown.confusion.tolist(), strict=True)]
         lines += [*_table(["right \\ predicted", *labels], rows), ""]
     if mixups := most_common_confusions(shown.confusion, labels):
-        told = [[m.right, m.taken_for, f"{m.times:,}", f"{m.share:.1%}"] for m in mixups]
-        lines += [*_table(["right", "taken for", "times", "share of the right class"], told), ""]
+        listed = [[m.right, m.taken_for, f"{m.times:,}", f"{m.share:.1%}"] for m in mixups]
+        lines += [*_table(["right", "predicted", "times", "share of the right class"], listed), ""]
     return lines
 
 
@@ -305,11 +305,11 @@ def _calibration(pictures: _Pictures, prefix: str, shown: ErrorAnalysis) -> list
         if b.size
     ]
     return [
-        "### Is it as often right as it is sure?",
+        "### Calibration",
         "",
         f"Expected calibration error **{error:.4f}**: the mean over all examples of |accuracy − confidence| "
         f"of their bin, Σ n_b / n · |acc_b − conf_b| over {len(shown.bins)} bins of equal width; confidence "
-        "is the probability of the given answer.",
+        "is the probability of the predicted answer.",
         "",
         *pictures.add(f"{prefix}calibration", "reliability diagram", draw),
         *_table(["confidence", "examples", "mean confidence", "accuracy"], rows),
@@ -319,13 +319,13 @@ def _calibration(pictures: _Pictures, prefix: str, shown: ErrorAnalysis) -> list
 
 def _mistakes(shown: ErrorAnalysis) -> list[str]:
     sure = shown.mistakes[0].confidence is not None
-    order = "The surest of the wrong answers" if sure else "The answers that are furthest off"
-    lines = ["### Worst mistakes", "", f"{order}, each behind the id or number of its example.", ""]
+    order = "The wrong answers of highest confidence" if sure else "The numbers with the largest error"
+    lines = ["### Worst mistakes", "", f"{order}, each with the id or number of its example.", ""]
     for number, m in enumerate(shown.mistakes, 1):
-        how_sure = "" if m.confidence is None else f" ({m.confidence:.1%} sure)"
-        said, right = _plain(m.said), _plain(m.right)
-        lines.append(f"{number}. {_plain(m.name)}: **{said}**{how_sure}, right is **{right}**")
-        lines += [f"   - {field}: {_plain(_short(text))}" for field, text in m.asked.items()]
+        confidence = "" if m.confidence is None else f" ({m.confidence:.1%} confidence)"
+        predicted, right = _plain(m.predicted), _plain(m.right)
+        lines.append(f"{number}. {_plain(m.name)}: **{predicted}**{confidence}, right is **{right}**")
+        lines += [f"   - {field}: {_plain(_short(text))}" for field, text in m.inputs.items()]
     return [*lines, ""]
 
 
@@ -345,12 +345,12 @@ def _findings_json(shown: ErrorAnalysis) -> dict[str, Any]:
     return {
         "examples": shown.count,
         "labels": list(shown.labels),
-        # right class, predicted class and times of every cell that is not empty: most of many classes are
+        # gold class, predicted class and count of every non-empty cell; with many classes most are empty
         "confusion": [[*cell, int(shown.confusion[*cell])] for cell in np.argwhere(shown.confusion).tolist()],
         "expected_calibration_error": expected_calibration_error(shown.bins) if shown.bins else None,
         "bins": [b._asdict() for b in shown.bins],
         "parts": {n: {"examples": c, "accuracy": value} for n, (c, value) in shown.groups.items()},
-        "mistakes": [vars(m) for m in shown.mistakes],
+        "mistakes": [m.as_dict() for m in shown.mistakes],
     }
 
 
@@ -361,7 +361,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """A text that Markdown shows as it is, on one line."""
+    """A text escaped for Markdown, on one line."""
     return re.sub(r"([\\`*<>|\[\]]|(?<!\w)_|_(?!\w))", r"\\\1", " ".join(text.split()))
 
 
@@ -370,7 +370,7 @@ def _short(text: str) -> str:
 
 
 def _free_name(name: str, taken: set[str]) -> str:
-    """A name as that of a file, numbered where one before it is written alike."""
+    """A file name from a name, numbered where it is taken."""
     own = plain = re.sub(r"[^\w-]+", "-", name)
     number = 1
     while own.casefold() in taken:

@@ -1,4 +1,4 @@
-"""What a card tells of a model, as data: read from the run that made it, or from what lies beside it."""
+"""The facts of a model card as data: read from the run of the model, or from the files beside it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ _ACCURACIES = {
     "accuracy": ("count", "floor", "baseline", "by_length"),
     "mask_accuracy": ("mask_count", "mask_baseline"),
 }
-"""Shares that `albertine score` tells, with the fields that have their examples and what no skill scores: the
-most of them, of masked words, some of which are shown, the floor, of sentence order perhaps the lengths."""
+"""Accuracies that `albertine score` reports, with the fields of their example count and of their baselines,
+of which the highest counts: the floor of masked tokens, of which some are shown, and the lengths of sentence
+order."""
 _PICKS = "mlm_accuracy"
-"""What picks `best/` of a pretraining run, the first of equals."""
+"""The metric that selects `best/` of a pretraining run; of equal steps the first."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,9 @@ class Score:
 
     Attributes:
         metric: its name. value: on the split. split: "dev", "test" or "held out".
-        interval: None where none can be told. spread: over seeds, of several runs.
-        chance: what no skill would score. count: examples.
-        what: of the text it was measured on, where a model has several.
+        interval: None where none can be computed. spread: over the seeds of several runs.
+        chance: of a baseline without skill. count: examples.
+        what: name of the text, where a model was measured on several.
     """
 
     metric: str
@@ -54,17 +55,17 @@ class Score:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of how a model came to be.
+    """The origin of a model.
 
     Attributes:
         made: "pretrained", "tuned", "distilled", or "" where no run is known.
         name: of the run. settings, environment: of the run, empty where unknown.
-        data: of a tuned model its data set or files. base: what it began with. teacher: of a distilled one.
-        corpus: of a pretrained one. notes: that the run left, such as how many texts were cut.
-        seconds, tokens, steps: of the run, as far as it told.
-        picked: the step after which the run had these weights, where an evaluation picked them.
-        branch: of a run that began with a checkpoint of another, its record.
-        share_passages, as_benchmark: of the kind of task, as `tasks.kind_settings.TaskChoice` has them.
+        data: dataset or files of a tuned model. base: initial model. teacher: of a distilled one.
+        corpus: of a pretrained one. notes: of the run, such as the number of truncated texts.
+        seconds, tokens, steps: of the run, as far as recorded.
+        picked: the step of these weights, where an evaluation selected them.
+        branch: the record of a run that started from a checkpoint of another.
+        share_passages, as_benchmark: of the kind of task, as in `tasks.kind_settings.TaskChoice`.
     """
 
     made: str = ""
@@ -89,15 +90,15 @@ class Facts:
 
 
 def read_facts(model: Path) -> Facts:
-    """Of a model's folder, by the run it lies in or the settings beside it; nothing where there are none.
+    """The facts of a model folder, from its run or the settings beside it; empty where there are none.
 
     Raises:
-        RunError: the run tunes a model and is not done, or its settings are of another program.
+        RunError: an unfinished run of a task, or settings of another program.
     """
     above = [model.resolve().parent] if model.resolve().name in ("best", "final") else []
     run = next((folder for folder in (model, *above) if (folder / "settings.yaml").is_file()), None)
     if run is None:
-        return Facts(scores=tuple(_told_scores(model)))
+        return Facts(scores=tuple(_stored_scores(model)))
     settings = read_yaml(run / "settings.yaml")
     for part in ("task", "encoder", "model", "objective", "training"):
         if not isinstance(settings.get(part) or {}, dict):
@@ -120,13 +121,13 @@ def read_facts(model: Path) -> Facts:
 def _tuned(run: Path, last: bool, common: Mapping[str, Any]) -> Facts:
     best = read_run(run)
     record, picked = best.record, best.scores.get("step")
-    other = last and picked not in (None, record.get("step"))  # the scores are of other weights than these
+    other = last and picked not in (None, record.get("step"))  # the scores are of other weights
     runs = [best] if other else _seeds(best)
     return Facts(
         **common,
         made="distilled" if common["teacher"] else "tuned",
         data=", ".join(map(public_name, str(record.get("data", "")).split(", "))),
-        # The record has the words of the command; the settings say of a folder where it lies.
+        # The record has the name from the command line; the settings have the path of a folder.
         base=public_name(
             str((common["settings"].get("encoder") or {}).get("folder") or record.get("encoder", ""))
         ),
@@ -142,7 +143,7 @@ def _tuned(run: Path, last: bool, common: Mapping[str, Any]) -> Facts:
 
 
 def _seeds(own: Run) -> list[Run]:
-    """The run and those beside it that differ from it in their seed alone."""
+    """The run and those beside it that differ only in the seed."""
     run = own.folder
     stem = without_seed(run.name)
     beside = [run] if stem == run.name else sorted(run.parent.glob(f"{escape(stem)}-seed-*"))
@@ -151,12 +152,12 @@ def _seeds(own: Run) -> list[Run]:
         for folder in beside
         if (folder / RECORD).is_file() and without_seed(folder.name) == stem
     ]
-    told = _but_for_the_seed(own)
-    return [one for one in runs if _but_for_the_seed(one) == told]
+    same = _without_seed(own)
+    return [one for one in runs if _without_seed(one) == same]
 
 
-def _but_for_the_seed(run: Run) -> tuple[object, dict[str, Any]]:
-    """What a run learned from, and its settings."""
+def _without_seed(run: Run) -> tuple[object, dict[str, Any]]:
+    """The data and settings of a run, except its seed."""
     settings = read_yaml(run.folder / "settings.yaml") if (run.folder / "settings.yaml").is_file() else {}
     own = {name: value for name, value in settings.items() if name not in ("name", "seed", "watching")}
     return run.record.get("data"), own
@@ -174,8 +175,8 @@ def _tuned_scores(run: Run, runs: Sequence[Run]) -> Iterator[Score]:
 
 
 def _last_scores(run: Run) -> Iterator[Score]:
-    """What the last evaluation on dev found, where another one picked the best model; nothing where dev has
-    other examples since, by which the best was scored again."""
+    """The scores of the last evaluation on dev, where another one selected the best model; none where the
+    best model was rescored on other dev examples since."""
     count = len(read_predictions(run.folder, "dev")) or None
     for metric in run.metrics:
         found = dict(run.curve(metric, evaluated=True))
@@ -188,11 +189,13 @@ def _pretrained(run: Path, model: Path, last: bool, common: Mapping[str, Any]) -
     rows = read_metrics(run / "metrics.jsonl") if (run / "metrics.jsonl").is_file() else []
     trained: dict[str, Any] = next((row for row in reversed(rows) if "tokens" in row), {})
     evaluations = [row for row in rows if "evaluation" in row]
-    judged: dict[str, Any] = max(evaluations[-1:] if last else evaluations, key=_picked_by, default={})
-    scores, settings = list(_told_scores(model)), common["settings"]
+    evaluated: dict[str, Any] = max(
+        evaluations[-1:] if last else evaluations, key=_selection_score, default={}
+    )
+    scores, settings = list(_stored_scores(model)), common["settings"]
     masked = (settings.get("objective") or {}).get("kind", "masked") == "masked"
-    for metric, value in judged.get("evaluation", {}).items() if not scores else ():
-        if not masked:  # nothing is, so that of [MASK] would say the same again
+    for metric, value in evaluated.get("evaluation", {}).items() if not scores else ():
+        if not masked:  # without masks, mask_accuracy would repeat accuracy
             metric = metric.replace("mlm_", "lm_", 1)
         if metric.endswith("accuracy") and value is not None and (masked or not metric.startswith("mask_")):
             scores.append(Score(metric, float(value), "held out", what="while it was trained"))
@@ -206,18 +209,18 @@ def _pretrained(run: Path, model: Path, last: bool, common: Mapping[str, Any]) -
         seconds=trained.get("elapsed"),
         tokens=trained.get("tokens"),
         steps=trained.get("step"),
-        picked=None if last else judged.get("step"),
+        picked=None if last else evaluated.get("step"),
         branch=branch_of(run),
     )
 
 
-def _picked_by(row: Mapping[str, Any]) -> float:
+def _selection_score(row: Mapping[str, Any]) -> float:
     value = row["evaluation"].get(_PICKS)
     return -1.0 if value is None else float(value)  # null where it was not a number
 
 
 def _corpus(folder: Path, run: Path) -> Manifest | None:
-    """What the run has read; None where it is gone since, or another lies in its place."""
+    """The corpus of the run; None where it is missing or was replaced by another."""
     try:
         found, sha256 = load_manifest(folder), manifest_digest(folder)
     except (AlbertineError, OSError):
@@ -226,16 +229,15 @@ def _corpus(folder: Path, run: Path) -> Manifest | None:
 
 
 def _read_corpus(run: Path) -> str | None:
-    """SHA-256 of the manifest of the corpus that a run has read, by its newest checkpoint; None where it has
-    none."""
+    """SHA-256 of the corpus manifest in the newest checkpoint of a run; None without checkpoints."""
     store = CheckpointStore(run / "checkpoints")
     states = [read_json(store.path(step) / STATE) for step in store.steps()[-1:]]
     return (states[0].get("fingerprint") or {}).get("corpus") if states else None
 
 
-def _told_scores(model: Path) -> Iterator[Score]:
-    """The scores of scores.json beside a model: rows of `albertine score --json` or a suite, perhaps each
-    under a name."""
+def _stored_scores(model: Path) -> Iterator[Score]:
+    """The scores in scores.json beside a model: rows of `albertine score --json` or a suite, optionally by
+    name."""
     try:
         tree = json.loads(read_regular(model / "scores.json", MAX_JSON_BYTES))
     except (OSError, ValueError, RecursionError):
@@ -258,14 +260,14 @@ def _scored(row: Mapping[str, Any], what: str) -> Iterator[Score]:
     for metric, (many, *chances) in _ACCURACIES.items():
         if isinstance(row.get(metric), float) and isinstance(count := row.get(many), int) and count:
             interval = of_share(row[metric], count)
-            blind = (row[name] for name in chances if isinstance(row.get(name), int | float))
-            chance = max(blind, default=None)
+            baselines = (row[name] for name in chances if isinstance(row.get(name), int | float))
+            chance = max(baselines, default=None)
             yield Score(metric, row[metric], "held out", what, interval, None, chance, count)
 
 
 def public_name(name: str) -> str:
-    """A name that says nothing of the machine: of a path that is none of the hub's the last part, of a model
-    in a run the run's; a released model's, whose folder is in the package, is one too."""
+    """A name without paths of the machine: the last part of a path, of a model in a run the name of the run;
+    names of the hub and of released models are unchanged."""
     path = PurePath(name)
     if not path.is_absolute() and not name.startswith((".", "~")):
         return name
@@ -273,7 +275,7 @@ def public_name(name: str) -> str:
 
 
 def _found(tree: Any, key: str) -> str | None:
-    """The first text under a key, however deep."""
+    """The first string under a key, at any depth."""
     if not isinstance(tree, Mapping):
         return None
     if isinstance(tree.get(key), str):

@@ -1,7 +1,7 @@
-"""What a finished run left in its folder, read back: its record, its predictions, its curves.
+"""Records, predictions and curves of finished runs, read from their folders.
 
-The record `result.json` is plain data: what was learned from, with which model, the scores. A run that is
-scored again and an ensemble leave the same files, so a report can be made of any of them.
+The record `result.json` holds data, model and scores. A rescored run and an ensemble have the same files, so
+a report takes any of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Run:
     """A finished run.
 
     Attributes:
-        folder: where it lies.
+        folder: of the run.
         record: its `result.json`: name, data, seed, metrics, scores (of the best model on dev, with its
             `step`), test, notes, seconds, encoder, model, pretraining, as far as they are known.
     """
@@ -58,7 +58,7 @@ class Run:
 
     @property
     def scored_again(self) -> bool:
-        """Whether it is what `evaluate` left, under the name of the run that it scored."""
+        """Whether it was written by `evaluate`, under the name of the run that it scored."""
         return "model_folder" in self.record
 
     @property
@@ -68,7 +68,7 @@ class Run:
         return read_predictions(self.folder, split)
 
     def curve(self, key: str, *, evaluated: bool = False) -> list[tuple[float, float]]:
-        """(step, value) of a number of `metrics.jsonl`; of the evaluations on dev, or of training."""
+        """(step, value) of a key of `metrics.jsonl`, of the evaluations on dev or of training."""
         return curve(self.folder / "metrics.jsonl", key, evaluated=evaluated)
 
 
@@ -111,7 +111,7 @@ def read_predictions(folder: Path, split: str) -> list[dict[str, Any]]:
     """A run's predictions for a split, one an example; empty without the file.
 
     Raises:
-        RunError: it is not as a run has written it.
+        RunError: the file is damaged.
     """
     path = predictions_file(folder, split)
     if not path.is_file():
@@ -120,12 +120,12 @@ def read_predictions(folder: Path, split: str) -> list[dict[str, Any]]:
         # not splitlines(): texts hold U+2028 and other line separators, which JSON writes as they are
         return [{**json.loads(line)} for line in path.read_text("utf-8").split("\n") if line]
     except (ValueError, TypeError, RecursionError) as error:
-        remedy = "Copy it again from where it was written; without the file no single answer is told"
+        remedy = "Copy it again from where it was written; without the file, predictions are left out"
         raise RunError(f"is damaged ({error})", where=path, remedy=remedy) from error
 
 
 def predictions_file(folder: Path, split: str) -> Path:
-    """Where a run's predictions for a split are."""
+    """The path of a run's predictions for a split."""
     return folder / f"predictions-{split}.jsonl"
 
 

@@ -1,4 +1,4 @@
-"""Scores that come several at once: official scripts report them together, and they share the work."""
+"""Metrics that an official script computes together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Script = Callable[[Any, Any], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class OneScore:
-    """One score of a script, as a metric; `metrics.score` runs the script once for all that are wanted."""
+    """One score of a script as a metric; `metrics.score` runs the script once for all requested metrics."""
 
     script: Script
     name: str

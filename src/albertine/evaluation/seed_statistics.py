@@ -1,4 +1,4 @@
-"""A score over the runs of several seeds: median and spread, as the ALBERT paper reports its scores."""
+"""Median and spread of a metric over the seeds of a run, as the ALBERT paper reports its scores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Spread:
 
     @property
     def deviation(self) -> float | None:
-        """Standard deviation of the sample; None for one run, which tells nothing of how far others are."""
+        """Standard deviation of the sample; None for one run."""
         return statistics.stdev(self.values) if len(self.values) > 1 else None
 
     def as_dict(self) -> dict[str, object]:

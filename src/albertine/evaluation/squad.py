@@ -19,7 +19,7 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 @lru_cache(maxsize=1 << 16)  # one answer is compared with several, by several scores
 def normalize(text: str) -> str:
-    """A text as the scripts compare it."""
+    """A text normalized as in the official scripts."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
@@ -27,10 +27,10 @@ SQUAD = MatchRules(normalize, str.split, common)
 
 
 def score_v1(gold: Mapping[str, Sequence[str]], answers: Mapping[str, str]) -> dict[str, float]:
-    """`exact` and `f1` of v1.1: each question has its best gold answer, a missing prediction scores 0.
+    """`exact` and `f1` of v1.1: the maximum over the gold answers; a missing prediction scores 0.
 
     Args:
-        gold: the right answers of every question by its id, at least one each.
+        gold: the gold answers of every question by its id, at least one each.
     """
     if not gold:
         raise ValueError("nothing to score")
@@ -50,17 +50,16 @@ def score_v2(
     rules: MatchRules = SQUAD,
 ) -> dict[str, float]:
     """Scores of v2.0: `exact`, `f1`, the same of questions with (`has_answer_…`) and without an answer
-    (`no_answer_…`), and with `no_answer` the best thresholds and what they would give.
+    (`no_answer_…`), and with `no_answer` the best thresholds and their scores.
 
     Args:
-        gold: the right answers by id; none for a question that has no answer. A question that was not
-            answered is left out of the scores.
-        no_answer: how sure the model is that there is no answer, by id; above `threshold` the answer counts
-            as empty.
-        rules: by which answers are compared; other ones than SQuAD's are for other languages.
+        gold: the gold answers by id; none for a question that has no answer. Questions without a prediction
+            are left out of the scores.
+        no_answer: probability of no answer, by id; above `threshold` the answer counts as empty.
+        rules: that compare answers; SQuAD's are for English.
     """
     rights = {name: [a for a in texts if rules.plain(a)] or [""] for name, texts in gold.items()}
-    there = {name: bool(texts) for name, texts in gold.items()}  # as the file says, before normalisation
+    there = {name: bool(texts) for name, texts in gold.items()}  # by the file, before normalization
     raw = {
         "exact": {n: max(rules.exact(r, answers[n]) for r in rights[n]) for n in rights if n in answers},
         "f1": {
@@ -101,8 +100,8 @@ def best_threshold(
 ) -> tuple[float, float]:
     """The best score in per cent, and the threshold of `no_answer` that gives it.
 
-    From the surest to the least sure of an answer, questions are taken into the answered ones: one that has
-    an answer brings its score, one that has none costs its point, unless its answer is empty anyway.
+    Questions become answered in the order of increasing `no_answer`: one with an answer adds its score, one
+    without loses its point, unless the prediction is empty.
     """
     current = best = float(sum(not has for has in there.values()))
     at = 0.0

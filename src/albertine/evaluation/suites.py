@@ -1,8 +1,8 @@
 """Suites of minimal pairs, read from their original files: BLiMP (English) and SLING (Chinese).
 
-A minimal pair is a sentence and a copy of it with one thing wrong; a model that knows the language finds the
-first likelier. A paradigm is a file of pairs of one kind, a phenomenon some paradigms. The files may lie in
-a folder as they were published or in an archive (.tar, .tar.xz, .tar.gz) in that folder.
+A minimal pair is an acceptable sentence and a minimally different unacceptable one, which a language model
+should find less likely. A paradigm is a file of pairs of one kind, a phenomenon a group of paradigms. The
+files are in a folder as published or in an archive (.tar, .tar.xz, .tar.gz) in that folder.
 
 Sources: BLiMP, Warstadt et al. 2020, github.com/alexwarstadt/blimp; SLING, Song et al. 2022, arXiv
 2210.11689, github.com/Yixiao-Song/SLING_Data_Code.
@@ -22,12 +22,12 @@ from typing import Literal, NamedTuple
 from albertine.errors import DataError
 from albertine.text.cleaning import check_well_formed
 
-SUMMARY = "models_summary"  # BLiMP's own results: a line a paradigm, the last of them all together
+SUMMARY = "models_summary"  # BLiMP's own results: one line per paradigm, the last for all
 MODELS = {"ngram": "5-gram", "lstm": "LSTM", "txl": "Transformer-XL", "gpt2": "GPT-2"}
 READ = 1 << 20
-"""Bytes of an archive at once."""
+"""Bytes of an archive per read."""
 PAIRS, ASIDE = 1000, 40
-"""Pairs of a published file, and of one of the phenomenon that counts for itself."""
+"""Pairs of a published file, and of one of the phenomenon that is not in the mean."""
 
 
 class MinimalPair(NamedTuple):
@@ -42,8 +42,8 @@ class Paradigm:
     """The pairs of one file.
 
     Attributes:
-        name: of the file. phenomenon: what it is an example of.
-        published: share right by the name of a model or "human"; empty where there is none a paradigm.
+        name: of the file. phenomenon: that it belongs to.
+        published: accuracy by the name of a model or "human"; empty where none is published per paradigm.
     """
 
     name: str
@@ -57,10 +57,9 @@ class PairSuite:
     """A suite.
 
     Attributes:
-        published: share right over the whole suite by the name of a model or "human".
-        aside: a phenomenon that counts for itself and not in the mean over the suite, or "".
-        published_by: what their authors compared: the "sum" over the tokens of a sentence, or "perplexity",
-            which is by the mean.
+        published: accuracy over the whole suite by the name of a model or "human".
+        aside: a phenomenon that is excluded from the mean over the suite, or "".
+        published_by: the authors' score: the "sum" over the tokens of a sentence, or "perplexity", the mean.
     """
 
     name: str
@@ -72,7 +71,7 @@ class PairSuite:
 
 @dataclass(frozen=True)
 class _Known:
-    """What is known of a suite without its files: the names of these by phenomenon."""
+    """A suite without its files: their names by phenomenon, and published accuracies."""
 
     title: str
     files: Mapping[str, str]
@@ -128,7 +127,7 @@ SLING = {
     "polarity_item": "any even_wh more_or_less",
     "relative_clause": "rc_resumptive_noun rc_resumptive_pronoun",
     "wh_fronting": "bare_wh mod_wh",
-    # 40 pairs a file where the others have 1,000: in a mean over files they would be nothing but noise.
+    # 40 pairs per file where the others have 1,000: too noisy for a mean over files.
     "reflexive": "ambiguous_binding animacy animacy_baseline blocking nonreflex_verb reflex_verb "
     "subj_orientation natural_animacy natural_blocking natural_local_binding_f natural_local_binding_m "
     "natural_nonreflex_verb natural_reflx_verb natural_subj_orientation",
@@ -141,7 +140,7 @@ SUITES = {
         SLING,
         {"mean of 18 models": 0.697, "BERT-base-zh": 0.848, "human": 0.971},
         aside="reflexive",
-        published_by="perplexity",  # by its own code, unless that is asked for probabilities
+        published_by="perplexity",  # the default of its own code
     ),
 }
 
@@ -151,11 +150,12 @@ def read_suite(name: str, folder: Path, *, limit: int | None = None) -> PairSuit
 
     Args:
         name: "blimp" or "sling".
-        limit: most pairs of a paradigm, spread evenly over its file; None: all.
+        limit: maximum pairs of a paradigm, evenly spaced in its file; None: all.
 
     Raises:
-        DataError: there is no such suite or folder, files are missing (named), there twice and not the same,
-            cut, or not what they should be.
+        DataError: an unknown suite or no folder, or files that are missing, truncated, malformed, or
+        duplicated
+            with different content.
     """
     if name not in SUITES:
         raise DataError(f"there is no suite `{name}`", remedy=f"Known suites: {', '.join(SUITES)}")
@@ -183,7 +183,7 @@ def read_suite(name: str, folder: Path, *, limit: int | None = None) -> PairSuit
 
 
 def _texts(folder: Path, wanted: set[str]) -> dict[str, tuple[str, str]]:
-    """Where each wanted file lies, and its text."""
+    """Path and text of each wanted file."""
     found: dict[str, tuple[str, str]] = {}
     for where, text in _all_texts(folder, wanted):
         first, same = found.setdefault(PurePosixPath(where).stem, (where, text))
@@ -197,7 +197,7 @@ def _texts(folder: Path, wanted: set[str]) -> dict[str, tuple[str, str]]:
 
 
 def _all_texts(folder: Path, wanted: set[str]) -> Iterator[tuple[str, str]]:
-    """Where files of these names lie, and their texts; a name may come more than once."""
+    """Paths and texts of files with these names; a name may occur more than once."""
     for path in sorted(folder.rglob("*")):
         if path.suffix == ".jsonl" and path.is_file() and _is_of(path.relative_to(folder).as_posix(), wanted):
             try:
@@ -221,7 +221,7 @@ def _members(path: Path, wanted: set[str]) -> Iterator[tuple[str, str]]:
                 for member in tar
                 if member.isfile() and _is_of(member.name, wanted) and (content := tar.extractfile(member))
             ]
-            while tar.fileobj and tar.fileobj.read(READ):  # a checksum stands at the end
+            while tar.fileobj and tar.fileobj.read(READ):  # read to the end, where the checksum is
                 pass
     except (tarfile.TarError, OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise DataError(f"is not a readable archive ({error})", where=path) from error
@@ -230,7 +230,7 @@ def _members(path: Path, wanted: set[str]) -> Iterator[tuple[str, str]]:
 
 
 def _is_of(name: str, wanted: set[str]) -> bool:
-    """Whether a path is that of a wanted file. Results of models may repeat the names of paradigms."""
+    """Whether a path is that of a wanted file; result files of models may have the names of paradigms."""
     path = PurePosixPath(name)
     results = any(part.startswith("raw_results") for part in path.parts)
     return path.suffix == ".jsonl" and path.stem in wanted and (path.stem == SUMMARY or not results)

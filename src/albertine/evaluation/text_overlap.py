@@ -1,7 +1,7 @@
-"""How much of a text is in another, for texts in Chinese, English or both: exact match, F1, ROUGE-L.
+"""Exact match, F1 and ROUGE-L of generated texts, in Chinese, English or both.
 
-A text counts as its units: every Chinese character is one, and so is every other run of letters and digits.
-Capitals, accents, the width of letters, punctuation and spaces make no difference.
+A text is compared by its units: every Chinese character, and every other run of letters and digits. Case,
+accents, character width, punctuation and spaces are ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Measure = Callable[[list[str], list[str]], float]
 
 
 def units(text: str) -> list[str]:
-    """What a text is compared by."""
+    """The units of a text."""
     plain = unicodedata.normalize("NFKD", text).casefold()
     return _UNITS.findall("".join(c for c in plain if not unicodedata.combining(c)))
 
@@ -29,13 +29,13 @@ def exact(gold: list[str], found: list[str]) -> float:
 
 
 def f1(gold: list[str], found: list[str]) -> float:
-    """F1 of the bags of units; two texts without any agree."""
+    """F1 of the bags of units; 1 for two texts without units."""
     return _f1(sum((Counter(gold) & Counter(found)).values()), gold, found)
 
 
 def rouge_l(gold: list[str], found: list[str]) -> float:
     """ROUGE-L (Lin 2004) with precision and recall of equal weight: 2·LCS / (m + n), LCS being the length of
-    the longest common subsequence of texts of m and n units; two texts without any agree."""
+    the longest common subsequence of texts of m and n units; 1 for two texts without units."""
     lengths = [0] * (len(found) + 1)  # of the units of `gold` so far and each beginning of `found`
     for unit in gold:
         corner = 0
@@ -47,10 +47,10 @@ def rouge_l(gold: list[str], found: list[str]) -> float:
 
 
 def mean_best(gold: Sequence[Sequence[str]], found: Sequence[str], measure: Measure) -> float:
-    """The mean over all texts of a measure, each text having its best right one; in [0, 1].
+    """The mean over all texts of a measure, maximized over the gold texts of each; in [0, 1].
 
     Args:
-        gold: the right texts of each, at least one.
+        gold: the gold texts of each, at least one.
     """
     if len(gold) != len(found) or not found:
         raise ValueError(f"{len(gold)} gold texts and {len(found)} predictions")

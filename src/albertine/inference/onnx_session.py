@@ -198,7 +198,7 @@ class ExportedModel:
         if "last_hidden_state" not in self.outputs or pooling == "depths":
             if raw and VECTOR in self.outputs:
                 raise ModelError(
-                    "is an older export, with vectors of length 1 only",
+                    "is an older export, with vectors of length 1 alone",
                     where=self.path,
                     remedy="Export the model again, or request vectors of length 1",
                 )

@@ -1,5 +1,4 @@
-"""The card of a model, written from the run that made it. What no file tells is said to be unknown; no figure
-is guessed."""
+"""The model card from the run that produced the model. Facts that no file records are stated as unknown."""
 
 from __future__ import annotations
 
@@ -37,18 +36,18 @@ from albertine.interop.sentence_transformers import MODULES, makes_vectors
 from albertine.tasks.families import FAMILIES, KINDS
 
 UNKNOWN = "unknown"
-"""The Hub's word for a licence that nobody stated."""
+"""The Hub's value for a licence that is not stated."""
 
 
 def write_card(folder: Path, metadata: CardMetadata) -> tuple[Path, list[Path]]:
-    """Write README.md and `.eval_results` into a model folder; what a person wrote in the first stays. Scores
-    that an earlier card of ours left in the second and that are none any more go.
+    """Write README.md and `.eval_results` into a model folder. Text that a person wrote in README.md is kept;
+    outdated scores of an earlier card are deleted.
 
     Returns:
         The paths of the card and of the files with scores.
 
     Raises:
-        ModelError: no model. SettingsError: what is said makes no sense. RunError: the disk refuses, or the
+        ModelError: no model. SettingsError: invalid metadata. RunError: the disk refuses, or the
             run is not done.
     """
     if is_run_checkpoint(folder):
@@ -58,9 +57,9 @@ def write_card(folder: Path, metadata: CardMetadata) -> tuple[Path, list[Path]]:
         )
     card = folder / NAME
     before = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
-    metadata = metadata.over(
+    metadata = metadata.merged_with(
         stored_metadata(before) | _in_head(head_of(before))
-    )  # the head is what a person sees and edits
+    )  # a person may have edited the head
     found, facts = read_folder(folder), facts_of_kind(read_facts(folder))
     files = result_files(facts)
     with os_errors_as_run_errors(card):
@@ -77,15 +76,15 @@ def write_card(folder: Path, metadata: CardMetadata) -> tuple[Path, list[Path]]:
 
 
 def _in_head(head: Mapping[str, Any]) -> dict[str, Any]:
-    """What a person stated by writing it into the head of a card."""
+    """Metadata from the YAML head of a card, where a person may edit it."""
     languages = head.get("language")
-    metadata: dict[str, Any] = {
+    found: dict[str, Any] = {
         "licence": head.get("license"),
         "languages": [languages] if isinstance(languages, str) else languages,
         "base": head.get("base_model"),
     }
     kinds: dict[str, Any] = {"licence": str, "languages": list, "base": str | list}
-    known = {key: value for key, value in metadata.items() if isinstance(value, kinds[key])}
+    known = {key: value for key, value in found.items() if isinstance(value, kinds[key])}
     return known | ({"licence": None} if head.get("license") == UNKNOWN else {})
 
 
@@ -98,10 +97,10 @@ def facts_of_kind(facts: Facts) -> Facts:
 
 
 def run_card(folder: Path, found: ModelFolder, facts: Facts, metadata: CardMetadata) -> Card:
-    """What a card says of a model.
+    """The card of a model.
 
     Args:
-        folder: where it lies, from whose files the rest is told.
+        folder: of the model; its files give the run and the pooling.
     """
     config = {"model_type": read_model_type(found.config), **found.config}
     task = task_in(config)
