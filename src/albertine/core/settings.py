@@ -77,10 +77,10 @@ class RunSettings(Settings):
     def _one_folder(cls, name: str) -> str:
         if name in ("", ".", ".."):
             raise ValueError(f"`{name}` is no name of a new folder; every run has one of its own")
-        odd = [c for c in name if c in "/\\" or unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")]
-        if odd:
+        invalid = [c for c in name if c in "/\\" or unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")]
+        if invalid:
             raise ValueError(
-                f"{name!a} has {odd[0]!a} in it; a run is one folder, so its name is one line without "
+                f"{name!a} has {invalid[0]!a} in it; a run is one folder, so its name is one line without "
                 "slashes; `output` is its parent folder"
             )
         if (size := len(os.fsencode(name))) > MAX_NAME_BYTES:
@@ -193,8 +193,8 @@ def recipe_file(path: Path) -> Path:
     if os.path.isfile(path) or path.is_absolute():
         return path
     parts = [part for part in path.parts if part not in ("..", "recipes")]
-    wanted = Path(*parts).with_suffix("") if path.suffix in (".yaml", ".yml") else Path(*parts)
-    found = (name for name in recipe_names() if wanted in (Path(name), Path(Path(name).name)))
+    requested = Path(*parts).with_suffix("") if path.suffix in (".yaml", ".yml") else Path(*parts)
+    found = (name for name in recipe_names() if requested in (Path(name), Path(Path(name).name)))
     return next((RECIPES / f"{name}.yaml" for name in found), path)
 
 

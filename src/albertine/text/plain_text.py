@@ -216,7 +216,7 @@ def _closing_fence(opening: re.Match[str]) -> re.Pattern[str]:
 def _remove_between(
     text: str, opening: re.Pattern[str], closing: Callable[[re.Match[str]], re.Pattern[str]]
 ) -> str:
-    """Remove what lies between opening and closing marks; an unclosed opening stays. A single pattern for
+    """Remove the text between opening and closing marks; an unclosed opening stays. A single pattern for
     both would search to the end of the text again for every unclosed opening."""
     kept, at = [], 0
     while (begin := opening.search(text, at)) and (end := closing(begin).search(text, begin.end())):

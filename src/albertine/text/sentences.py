@@ -141,7 +141,7 @@ def _split_chinese(text: str, start: int, stop: int, end: int) -> int:
 
 
 def _inside_brackets(text: str, start: int, end: int) -> bool:
-    """Whether `end` lies in brackets of at most 60 characters that open after `start`."""
+    """Whether `end` is inside brackets of at most 60 characters that open after `start`."""
     begin = max(start, end - _MAX_REMARK)
     for opener, closer in _BRACKETS:
         at = text.rfind(opener, begin, end)

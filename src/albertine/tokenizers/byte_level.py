@@ -139,13 +139,13 @@ def read_byte_level(data: bytes, file: Path) -> ByteLevelTokenizer | None:
         model, before = tree["model"], tree.get("pre_tokenizer") or {}
         if model.get("type") != "BPE" or "</s>" not in model["vocab"] or before.get("type") != "ByteLevel":
             return None
-        odd = [name for name, usual in _DEFAULTS.items() if model.get(name, usual) != usual]
-        odd += [n for n in ("continuing_subword_prefix", "end_of_word_suffix") if model.get(n)]
-        odd += ["normalizer"] if tree.get("normalizer") else []
-        odd += [] if before.get("use_regex", True) else ["use_regex"]
-        if odd:
+        unsupported = [name for name, value in _DEFAULTS.items() if model.get(name, value) != value]
+        unsupported += [n for n in ("continuing_subword_prefix", "end_of_word_suffix") if model.get(n)]
+        unsupported += ["normalizer"] if tree.get("normalizer") else []
+        unsupported += [] if before.get("use_regex", True) else ["use_regex"]
+        if unsupported:
             raise TokenizerError(
-                f"treats text in another way than RoBERTa does ({', '.join(odd)})",
+                f"treats text in another way than RoBERTa does ({', '.join(unsupported)})",
                 where=file,
                 remedy="Use the tokenizer of a RoBERTa model",
             )
