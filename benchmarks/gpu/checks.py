@@ -55,7 +55,7 @@ def agreement(place: Place, found: Findings) -> None:
 def generators(place: Place, found: Findings) -> None:
     """Draws within `isolated_torch_rng` leave the generators as they were, those of a GPU too
     on which nothing was computed before."""
-    for before in ("an are_plain_linears device", "a device in use"):
+    for before in ("an untouched device", "a device in use"):
         torch.manual_seed(1)
         with isolated_torch_rng(place.device):
             torch.rand(4, device=place.device), torch.rand(4)

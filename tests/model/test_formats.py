@@ -94,7 +94,7 @@ def test_gradients_under_autocast_are_float32_and_those_of_the_precision(
         assert gradient.abs().max() > 0
 
 
-def test_a_format_asked_for_by_name_is_kept_under_autocast() -> None:
+def test_a_requested_format_is_kept_under_autocast() -> None:
     with torch.inference_mode(), torch.autocast("cpu", dtype=torch.float16):
         assert build("bfloat16").encoder(BATCH).last_hidden.dtype == torch.bfloat16
         rough = build("float32").encoder(BATCH).last_hidden

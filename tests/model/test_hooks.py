@@ -168,17 +168,19 @@ def test_every_module_of_the_joint_head_is_called(mode: Any, precision: str) -> 
     assert len(modules) == 9
     reached: set[str] = set()
 
-    def asked() -> list[Tensor]:
+    def current_outputs() -> list[Tensor]:
         return list(model.learn(batch, torch.tensor([0, 4])))
 
     with mode():
-        before = asked()
+        before = current_outputs()
         for name, module in modules.items():
             watched = module.register_forward_hook(lambda _, __, y, name=name: reached.add(name))  # type: ignore[misc]
             with has_hooks([watched]):
-                agree(asked(), before, 0.0)
+                agree(current_outputs(), before, 0.0)
             with has_hooks([module.register_forward_hook(tilted)]):
-                changed = any((a - b).abs().max() > 1e-4 for a, b in zip(asked(), before, strict=True))
+                changed = any(
+                    (a - b).abs().max() > 1e-4 for a, b in zip(current_outputs(), before, strict=True)
+                )
             assert changed, name
     assert reached == set(modules)
 

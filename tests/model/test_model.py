@@ -61,7 +61,7 @@ def test_with_one_kind_of_segment_pairs_are_read_all_the_same():
     assert apart.abs().max() > 1e-3
 
 
-def test_heads_asked_for_are_heads_present():
+def test_requested_heads_are_present():
     assert Model(builders.config(), {"mlm"}).heads == {"mlm"}
     assert Model(builders.config(), {"nsp"}).heads == {"pooler", "nsp"}
     bare = Model(builders.config(), ())
@@ -214,7 +214,7 @@ def test_random_weights_of_a_preset_and_of_a_wrong_one():
 
 
 @pytest.mark.parametrize("name", ["albert-tiny-zh", "albert-base-ffn-e768"])
-def test_a_preset_has_no_weights_unless_random_ones_are_asked_for(name):
+def test_a_preset_needs_random_weights_to_be_requested(name):
     with pytest.raises(ModelError, match=f"shape without weights.*load\\('{name}', random=True\\)"):
         albertine.load(name)
 

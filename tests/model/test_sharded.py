@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def told(
+def results(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> list[dict[str, dict[str, Any]]]:
     folder = tmp_path_factory.mktemp("sharded")
@@ -30,8 +30,8 @@ def told(
 
 @pytest.mark.sample(8)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_sharded_model_is_the_whole_one(told: list[dict[str, dict[str, Any]]], case: object) -> None:
-    for rank in told:
+def test_a_sharded_model_is_the_whole_one(results: list[dict[str, dict[str, Any]]], case: object) -> None:
+    for rank in results:
         found = rank[str(case)]
         assert found["sharded"] > 16 and found["gradients"] > 16 and found["moved"] > 0.1
         for name in ("before", "forward", "backward", "weights"):
@@ -40,5 +40,7 @@ def test_a_sharded_model_is_the_whole_one(told: list[dict[str, dict[str, Any]]],
 
 
 @pytest.mark.parametrize("how", COPIED)
-def test_copies_have_the_gradient_of_the_whole_batch(told: list[dict[str, dict[str, Any]]], how: str) -> None:
-    assert all(rank[how]["apart"] <= 1e-5 for rank in told)
+def test_copies_have_the_gradient_of_the_whole_batch(
+    results: list[dict[str, dict[str, Any]]], how: str
+) -> None:
+    assert all(rank[how]["apart"] <= 1e-5 for rank in results)

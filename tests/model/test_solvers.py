@@ -154,7 +154,7 @@ def test_broyden_solves_a_linear_map_in_as_many_steps_as_it_has_dimensions() -> 
 
 
 @each_solver
-def test_what_diverges_is_told_and_never_raised(solver: Solver) -> None:
+def test_divergence_is_reported_and_never_raised(solver: Solver) -> None:
     def explode(z: Tensor) -> Tensor:
         return 3 * z.sign() * (z.abs() + 1) ** 1.5
 
@@ -166,7 +166,7 @@ def test_what_diverges_is_told_and_never_raised(solver: Solver) -> None:
 
 
 @each_solver
-def test_a_map_of_norm_three_is_solved_or_told(solver: Solver) -> None:
+def test_a_map_of_norm_three_is_solved_or_reported(solver: Solver) -> None:
     f, a = linear(3.0)
     found = solver(f, noise(12, H), batch(*LENGTHS), tolerance=1e-8, limit=50)
     point = fixed_point_of(f, a).expand_as(found.f)

@@ -281,7 +281,7 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn() -> None:
     assert int(parts["soft"].correct) == parts["soft"].count
 
 
-def test_the_student_is_asked_once_and_its_hard_labels_are_as_ever() -> None:
+def test_the_student_runs_once_and_hard_label_losses_are_unchanged() -> None:
     weights = DistillationWeights()
     losses = losses_of(config_of(), config_of(4), weights)
     batch = batch_of(weights)
@@ -313,7 +313,7 @@ def test_relation_heads_fit_both_widths() -> None:
     assert losses_of(config_of(hidden=12), config_of(), DistillationWeights()).relation_heads is None
 
 
-def test_a_lesson_counts_as_much_as_is_said_at_the_depths_that_are_followed() -> None:
+def test_each_loss_has_its_weight_over_the_compared_layers() -> None:
     weights = DistillationWeights(soft=0.5, hidden=3.0, attention=0.2, temperature=4.0)
     losses, batch = losses_of(config_of(), config_of(4), weights), batch_of(weights)
     mine, its = losses.student, losses.teacher

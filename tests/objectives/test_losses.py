@@ -91,16 +91,16 @@ def test_logits_are_of_a_multiple_of_rows_without_a_trace(
     positions = torch.arange(48).flip(0)[:count].flip(0)
     labels = torch.arange(count) % 50
     batch = PretrainingBatch(packed, positions, labels, None, 0, torch.zeros(1, 2, dtype=torch.int64))
-    asked: list[int] = []
+    computed: list[int] = []
     tied = Backend.tied
 
     def spy(self: Backend, x: Tensor, word: Tensor, bias: Tensor) -> Tensor:
-        asked.append(len(x))
+        computed.append(len(x))
         return tied(self, x, word, bias)
 
     monkeypatch.setattr(Backend, "tied", spy)
     part = pretraining_losses(model, batch)["mlm"]
-    assert [n % 16 for n in asked] == [0]
+    assert [n % 16 for n in computed] == [0]
     logits, _ = model.pretraining_forward(packed, positions)
     assert len(logits) == count
     plain = torch.nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
@@ -109,7 +109,7 @@ def test_logits_are_of_a_multiple_of_rows_without_a_trace(
     assert int(part.correct) == int((logits.argmax(1) == labels).sum())
     model.encoder.backend = "plain"
     logits, _ = model.pretraining_forward(packed, positions)
-    assert asked[-1] == count
+    assert computed[-1] == count
     plain = torch.nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
     mine, theirs = (torch.autograd.grad(x, list(model.parameters())) for x in (part.loss_sum, plain))
     for a, b in zip(mine, theirs, strict=True):

@@ -276,7 +276,7 @@ def run_lengths(table: np.ndarray) -> np.ndarray:
     return np.flatnonzero(edges == -1) - np.flatnonzero(edges == 1)
 
 
-def test_an_ngram_stays_in_its_segment_unless_the_defect_is_asked_for() -> None:
+def test_an_ngram_stays_in_its_segment_without_the_reference_defect() -> None:
     starts = np.tile(
         [True, True, False, True, False, False, True], 4000
     )  # [CLS] a a [SEP] b b [SEP], b cut in a word

@@ -46,9 +46,9 @@ def test_the_form_of_a_filled_batch(lengths: list[int], pairs: bool) -> None:
         (batch.mlm_labels, full.mlm_labels),
     ):
         assert real.dtype == both.dtype and torch.equal(real, both[: len(real)])
-    # A row may be asked for twice: by a prediction and, at the head of a sequence, by its label.
-    asked = full.mlm_positions.tolist()
-    assert len(set(asked)) == len(asked) and max(asked) < size.tokens
+    # A row may be requested for twice: by a prediction and, at the head of a sequence, by its label.
+    requested = full.mlm_positions.tolist()
+    assert len(set(requested)) == len(requested) and max(requested) < size.tokens
     assert (full.mlm_labels[predictions:] == -100).all()
     if pairs:
         assert full.sentence_labels is not None and len(full.sentence_labels) == size.sequences
@@ -63,7 +63,9 @@ def test_the_sums_and_gradients_are_those_of_the_batch(pairs: bool, asked_anew: 
     model = builders.model(max_position_embeddings=64).train()
     model.encoder.backend = "plain"
 
-    def told(batch: PretrainingBatch) -> tuple[dict[str, tuple[float, int]], list[Tensor | None]]:
+    def sums_and_gradients(
+        batch: PretrainingBatch,
+    ) -> tuple[dict[str, tuple[float, int]], list[Tensor | None]]:
         model.zero_grad(set_to_none=True)
         parts = pretraining_losses(model, batch)
         torch.stack([part.loss_sum for part in parts.values()]).sum().backward()
@@ -72,8 +74,8 @@ def test_the_sums_and_gradients_are_those_of_the_batch(pairs: bool, asked_anew: 
 
     for lengths in ([7, 30, 12], [3], [40] * 9):
         batch = batch_of(lengths, pairs)
-        wanted, gradients = told(batch)
-        found, others = told(MicroBatchSize.of(batch, 64).filled(batch))
+        wanted, gradients = sums_and_gradients(batch)
+        found, others = sums_and_gradients(MicroBatchSize.of(batch, 64).filled(batch))
         for name, (nats, right) in wanted.items():
             assert found[name] == (pytest.approx(nats, rel=1e-5), right)
         for a, b in zip(gradients, others, strict=True):
@@ -103,7 +105,7 @@ def test_few_sizes() -> None:
     assert len(sizes) <= 6
 
 
-def test_a_model_with_few_places_is_not_asked_for_more() -> None:
+def test_padding_never_exceeds_the_positions_of_a_model() -> None:
     batch = batch_of([90, 70])
     assert MicroBatchSize.of(batch).longest == 128
     assert MicroBatchSize.of(batch, 100).longest == 100

@@ -174,7 +174,7 @@ def test_predictions_are_drawn_for_every_segment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"kind": "causal", "reuse": 16}, "are of a permutation LM, not of a causal one"),
         ({"kind": "masked", "both": True}, "are of a permutation LM, not of a masked one"),
@@ -185,8 +185,8 @@ def test_predictions_are_drawn_for_every_segment() -> None:
         ({"kind": "permutation", "predictions": 0}, "0 predictions"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(given: dict[str, Any], told: str) -> None:
-    with pytest.raises(SettingsError, match=told):
+def test_what_does_not_fit_together_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
         builder(**given)
 
 

@@ -125,7 +125,7 @@ def test_fifty_steps_beside_transformers() -> None:
     other = theirs(model)
     loss_fn = StreamLoss(model.config, MEMORY, 4)
     optimizers = [torch.optim.Adam(m.parameters(), lr=1e-3) for m in (model, other)]
-    mems, told = None, []
+    mems, losses = None, []
     for step in range(50):
         batch = streams.build(0, step, LANES)
         part = loss_fn(model, batch)["mlm"]
@@ -136,8 +136,8 @@ def test_fifty_steps_beside_transformers() -> None:
             loss.backward()
             optimizer.step()
         loss_fn.settle()
-        told.append((here.item(), there.item()))
-    mine, yours = np.array(told).T
+        losses.append((here.item(), there.item()))
+    mine, yours = np.array(losses).T
     assert np.abs(mine / yours - 1).max() <= 1e-4
     words = (start, model.encoder.embeddings.word.weight, other.transformer.word_embedding.weight)
     moved, apart = (words[1] - words[0]).norm(), (words[1] - words[2]).norm()

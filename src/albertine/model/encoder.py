@@ -51,7 +51,7 @@ class Encoder(nn.Module):
         recompute: in training keep only the input of every layer, and recompute the rest in the backward
             pass.
         compiled: compile a layer as one function where that is faster (a GPU, in training).
-        backend: "auto" is the fastest; "plain" can be has_hooks, transformed and differentiated twice.
+        backend: "auto" is the fastest; "plain" can be hooked, transformed and differentiated twice.
         loop: the loop over the layers.
         signals: coordinate embeddings, added to the input of every layer. halting: of a loop that halts.
         own: parameters of each layer beside those of its blocks.

@@ -1,6 +1,6 @@
 """The plain backend: the reference for every other one, in ordinary operations of torch.
 
-Weights are float32 and are cast to the format of the activations. Everything can be has_hooks, differentiated
+Weights are float32 and are cast to the format of the activations. Everything can be hooked, differentiated
 twice, transformed and compiled.
 """
 
