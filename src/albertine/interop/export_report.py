@@ -1,4 +1,4 @@
-"""What an exported folder says of itself; nothing here needs torch."""
+"""The report of an exported folder, as text; does not import torch."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """A folder that `albertine export` made: config.json and tokenizer as in any model folder, and a graph in
-place of the weights. What it says of its model is read here, without torch."""
+place of the weights. It is read without torch."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ tagging scheme forbids far below all else."""
 
 @dataclass(frozen=True)
 class ExportedFolder:
-    """What an exported folder says of its model.
+    """The description of an exported model.
 
     Attributes:
         encoder: the shape of its encoder. config: its config.json.
-        shapes: of the tensors of the head, as far as the outputs of the graph tell them.
+        shapes: of the tensors of the head, as far as the outputs of the graph determine them.
         left_aside: nothing; a head that Albertine does not compute is not exported.
     """
 
@@ -86,7 +86,7 @@ def graph_in(folder: Path, precision: str) -> Path:
 
 
 def read_exported(folder: Path, outputs: Shapes) -> ExportedFolder:
-    """What a folder and the outputs of its graph say of the model.
+    """The description of an exported model, from its folder and the outputs of its graph.
 
     Args:
         outputs: axes of every output by its name; 0 is one that is left open.

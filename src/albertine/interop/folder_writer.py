@@ -96,7 +96,7 @@ def write_folder(
         with replaced_folder(folder) as beside:
             weights = beside / (PICKLED if pickled else SINGLE)
             if pickled:
-                with weights.open("wb") as file:  # whose errors tell of the disk, as torch's own do not
+                with weights.open("wb") as file:  # whose errors name the disk, unlike torch's own
                     torch.save(dict(tensors), file)
             else:
                 save_file(dict(tensors), weights, metadata={"format": "pt"})
@@ -105,15 +105,15 @@ def write_folder(
             # The library makes its file private; a model folder is as readable as any other.
             weights.chmod((beside / "config.json").stat().st_mode)
             before = folder / README
-            told = before.read_text(encoding="utf-8", errors="replace") if before.is_file() else ""
-            card = model_card(config, parameters, told, names="lonepatient" if pickled else "")
+            old_card = before.read_text(encoding="utf-8", errors="replace") if before.is_file() else ""
+            card = model_card(config, parameters, old_card, names="lonepatient" if pickled else "")
             (beside / README).write_text(card, encoding="utf-8")
             if tokenizer is not None:
                 tokenizer.save(beside)
                 fit_tokenizer(beside, config)
                 if config["model_type"] == "modernbert":
                     # It knows no segments, and transformers hands a model all that its tokenizer gives.
-                    _tell(beside, "model_input_names", ["input_ids", "attention_mask"])
+                    _set_tokenizer_value(beside, "model_input_names", ["input_ids", "attention_mask"])
             for name, content in files.items():
                 (beside / name).parent.mkdir(exist_ok=True)
                 (beside / name).write_bytes(content)
@@ -125,15 +125,15 @@ def write_folder(
 
 
 def fit_tokenizer(folder: Path, config: Mapping[str, Any]) -> None:
-    """Tell the longest row that the model of a config.json reads in the tokenizer's files beside it, where
+    """Write the longest row that the model of a config.json reads to the tokenizer's files beside it, where
     transformers and its pipelines cut texts by it."""
     places: tuple[Mapping[str, Any], ...] = (config, config.get("encoder") or {}, our_flags(config))
-    lengths = (said.get("max_position_embeddings") for said in places)
+    lengths = (values.get("max_position_embeddings") for values in places)
     if (longest := next(filter(None, lengths), None)) is not None:
-        _tell(folder, "model_max_length", longest)
+        _set_tokenizer_value(folder, "model_max_length", longest)
 
 
-def _tell(folder: Path, name: str, value: object) -> None:
+def _set_tokenizer_value(folder: Path, name: str, value: object) -> None:
     file = folder / "tokenizer_config.json"
     if file.is_file():
         tree = json.loads(file.read_text(encoding="utf-8")) | {name: value}

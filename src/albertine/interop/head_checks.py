@@ -74,7 +74,7 @@ def with_head(
 
     Args:
         kind: its model_type. model: of which it is written. encoder: its tensors, on the processor.
-        head: tensors of the head by our names. tree: config.json, with what is said of the head.
+        head: tensors of the head by our names. tree: config.json, with what is head_keys of the head.
         read: a folder of such tensors and config.json as others than Albertine read it.
         layout: of the folder, as the caller chose it; None: none was chosen.
 
@@ -103,8 +103,8 @@ def with_head(
             "the encoder alone (`albertine convert` with --without-head)",
         )
     words = {name: value for name, value in tree.items() if name not in HEAD_KEYS}
-    said = {name: tree[name] for name in HEAD_KEYS if name in tree}
-    flags = our_flags(tree) | {"task": task, OWN_HEAD: {"why": why, "words": said}}
+    head_keys = {name: tree[name] for name in HEAD_KEYS if name in tree}
+    flags = our_flags(tree) | {"task": task, OWN_HEAD: {"why": why, "words": head_keys}}
     words |= {"architectures": [class_name(task)], "albertine": flags}
     tensors = {**encoder, **rest, **{f"{OWN_TENSORS}{name}": x for name, x in own.items()}}
     for name in refused_names(kind, task):

@@ -24,7 +24,7 @@ CROSS_ENCODER = ("sentence_transformers", "sbert_ce_default_activation_function"
 """Where the config.json of a cross-encoder names the function that sentence-transformers applies to its
 scores, since version 4 and before."""
 HEAD_KEYS = ("id2label", "label2id", "problem_type", *CROSS_ENCODER)
-"""What a config.json says of a head in words of others."""
+"""Keys of a config.json for a head, as transformers and sentence-transformers have them."""
 Task = str
 """What a head does: the name of its family in `tasks`, such as "classify"."""
 _HEADS: dict[Task, str] = {
@@ -71,13 +71,13 @@ _DROPOUTS = {"albert": "classifier_dropout_prob", "xlnet": "summary_last_dropout
 
 @dataclass(frozen=True)
 class ClassifierHead:
-    """What a folder says of its sequence classifier.
+    """The sequence classifier of a folder.
 
     Attributes:
         outputs: how many numbers it gives; one for a score.
         labels: names of the classes; empty for a score. pooling: what of a text it looks at.
-        pairs: whether it was tuned with pairs of texts; None: with both, or nobody says.
-        sigmoid: whether its score is told as the sigmoid of what it gives.
+        pairs: whether it was tuned with pairs of texts; None: with both, or unknown.
+        sigmoid: whether its score is the sigmoid of its output.
     """
 
     outputs: int
@@ -121,7 +121,7 @@ def head_config(
     max_length: int | None = None,
     pairs: bool | None = None,
 ) -> dict[str, Any]:
-    """What config.json says of a head.
+    """The config.json entries of a head.
 
     Args:
         names: of its outputs, where they have names. kind: of a "classify" head. pooling: of one that looks
@@ -136,22 +136,22 @@ def head_config(
         tree["label2id"] = {name: i for i, name in enumerate(names)}
     tree[_DROPOUTS.get(model_type, "classifier_dropout")] = dropout
     tree |= _architectures(model_type, task, pooling)
-    told: dict[str, Any] = {"task": task}
+    stored: dict[str, Any] = {"task": task}
     if pooling != "cls":
-        told["pooling"] = pooling
+        stored["pooling"] = pooling
     if max_length is not None:
-        told["max_length"] = max_length
+        stored["max_length"] = max_length
     if pairs is not None:
-        told["pairs"] = pairs
-    return tree | {"albertine": told}
+        stored["pairs"] = pairs
+    return tree | {"albertine": stored}
 
 
 def max_length_of(folder: ModelDescription) -> int:
     """Tokens of a row that the head of a folder was tuned with; those that the model reads where the folder
     does not tell."""
     positions = folder.encoder.max_position_embeddings
-    told = our_flags(folder.config).get("max_length")
-    return min(told, positions) if isinstance(told, int) and told > 2 else positions
+    stored = our_flags(folder.config).get("max_length")
+    return min(stored, positions) if isinstance(stored, int) and stored > 2 else positions
 
 
 def _architectures(model_type: str, task: Task | None, pooling: HeadInput) -> dict[str, Any]:
@@ -219,7 +219,7 @@ def class_name(task: Task) -> str:
 
 
 def has_own_head(config: Mapping[str, Any]) -> bool:
-    """Whether a config.json says that no class of transformers computes its head."""
+    """Whether a config.json records that no class of transformers computes its head."""
     return isinstance(our_flags(config).get(OWN_HEAD), dict)
 
 
@@ -268,18 +268,18 @@ def pooling_in(config: Mapping[str, Any]) -> HeadInput:
     Raises:
         ModelError: it names another pooling.
     """
-    told = our_flags(config).get("pooling", "cls")
+    stored = our_flags(config).get("pooling", "cls")
     for known in get_args(HeadInput):
-        if told == known:
+        if stored == known:
             return known  # type: ignore[no-any-return]
     raise ModelError(
-        f"pools by `{told}`; known are {', '.join(get_args(HeadInput))}", remedy="Update albertine"
+        f"pools by `{stored}`; known are {', '.join(get_args(HeadInput))}", remedy="Update albertine"
     )
 
 
 def head_config_for(folder: ModelFolder, model_type: str) -> dict[str, Any]:
     """What the config.json of a folder says of its head, for the same head on an encoder of another type."""
-    # All but what is said of the encoder: the task, and what that needs to be asked, such as a threshold.
+    # All but the settings of the encoder: the task, and the settings of its predictions, such as a threshold.
     encoder = written_flags(folder.model)
     left = {*encoder, "encoder", OWN_HEAD}
     own = {n: x for n, x in our_flags(folder.config).items() if n not in left}
@@ -306,12 +306,12 @@ def head_config_for(folder: ModelFolder, model_type: str) -> dict[str, Any]:
 
 
 def without_head(folder: ModelFolder) -> ModelFolder:
-    """What is left of a tuned folder without the head of its task, of which nothing is said any more."""
+    """A tuned folder without the head of its task and its settings."""
     return replace(folder, config=without_head_keys(folder.config), extra={})
 
 
 def without_head_keys(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config.json that says nothing of a head."""
+    """A config.json without the keys of a head."""
     words = (*HEAD_KEYS, "architectures", "albertine")
     return {name: value for name, value in config.items() if name not in words}
 
@@ -322,7 +322,7 @@ def objective_config(objective: str) -> dict[str, Any]:
 
 
 def left_to_right(folder: ModelDescription) -> bool:
-    """Whether a folder says that its model learned to predict tokens from those before them alone."""
+    """Whether a model was trained as a causal language model, by its config.json."""
     return our_flags(folder.config).get("objective") == "causal"
 
 
@@ -333,9 +333,9 @@ def task_of(folder: ModelDescription) -> Task | None:
 
 def task_in(config: Mapping[str, Any]) -> Task | None:
     """The task that a config.json names, if any."""
-    told = our_flags(config).get("task")
-    if told is not None:
-        return str(told)
+    stored = our_flags(config).get("task")
+    if stored is not None:
+        return str(stored)
     names = [str(name).removesuffix("Simple") for name in config.get("architectures") or ()]
     # Every pretrained model is named as if it generated.
     heads = {task: head for task, head in _HEADS.items() if task != "generate"}
@@ -406,12 +406,12 @@ def labels_in(config: Mapping[str, Any], count: int | None = None) -> tuple[str,
     """
     names = config.get("id2label")
     table: Mapping[str, Any] = names if isinstance(names, dict) else {}
-    told = (str(table.get(str(i), "")) for i in range(len(table) if count is None else count))
-    return tuple(name if name.strip() else f"LABEL_{i}" for i, name in enumerate(told))
+    stored = (str(table.get(str(i), "")) for i in range(len(table) if count is None else count))
+    return tuple(name if name.strip() else f"LABEL_{i}" for i, name in enumerate(stored))
 
 
 def _apart(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Names by which classes can be told apart: of those that share one each gets its number behind it."""
+    """Unique names of classes: to names that are shared the class number is appended."""
     return tuple(f"{name} ({i})" if names.count(name) > 1 else name for i, name in enumerate(names))
 
 
@@ -423,10 +423,10 @@ def _kind(tree: Mapping[str, Any], outputs: int) -> Kind:
 
 
 def _squashed(tree: Mapping[str, Any]) -> bool:
-    """Whether the one number of a classifier is told as its sigmoid: where its config.json names that, and
+    """Whether the one number of a classifier is stored as its sigmoid: where its config.json names that, and
     where it names nothing and no regression either, as transformers and sentence-transformers do."""
-    if isinstance(told := our_flags(tree).get("sigmoid"), bool):
-        return told
+    if isinstance(stored := our_flags(tree).get("sigmoid"), bool):
+        return stored
     if (named := _function(tree)) is not None:
         return named == "Sigmoid"
     return tree.get("problem_type") != _PROBLEMS["score"]
@@ -448,19 +448,19 @@ def _refuse_other_scores(tree: Mapping[str, Any], where: object) -> None:
         ModelError: it applies another function than the sigmoid, puts a prompt before texts, or calls its
             tokenizer otherwise.
     """
-    named, said = _function(tree), tree.get(CROSS_ENCODER[0])
+    named, settings = _function(tree), tree.get(CROSS_ENCODER[0])
     if named not in (None, "Identity", "Sigmoid"):
         raise ModelError(f"tells its score by {named}; known are Identity and Sigmoid", where=where)
-    if isinstance(said, dict) and (prompt := said.get("default_prompt_name")) is not None:
+    if isinstance(settings, dict) and (prompt := settings.get("default_prompt_name")) is not None:
         raise ModelError(
             f"puts the prompt `{prompt}` before texts",
             where=where,
             remedy="Set default_prompt_name to null where it stands, and write the prompt into the texts",
         )
-    if isinstance(said, dict) and isinstance(odd := said.get("processing_kwargs"), list):
+    if isinstance(settings, dict) and isinstance(odd := settings.get("processing_kwargs"), list):
         words = ", ".join(map(str, odd))
         raise ModelError(
             f"calls the tokenizer with {words} (processing_kwargs), which is not heeded here",
             where=where,
-            remedy="Take that out where it stands, and scores are told without",
+            remedy="Take that out where it stands, and scores are computed without",
         )

@@ -81,7 +81,7 @@ class KeyMap:
 
     Attributes:
         rules: every parameter that a model can have, each of our names once.
-        fields: (our block number, inner blocks of a group) → what tells that block in its foreign name.
+        fields: (our block number, inner blocks of a group) → the fields of that block's foreign name.
     """
 
     rules: tuple[Rule, ...]
@@ -91,7 +91,7 @@ class KeyMap:
         """For each of our `names` its rule, foreign name filled in; KeyError if the format has no such part.
 
         Args:
-            inner: blocks in a group. The plan alone does not tell: two groups of two are also four of one.
+            inner: blocks in a group. The plan does not determine it: two groups of two are also four of one.
         """
         by_name = {rule.ours: rule for rule in self.rules}
         result: dict[str, Rule] = {}

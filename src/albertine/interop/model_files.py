@@ -1,4 +1,4 @@
-"""Which files of a folder are its model, in every layout that is read; told without torch."""
+"""Which files of a folder are its model, in every layout that is read; does not import torch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def checkpoint_in(folder: Path) -> Path | None:
     Raises:
         ModelError: several, and none is named.
     """
-    # Pickled weights beside a checkpoint are what somebody tuned that began with it.
+    # Pickled weights beside a checkpoint are a model that was fine-tuned from it.
     pickled = any((folder / name).is_file() for name in (PICKLED, PICKLED_INDEX))
     alone = pickled or not any(folder.glob("*.data-*-of-*"))
     of_transformers = (folder / "config.json").is_file() and alone

@@ -17,7 +17,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class ModelDescription(Protocol):
-    """What a folder says of its model, whether its weights are tensors or in a graph.
+    """The description of a model in a folder, whether its weights are tensors or in a graph.
 
     Attributes:
         encoder: the shape of its encoder. config: its config.json.

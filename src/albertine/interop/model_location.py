@@ -17,7 +17,7 @@ def model_folder(what: str | Path) -> Path:
     wins.
 
     Raises:
-        ModelError: there is none of these, or no weights, or a corpus; the message says what there is.
+        ModelError: there is none of these, or no weights, or a corpus; the message lists what there is.
     """
     folder = resolve_model(what)
     if (folder / "config.json").is_file() or is_run_checkpoint(folder):

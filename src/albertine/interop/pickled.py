@@ -26,7 +26,7 @@ _KNOWN = (
     *("PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR"),
     *("HOME", "PYTHONUSERBASE"),  # where `pip install --user` puts torch
 )
-"""What the process is told of ours; no token or password."""
+"""Environment variables that the process inherits; no token or password."""
 
 
 @contextmanager
@@ -70,11 +70,11 @@ def _run(files: Sequence[Path], written: Sequence[Path], seconds: int) -> None:
         tree = json.loads(done.stdout)
         raise ModelError(tree["what"], where=tree["file"], remedy=tree["remedy"] or _REMEDY)
     if done.returncode:
-        told = done.stderr.decode(errors="replace").strip().splitlines()
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
         memory = pickled_worker.room(max(file.stat().st_size for file in files))
         raise ModelError(
             f"cannot be read within {memory} of memory and {seconds} s "
-            f"({told[-1][:200] if told else f'ended by signal {-done.returncode}'})",
+            f"({lines[-1][:200] if lines else f'ended by signal {-done.returncode}'})",
             where=files[0],
             remedy=_REMEDY,
         )

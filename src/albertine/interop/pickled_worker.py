@@ -1,7 +1,7 @@
 """Rewrites files of torch.save as safetensors; `pickled.py` runs it as a script, in a process of its own.
 
 A pickle is a program. Three things keep this one from running: torch's reader with weights_only knows no
-calls but those that make tensors; before it is asked, the file must look as torch.save writes it; and the
+calls but those that make tensors; before that, the file must look as torch.save writes it; and the
 process has no more memory and time than weights of that size need. It imports nothing of the package.
 
     python -P pickled_worker.py SECONDS IN OUT [IN OUT ...]
@@ -58,7 +58,7 @@ def read(file: Path) -> dict[str, Any]:
         if isinstance(error, MemoryError) or "allocate" in str(error):
             refuse(file, f"asks for more memory than weights of its size need ({room(file.stat().st_size)})")
         refuse(file, f"is damaged ({first_line(error)})")
-    except Exception as error:  # whatever a pickle that somebody made up can raise
+    except Exception as error:  # whatever a forged pickle can raise
         refuse(file, _why(error))
     return tensors(file, found)
 
@@ -117,10 +117,10 @@ def tensors(file: Path, found: Any) -> dict[str, Any]:
 
 
 def _why(error: Exception) -> str:
-    """What is wrong with a pickle, from what torch's reader says of it."""
+    """What is wrong with a pickle, from the error of torch's reader."""
     text = str(error)
-    if asked := re.search(r"(?:GLOBAL|Unsupported global|function) (\S+?\.\S+)", text):
-        name = asked[1].rstrip(".,`'\"")
+    if called := re.search(r"(?:GLOBAL|Unsupported global|function) (\S+?\.\S+)", text):
+        name = called[1].rstrip(".,`'\"")
         return f"asks for {name} to be called, which no weights need; nothing of it was run"
     return f"is no table of weights that can be read safely ({first_line(error)})"
 
@@ -150,7 +150,7 @@ def first_line(error: Exception) -> str:
 
 def refuse(file: Path, what: str, remedy: str | None = None) -> NoReturn:
     print(json.dumps({"file": str(file), "what": what, "remedy": remedy}), flush=True)
-    os._exit(REFUSED)  # at once: nothing that was unpickled is asked to say goodbye
+    os._exit(REFUSED)  # at once: no finalizer of an unpickled object runs
 
 
 if __name__ == "__main__":

@@ -42,12 +42,12 @@ def checkpoint_config(folder: Path) -> dict[str, Any]:
     Raises:
         ModelError: it does not say, or is damaged; or of a tuned one, its run has saved no model yet.
     """
-    told = _fingerprint(folder)
-    config, heads = _encoder(told, folder)
+    fingerprint = _fingerprint(folder)
+    config, heads = _encoder(fingerprint, folder)
     if heads is None:
         return _tuned_config(folder)
     with torch.device("meta"):
-        return _pretrained_config(Model(config, heads), told)
+        return _pretrained_config(Model(config, heads), fingerprint)
 
 
 def read_run_checkpoint(folder: Path) -> ModelFolder:
@@ -63,8 +63,8 @@ def read_run_checkpoint(folder: Path) -> ModelFolder:
         found = read(folder)
     except CheckpointError as error:
         raise ModelError(error.what, where=error.where, remedy=error.remedy) from error
-    told = found.state.get("fingerprint", {})
-    config, heads = _encoder(told, folder)
+    fingerprint = found.state.get("fingerprint", {})
+    config, heads = _encoder(fingerprint, folder)
     averages = {n.rsplit("/", 1)[0]: x for n, x in found.optimizer.items() if n.endswith(f"/{AVERAGE}")}
     tensors = {name: averages.get(name, x) for name, x in found.model.items()}
     prefix = next((name.removesuffix(WORDS) for name in tensors if name.endswith(WORDS)), None)
@@ -86,7 +86,7 @@ def read_run_checkpoint(folder: Path) -> ModelFolder:
     check_finite({**own, **extra}, folder)
     model.load_state_dict(own, assign=True)
     model.requires_grad_(True).eval()
-    tree = _tuned_config(folder) if tuned else _pretrained_config(model, told)
+    tree = _tuned_config(folder) if tuned else _pretrained_config(model, fingerprint)
     head = fold_whitening(extra) if not tuned or task_in(tree) is not None else {}
     return ModelFolder(model, tree, head, (), model_type(config))
 
@@ -99,9 +99,9 @@ def _fingerprint(folder: Path) -> dict[str, Any]:
     return found
 
 
-def _encoder(told: Mapping[str, Any], folder: Path) -> tuple[EncoderConfig, frozenset[str] | None]:
+def _encoder(fingerprint: Mapping[str, Any], folder: Path) -> tuple[EncoderConfig, frozenset[str] | None]:
     """The encoder that a fingerprint tells, and its heads; None of a tuned one, which does not tell them."""
-    tree = told.get("model")
+    tree = fingerprint.get("model")
     if not isinstance(tree, dict):
         raise ModelError(
             "has no configuration of its model",
@@ -121,11 +121,13 @@ def _heads_in(names: Mapping[str, Tensor]) -> frozenset[str]:
     return frozenset(head for head in ("pooler", "mlm", "lm") if any(n.startswith(f"{head}.") for n in names))
 
 
-def _pretrained_config(model: Model, told: Mapping[str, Any]) -> dict[str, Any]:
+def _pretrained_config(model: Model, fingerprint: Mapping[str, Any]) -> dict[str, Any]:
     kind = model_type(model.config)
     kind = "albertine" if model.lm is not None and kind != "xlnet" else kind
     tree = config_json(model, None, kind)
-    flags = our_flags(tree) | our_flags(objective_config(told.get("objective", {}).get("kind", "masked")))
+    flags = our_flags(tree) | our_flags(
+        objective_config(fingerprint.get("objective", {}).get("kind", "masked"))
+    )
     if kind == "xlnet":
         tree["attn_type"] = attention_type(flags)
     return tree | ({"albertine": flags} if flags else {})

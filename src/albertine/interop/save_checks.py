@@ -1,4 +1,4 @@
-"""What a folder can hold, asked before anything is written: of a model, and of a tokenizer."""
+"""Checks of a model and a tokenizer before a folder is written."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ REMEDIES = {
 
 
 class SavableTokenizer(Protocol):
-    """What saving asks of a tokenizer."""
+    """The interface of a tokenizer that can be saved."""
 
     def save(self, folder: Path) -> None: ...
 
 
 def plain_model(model: nn.Module, where: object) -> Model:
-    """A model, out of what torch.compile made of it, whose parameters are those that its configuration says.
+    """A model, out of what torch.compile made of it, whose parameters are those of its configuration.
 
     Raises:
-        ModelError: it is none, or its layers were changed; the message says how they become plain.
+        ModelError: it is none, or its layers were changed; the message has the remedy.
     """
     model = getattr(model, COMPILED, model)
     if not isinstance(model, Model):
@@ -80,7 +80,7 @@ def parameters_of(model: Model, head: Mapping[str, Tensor]) -> int:
 def check_finite(tensors: Mapping[str, Tensor], where: object) -> None:
     """
     Raises:
-        ModelError: a value is not a number or infinite, which nobody could load.
+        ModelError: a value is NaN or infinite.
     """
     for name, x in tensors.items():
         # The sum is finite only if all values are (or huge ones cancel, hence the second look).

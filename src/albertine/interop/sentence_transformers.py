@@ -38,7 +38,7 @@ _NOT_FELT = frozenset(
 )
 """Words for a tokenizer that are heeded, or change no number: padding is masked."""
 _UNCUT = (False, "do_not_truncate")
-"""What `truncation` says where texts are read as far as the model has positions."""
+"""Values of `truncation` where texts are read as far as the model has positions."""
 _MODES: Mapping[Pooling, str] = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
 _LAST = "pooling_mode_lasttoken"
 """Of [CLS] where it is the last token, as XLNet's is: its "cls" is the first."""
@@ -126,7 +126,7 @@ def _layer_files(config: EncoderConfig) -> dict[str, bytes]:
 
 
 def _dense_files(mean_H: Tensor, matrix_HK: Tensor) -> dict[str, bytes]:
-    """The files of a layer that says (x - m) W."""
+    """The files of a dense layer that computes (x - m) W."""
     import safetensors.torch
 
     weight, bias = matrix_HK.detach().cpu().T.contiguous(), -(mean_H @ matrix_HK).detach().cpu()
@@ -143,7 +143,7 @@ def _dense_files(mean_H: Tensor, matrix_HK: Tensor) -> dict[str, bytes]:
 
 
 def read_vectors(folder: Path, *, last: bool = False) -> VectorSettings:
-    """What a folder says of its vectors; the mean over all tokens where it says nothing.
+    """The embedding settings of a folder; by default the mean over all tokens.
 
     Args:
         last: whether [CLS] is the last token of its model.
@@ -155,28 +155,28 @@ def read_vectors(folder: Path, *, last: bool = False) -> VectorSettings:
         return VectorSettings()
     kinds, path = _modules(folder / MODULES)
     pooling = _pooling(folder, path, last)
-    told = _told(folder)
-    if odd := _unheeded(told):
+    settings = _transformer_settings(folder)
+    if odd := _unsupported(settings):
         raise ModelError(
             f"calls the tokenizer with {', '.join(odd)} (processing_kwargs), which is not heeded here",
             where=folder / TRANSFORMER,
             remedy="Take that out there, and vectors are made without",
         )
-    said = _object(folder / PROMPTS)
-    if (prompt := said.get("default_prompt_name")) is not None:
+    prompts = _object(folder / PROMPTS)
+    if (prompt := prompts.get("default_prompt_name")) is not None:
         raise ModelError(
             f"puts the prompt `{prompt}` before every text",
             where=folder / PROMPTS,
             remedy="Set default_prompt_name to null there, and write the prompt into the texts",
         )
-    if (size := said.get("truncate_dim")) is not None:
+    if (size := prompts.get("truncate_dim")) is not None:
         raise ModelError(
             f"cuts every vector to its first {size} numbers",
             where=folder / PROMPTS,
             remedy="Set truncate_dim to null there, and cut the vectors; of a server ask for `dimensions`",
         )
     return VectorSettings(
-        pooling, "Normalize" in kinds, _length(folder, told), told.get("do_lower_case") is True
+        pooling, "Normalize" in kinds, _length(folder, settings), settings.get("do_lower_case") is True
     )
 
 
@@ -185,29 +185,29 @@ def makes_vectors(folder: Path) -> bool:
     return (folder / MODULES).is_file() and not _is_cross_encoder(_object(folder / PROMPTS))
 
 
-def _is_cross_encoder(said: Mapping[str, Any]) -> bool:
-    return said.get("model_type") == "CrossEncoder"
+def _is_cross_encoder(prompts: Mapping[str, Any]) -> bool:
+    return prompts.get("model_type") == "CrossEncoder"
 
 
 def with_cross_encoder(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The config.json of a folder with what sentence-transformers says of a cross-encoder, since version 6
+    """The config.json of a folder with the sentence-transformers settings of a cross-encoder, since version 6
     in other files: its function and its prompt, under the name that they had in config.json before, what of
     its `processing_kwargs` cannot be heeded, under that name, and how many tokens it reads."""
-    said = _object(folder / PROMPTS)
-    if not _is_cross_encoder(said):
+    prompts = _object(folder / PROMPTS)
+    if not _is_cross_encoder(prompts):
         return tree
-    own = _told(folder)
-    told = {name: said[name] for name in ("activation_fn", "default_prompt_name") if said.get(name)}
-    told |= {"processing_kwargs": odd} if (odd := _unheeded(own)) else {}
+    own = _transformer_settings(folder)
+    settings = {name: prompts[name] for name in ("activation_fn", "default_prompt_name") if prompts.get(name)}
+    settings |= {"processing_kwargs": odd} if (odd := _unsupported(own)) else {}
     length = _length(folder, own)
     flags = ({} if length is None else {"max_length": length}) | our_flags(tree)
-    return tree | {"sentence_transformers": told, "albertine": flags}
+    return tree | {"sentence_transformers": settings, "albertine": flags}
 
 
 def vector_files(
     folder: Path, *, same_weights: bool = True, last: bool = False, all_layers: bool = True
 ) -> dict[str, bytes]:
-    """The files by which a folder says how it makes vectors, for what its model becomes.
+    """The files with the embedding settings of a folder, for a copy of its model.
 
     Args:
         same_weights: whether the encoder stays as it is. A whitening holds for its own alone, and without it
@@ -232,10 +232,12 @@ def vector_files(
         ]
     found = {name: read_regular(folder / name, MAX_MODULE) for name in names if (folder / name).is_file()}
     if has_modules:
-        told = _told(folder)
-        if (length := _length(folder, told)) is not None:  # which may stand in a file that is written anew
-            told["max_seq_length"] = length
-        found[TRANSFORMER] = (json.dumps(told, indent=2) + "\n").encode()
+        settings = _transformer_settings(folder)
+        if (
+            length := _length(folder, settings)
+        ) is not None:  # which may stand in a file that is written anew
+            settings["max_seq_length"] = length
+        found[TRANSFORMER] = (json.dumps(settings, indent=2) + "\n").encode()
         tree = _object(folder / (pooling := f"{POOLING}/config.json"))
         if last and _poolings(tree) == ["cls"] and _tuned_here(folder):
             tree.pop("pooling_mode", None)
@@ -253,8 +255,8 @@ def _flags(own: str) -> dict[str, bool]:
     return {name: name == own for name in (*_MODES.values(), *_OTHER_MODES)}
 
 
-def _told(folder: Path) -> dict[str, Any]:
-    """The first of the files that sentence-transformers looks for which says something."""
+def _transformer_settings(folder: Path) -> dict[str, Any]:
+    """The first non-empty file of those that sentence-transformers looks for."""
     names = (f"sentence_{name}_config.json" for name in _NAMES)
     return next(filter(None, (_object(folder / name) for name in names)), {})
 
@@ -263,35 +265,37 @@ def _object(file: Path) -> dict[str, Any]:
     return read_json(file) if file.is_file() else {}
 
 
-def _processing(told: Mapping[str, Any]) -> dict[str, Any]:
+def _processing(settings: Mapping[str, Any]) -> dict[str, Any]:
     """How the tokenizer is called, by the words that version 6 has for it: of texts, and over them of all."""
-    said = told.get("processing_kwargs") or {}
-    parts = [said.get(name) or {} for name in ("text", "common")] if isinstance(said, dict) else [said]
+    prompts = settings.get("processing_kwargs") or {}
+    parts = (
+        [prompts.get(name) or {} for name in ("text", "common")] if isinstance(prompts, dict) else [prompts]
+    )
     if not all(isinstance(part, dict) for part in parts):
-        raise ModelError(f"has processing_kwargs of {said!r:.80}", where=TRANSFORMER)
+        raise ModelError(f"has processing_kwargs of {prompts!r:.80}", where=TRANSFORMER)
     return {name: value for part in parts for name, value in part.items()}
 
 
-def _unheeded(told: Mapping[str, Any]) -> list[str]:
+def _unsupported(settings: Mapping[str, Any]) -> list[str]:
     """The words for the tokenizer by which the tokens would be others than they are here."""
-    words = _processing(told)
+    words = _processing(settings)
     odd = words.keys() - _NOT_FELT
     # Which of two texts is cut is felt in a pair.
     known = words.get("truncation", True) in (True, "longest_first", *_UNCUT)
     return sorted(odd if known else odd | {"truncation"})
 
 
-def _length(folder: Path, told: Mapping[str, Any]) -> int | None:
+def _length(folder: Path, settings: Mapping[str, Any]) -> int | None:
     """Tokens that are looked at: those that the tokenizer is called with, else those in its file, or in that
     of older releases."""
-    words = _processing(told)
+    words = _processing(settings)
     if words.get("truncation", True) in _UNCUT:
         return None
     name, file = "max_length", folder / TRANSFORMER
     length = words.get(name)
     if length is None:
         name = "max_seq_length"
-        length = told.get(name)
+        length = settings.get(name)
     if length is None:
         name, file = "model_max_length", folder / "tokenizer_config.json"
         length = _object(file).get(name)
@@ -319,7 +323,7 @@ def _listed(file: Path) -> tuple[list[str], list[str]]:
 def _modules(file: Path) -> tuple[Sequence[str], str]:
     """The kinds of the modules, and where the second one, the pooling, has its files."""
     kinds, paths = _listed(file)
-    if kinds[1:2] == [AVERAGED] and _tuned_here(file.parent):  # config.json says so, too
+    if kinds[1:2] == [AVERAGED] and _tuned_here(file.parent):  # config.json names it, too
         del kinds[1], paths[1]
     usual = ["Transformer", "Pooling", "Normalize"]
     if kinds[2:3] == ["Dense"]:

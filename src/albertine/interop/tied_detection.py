@@ -1,5 +1,5 @@
-"""Copies of one model's weights, folded together again: the model that they were written from, while they are
-what it would be written as."""
+"""Detection of tied weights: recovers the model with shared weights from its expansion, as long as the copies
+are equal."""
 
 from __future__ import annotations
 
@@ -159,11 +159,11 @@ def unrecoverable_parameters(model: Model, copies: Model) -> dict[str, Tensor]:
     fold = TiedWeights(
         model.config, copies.config, shapes, copies.state_dict(), {}, lambda name: torch.float32
     )
-    told = {name: fold.parameter(name) for name in state}
+    recovered = {name: fold.parameter(name) for name in state}
     return {
         KEPT + name: x.detach().cpu().contiguous()
         for name, x in state.items()
-        if (found := told[name]) is None or not torch.equal(found, x.cpu())
+        if (found := recovered[name]) is None or not torch.equal(found, x.cpu())
     }
 
 
@@ -277,7 +277,7 @@ def _parameters(config: EncoderConfig) -> dict[str, Tensor]:
 
 
 class _OnDemand(Mapping[str, Tensor]):
-    """Our parameters out of a file, each read when it is asked for and kept by nobody."""
+    """Our parameters out of a file, each read on access and not kept."""
 
     def __init__(
         self, rules: Mapping[str, Rule], read: Callable[[str], Tensor], where: Path, heads: int

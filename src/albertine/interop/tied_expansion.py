@@ -1,5 +1,5 @@
-"""A model whose depths share weights, as a copy for every depth, and one whose word embeddings are a product,
-as one table: what layouts that know neither hold, and what `folding` makes one model of again."""
+"""Expansion of tied weights for layouts without sharing: a copy of the shared block for every layer, and
+factorized word embeddings multiplied into one table. `tied_detection` recovers the model."""
 
 from __future__ import annotations
 

@@ -86,18 +86,18 @@ def open_weights(folder: Path) -> Iterator[OpenWeights]:
         pickled = _pickled_files(folder)
         files = stack.enter_context(as_safetensors(pickled)) if pickled else weight_files(folder)
         for number, path in enumerate(files):
-            told = pickled[number] if pickled else path
-            for name, shape, read in _open(path, stack, told):
+            named = pickled[number] if pickled else path
+            for name, shape, read in _open(path, stack, named):
                 if name in shapes:
-                    raise ModelError(f"{name} is in two shards", where=told)
+                    raise ModelError(f"{name} is in two shards", where=named)
                 shapes[name], readers[name] = shape, read
         yield OpenWeights(shapes, lambda name: readers[name](name))
 
 
 def _open(
-    path: Path, stack: ExitStack, told: Path
+    path: Path, stack: ExitStack, named: Path
 ) -> Iterator[tuple[str, tuple[int, ...], Callable[[str], Tensor]]]:
-    """Name, shape and reader of every tensor of a file, which a message calls `told`."""
+    """Name, shape and reader of every tensor of a file, which messages call `named`."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -106,13 +106,14 @@ def _open(
             piece = file.get_slice(name)
             if piece.get_dtype() not in FLOATS and not name.endswith("position_ids"):
                 raise ModelError(
-                    f"{name} is stored as {piece.get_dtype()}, weights are floating-point numbers", where=told
+                    f"{name} is stored as {piece.get_dtype()}, weights are floating-point numbers",
+                    where=named,
                 )
             yield name, tuple(piece.get_shape()), file.get_tensor
     except (SafetensorError, OSError) as error:
         raise ModelError(
             f"is not a whole safetensors file ({error})",
-            where=told,
+            where=named,
             remedy="It is cut short or damaged; copy it again",
         ) from error
 

@@ -163,10 +163,10 @@ def _read(cursor: _Cursor, data: NDArray[np.uint8]) -> GgufFile:
     version, tensors, values = cursor.take("<IQQ")
     if version != VERSION:
         raise ValueError(f"version {version}, and {VERSION} is read")
-    told = {}
+    metadata = {}
     for _ in range(_bounded(values)):
         name = cursor.string()
-        told[name] = cursor.value()
+        metadata[name] = cursor.value()
     places = []
     for _ in range(_bounded(tensors)):
         name = cursor.string()
@@ -183,4 +183,4 @@ def _read(cursor: _Cursor, data: NDArray[np.uint8]) -> GgufFile:
         if start + offset + size > len(data):
             raise ValueError(f"{name} reaches beyond its end")
         found[name] = data[start + offset : start + offset + size].view("<f4").reshape(shape)
-    return GgufFile(told, found)
+    return GgufFile(metadata, found)

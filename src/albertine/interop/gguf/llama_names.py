@@ -79,7 +79,7 @@ def llama_layout(config: EncoderConfig) -> LlamaArchitecture:
 def unsupported_by_llama(config: EncoderConfig) -> list[str]:
     """What of an encoder its nearest architecture has no place for."""
     kind = llama_layout(config)
-    # Any base of rotation has a place in the file; why a mapping has none is said here.
+    # Any base of rotation has a place in the file; a mapping has none.
     elsewhere = ("rotary_base", "embeddings of", "a mapping of embeddings")
     found = [what for what in unsupported_features(config, _LAYOUTS[kind]) if not what.startswith(elsewhere)]
     if config.has_mapping and kind != "modern-bert":

@@ -38,7 +38,7 @@ _OLD = re.compile(
 
 @dataclass(frozen=True)
 class Card:
-    """What is said of a model.
+    """The content of a model card.
 
     Attributes:
         head: of the YAML, as the Hub has it; what is None is left out.
@@ -70,7 +70,7 @@ def model_card(config: Mapping[str, Any], count: int, before: str = "", *, names
 
 
 def default_title(config: Mapping[str, Any]) -> str:
-    """What a model is called where nobody named it."""
+    """The title of a card for a model without a name."""
     return str((config.get("architectures") or ["albertine.Model"])[0])
 
 
@@ -100,7 +100,7 @@ def usage_section(config: Mapping[str, Any], more: Sequence[str] = (), *, names:
     """How to load a model.
 
     Args:
-        more: lines of Python that ask it, in Albertine.
+        more: lines of Python that use it, in Albertine.
         names: whose its parameters are called by, as `ModelFolder.names`.
     """
     name = "path/to/this/folder"
@@ -110,11 +110,11 @@ def usage_section(config: Mapping[str, Any], more: Sequence[str] = (), *, names:
     if config["model_type"] == "albertine":
         return "\n".join([*lines, "transformers has no name for its sharing plan; Albertine loads it."])
     if names in _LOADED_BY:
-        told = (
+        text = (
             f"{_LOADED_BY[names]} loads the same folder. transformers does not: it would start from random "
             f"weights. `albertine convert {name} NEW-FOLDER` writes it for transformers."
         )
-        return "\n".join([*lines, told])
+        return "\n".join([*lines, text])
     auto = _auto(config)
     loads = (
         "transformers loads the same folder:" if auto != "AutoModel" else "transformers loads its encoder:"
@@ -174,8 +174,8 @@ def render_card(card: Card, before: str = "") -> str:
     new = {key: value for key, value in card.head.items() if value is not None}
     tags = [*new.get("tags", ()), *(tag for tag in old.get("tags") or () if isinstance(tag, str))]
     head = {**old, **new, **({"tags": list(dict.fromkeys(tags))} if tags else {})}
-    told = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=10_000)
-    parts = [f"---\n{told}---\n"]
+    text = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=10_000)
+    parts = [f"---\n{text}---\n"]
     parts += [
         f"<!-- albertine:{key} -->\n{body.strip()}\n<!-- /albertine -->\n"
         for key, body in card.sections.items()
@@ -197,7 +197,7 @@ def head_of(card: str) -> dict[str, Any]:
 
 
 def stored_metadata(card: str) -> dict[str, Any]:
-    """What a person said when a card was written before."""
+    """The metadata that a person stated in an earlier card."""
     found = _STATED.search(card)
     try:
         tree = json.loads(found[1]) if found else {}

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Paper(NamedTuple):
-    """A paper, by what its entry in a bibliography says."""
+    """The fields of a bibliography entry."""
 
     key: str
     title: str

@@ -39,7 +39,7 @@ def hub_folder(what: str) -> Path:
         what: `owner/name`, or `owner/name@revision` with a branch, a tag or a whole commit; default: main.
 
     Raises:
-        ModelError: it cannot be had; the message says why, and how to get the folder otherwise.
+        ModelError: it is not available; the message has the reason, and how to get the folder otherwise.
     """
     parts = NAME.fullmatch(what)
     assert parts is not None
@@ -134,8 +134,8 @@ def _downloaded(name: str, revision: str) -> Path:
     except ImportError as missing:
         raise _NotFetched("huggingface_hub is missing (pip install 'albertine[hub]')") from missing
     try:
-        told = HfApi().model_info(name, revision=revision, timeout=SECONDS)
-        files = [file.rfilename for file in told.siblings or ()]
+        info = HfApi().model_info(name, revision=revision, timeout=SECONDS)
+        files = [file.rfilename for file in info.siblings or ()]
         _check_weights(name, files)
         wanted = [file for file in files if _is_read(PurePosixPath(file))]
         folder = Path(snapshot_download(name, revision=revision, allow_patterns=wanted, cache_dir=cache()))

@@ -151,7 +151,7 @@ def _in_order(folder: Path) -> None:
 
 def _loaded(folder: Path) -> EncoderConfig:
     """The encoder of a model folder, which loads."""
-    weight_files(folder)  # whose message says what to do where weights are pickled
+    weight_files(folder)  # its message has the remedy where weights are pickled
     return read_folder(folder).model.config
 
 

@@ -28,7 +28,7 @@ ROFORMER_BASE = 10000.0
 def read_model_type(tree: Mapping[str, Any]) -> ModelType:
     kind = "bert" if is_roberta(tree) else tree.get("model_type")
     if kind is None and "embedding_size" in tree and ("inner_group_num" in tree or "ln_type" in tree):
-        return "albert"  # the files of 2019 did not say
+        return "albert"  # the files of 2019 have no model_type
     for known in KINDS:
         if kind == known:
             return known
@@ -163,15 +163,15 @@ def config_json(
     config, kind = model.config, kind or model_type(model.config)
     if kind == "albertine":
         return {"model_type": kind, "encoder": config.to_dict(), "albertine": written_flags(model)}
-    said: dict[str, Any] = {"model_type": kind, "architectures": [_architecture(kind, model)]}
+    common: dict[str, Any] = {"model_type": kind, "architectures": [_architecture(kind, model)]}
     if kind == "modernbert":
-        return said | modernbert_json(config, tokenizer) | {"albertine": written_flags(model)}
+        return common | modernbert_json(config, tokenizer) | {"albertine": written_flags(model)}
     if kind == "xlnet":
         return (
-            said | xlnet_json(config, tokenizer) | {"albertine": written_flags(model) | xlnet_flags(config)}
+            common | xlnet_json(config, tokenizer) | {"albertine": written_flags(model) | xlnet_flags(config)}
         )
     tree: dict[str, Any] = {
-        **said,
+        **common,
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
         "num_hidden_layers": config.num_hidden_layers,

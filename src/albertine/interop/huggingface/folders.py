@@ -123,10 +123,10 @@ def read_folder(folder: str | Path) -> ModelFolder:
     refuse_keras(folder)
     tree = folder_config(folder)
     kind, config = encoder_in(tree, folder / "config.json")
-    told = read_json(folder / "config.json")
+    settings = read_json(folder / "config.json")
     with open_weights(folder) as weights:
         try:
-            return _assemble(kind, config, tree, _of_bert(weights, told), folder)
+            return _assemble(kind, config, tree, _of_bert(weights, settings), folder)
         except SettingsError as error:
             raise ModelError(f"cannot be used: {error}", where=folder / "config.json") from error
 
@@ -376,15 +376,15 @@ def save_model(
             )
         kind = "albertine"
     extra = {k: v.detach().cpu().contiguous() for k, v in (extra_tensors or {}).items()}
-    told = dict(extra_config or {})
+    settings = dict(extra_config or {})
     tree = config_json(model, tokenizer, kind)
     if model.config != shared.config:
         extra |= unrecoverable_parameters(shared, model)
         tree["albertine"] |= {"encoder": shared.config.to_dict()}
-    flags = our_flags(tree) | our_flags(told)
+    flags = our_flags(tree) | our_flags(settings)
     if kind == "xlnet":
         tree["attn_type"] = attention_type(flags)
-    tree |= told | ({"albertine": flags} if flags else {})
+    tree |= settings | ({"albertine": flags} if flags else {})
     encoder = _tensors(kind, model)
     check_finite(encoder | extra, folder)
     whole, tree = with_head(kind, shared, encoder, extra, tree, _read_as_others, layout=layout)

@@ -47,7 +47,7 @@ def save_lonepatient(
             f"the layout lonepatient has no place for {', '.join(found)}",
             remedy="Leave --to out, and the model is written as it stands",
         )
-    config, told, tree = model.config, dict(extra_config or {}), config_json(model, tokenizer, "albert")
+    config, extra, tree = model.config, dict(extra_config or {}), config_json(model, tokenizer, "albert")
     bright = config.architecture == "brightmart"
     layers, groups, inner = _groups(config.plan) or (config.plan.depth, 1, 1)
     tree |= {"num_hidden_layers": layers, "num_hidden_groups": groups, "inner_group_num": inner}
@@ -60,7 +60,7 @@ def save_lonepatient(
         tensors[_DECODER] = tensors[_WORD]  # which torch.save writes once
     if "classifier.bias" in tensors:
         tree["num_labels"] = len(tensors["classifier.bias"])
-    tree |= told | {"albertine": our_flags(tree) | our_flags(told)}
+    tree |= extra | {"albertine": our_flags(tree) | our_flags(extra)}
     count = parameters_of(model, extra_tensors or {})
     write_folder(folder, tensors, tree, tokenizer, {}, parameters=count, pickled=True)
 

@@ -41,7 +41,7 @@ BRIGHT = KeyMap(tuple(map(_as_pytorch, BRIGHTMART.rules)), BRIGHTMART.fields)
 
 
 def layout_of(names: Iterable[str]) -> str | None:
-    """ "lonepatient" or "bright"; None: somebody else's names."""
+    """ "lonepatient" or "bright"; None: other names."""
     marks = {"encoder.transformer.group.0.": "lonepatient", "encoder.layer_shared.": "bright"}
     return next((layout for name in names for mark, layout in marks.items() if mark in name), None)
 

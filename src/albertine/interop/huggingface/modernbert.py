@@ -42,7 +42,7 @@ def read_modernbert(tree: Mapping[str, Any]) -> EncoderConfig:
     flags, hidden = our_flags(tree), number(tree, "hidden_size")
     embedding_dropout, dropout = (tree.get(f"{name}_dropout", 0.0) for name in ("embedding", "mlp"))
     if embedding_dropout != dropout:
-        _tell_dropouts(embedding_dropout, dropout)
+        _warn_of_dropouts(embedding_dropout, dropout)
     depth, length = number(tree, "num_hidden_layers", MAX_DEPTH), tree.get("max_position_embeddings", 8192)
     return EncoderConfig(
         vocab_size=number(tree, "vocab_size"),
@@ -72,7 +72,7 @@ def read_modernbert(tree: Mapping[str, Any]) -> EncoderConfig:
 
 
 @cache
-def _tell_dropouts(embedding: object, mlp: object) -> None:
+def _warn_of_dropouts(embedding: object, mlp: object) -> None:
     """Once, because a folder is read several times."""
     _log.warning(
         "embedding_dropout %s and mlp_dropout %s of a ModernBERT are one rate here, %s; to train with "
@@ -108,27 +108,27 @@ def _base(tree: Mapping[str, Any], depth: int, length: int) -> float:
             "and Albertine computes attention to the whole text",
             remedy="Use transformers for it; a ModernBERT whose layers are all full_attention is read",
         )
-    bases = {kind: _told_base(tree, kind) for kind in set(kinds)}
+    bases = {kind: _rotary_base(tree, kind) for kind in set(kinds)}
     if len(set(bases.values())) > 1:
         raise SettingsError(f"its layers have different bases of rotation, {bases}, and Albertine's one")
     return float(bases[kinds[0]])
 
 
-def _told_base(tree: Mapping[str, Any], kind: str) -> Any:
+def _rotary_base(tree: Mapping[str, Any], kind: str) -> Any:
     parameters = tree.get("rope_parameters") or {}
     if not parameters.keys() <= _BASES.keys():
         raise SettingsError(f"rope_parameters must tell {FULL} and {SLIDING} apart")
-    told = parameters.get(kind) or {}
-    refuse_other(told, {"rope_type": "default", "type": "default"})  # the second is its older name
+    own = parameters.get(kind) or {}
+    refuse_other(own, {"rope_type": "default", "type": "default"})  # the second is its older name
     old, default = _BASES[kind]
-    return told.get("rope_theta") or tree.get(old) or default
+    return own.get("rope_theta") or tree.get(old) or default
 
 
 def modernbert_json(config: EncoderConfig, tokenizer: SavableTokenizer | None) -> dict[str, Any]:
     """The config.json of an encoder of this architecture, for every transformers that knows it.
 
-    The dropout of residual branches and of embeddings is told apart there; here it is one. Without a
-    tokenizer nobody knows the special pieces; what is not said transformers takes from its own.
+    There the dropouts of residual branches and of embeddings are separate; here they are one. Without a
+    tokenizer the special tokens are unknown, and transformers uses its defaults.
     """
     base = config.rotary_base
     return {

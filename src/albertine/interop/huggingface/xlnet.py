@@ -24,9 +24,9 @@ def attention_type(flags: Mapping[str, Any]) -> str:
 
 
 def read_xlnet(tree: Mapping[str, Any]) -> EncoderConfig:
-    """The encoder of a config.json. Its memory settings (`mem_len`, `reuse_len`) are no part of it: who reads
-    segments says how much is kept. Nor is `attn_type`: who reads says who sees whom. `same_length` does
-    nothing without `attn_type` uni.
+    """The encoder of a config.json. Its memory settings (`mem_len`, `reuse_len`) are no part of it: the
+    reader of segments sets the memory. Nor is `attn_type`: the caller sets the attention mask. `same_length`
+    does nothing without `attn_type` uni.
 
     Raises:
         SettingsError: an `attn_type` uni that `our_flags` do not confirm, half a batch backward, heads of

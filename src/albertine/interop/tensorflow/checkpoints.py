@@ -1,6 +1,6 @@
 """Folders with a checkpoint of TensorFlow: Google's ALBERT, BERT and XLNet, brightmart's albert_zh, what
-bert4keras saves under Google's names, and the variables of TF-Hub. Which of them it is, is told by the names
-of its variables."""
+bert4keras saves under Google's names, and the variables of TF-Hub. Which of them it is, is config_tree by the
+names of its variables."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def google_config(folder: Path, prefix: Path) -> EncoderConfig:
 
 def tensorflow_config(folder: Path, prefix: Path) -> dict[str, Any]:
     """The config.json that the encoder of a checkpoint would be written with, and what `save_checkpoint` was
-    told of it. Raises as `google_config`."""
+    config_tree of it. Raises as `google_config`."""
     with open_bundle(prefix) as weights, torch.device("meta"):
         _, tree, config = _configured(folder, prefix, weights)
-        return _with_said(config_json(Model(config, ())), tree)
+        return _with_head_settings(config_json(Model(config, ())), tree)
 
 
 def read_checkpoint(folder: Path, prefix: Path) -> ModelFolder:
@@ -99,7 +99,7 @@ def _configured(
     with config_errors(file):
         tree = read_json(file)
         config = read_google(kind, tree)
-        if kind == "xlnet" and SEGMENTS not in weights.shapes:  # its graph had no segments to tell apart
+        if kind == "xlnet" and SEGMENTS not in weights.shapes:  # its graph had no segments
             config = replace(config, type_vocab_size=0)
         return kind, tree, config
 
@@ -140,46 +140,48 @@ def _assembled(
     refuse_unexpected([name for name in rest if name.startswith(BACKBONE)], "variables", where)
     model.load_state_dict(to_ours(rules, weights.read, where, heads), assign=True)
     extra: dict[str, Tensor] = {}
-    told = config_json(model)
+    config_tree = config_json(model)
     for head, parts in HEADS.items():
         if all(part.theirs in rest and _fits(part, weights.shapes[part.theirs]) for part in parts):
             extra |= {part.ours: part.to_ours(weights.read(part.theirs), heads) for part in parts}
             rest = [name for name in rest if name not in {part.theirs for part in parts}]
-            told = _with_head(told, head)
+            config_tree = _with_head(config_tree, head)
     if "head" not in our_flags(tree) and "classifier.bias" in extra and len(extra["classifier.bias"]) == 1:
-        told = told | {"problem_type": "regression"}  # Google's code learns one number by its square
-    told = _with_said(told, tree)
+        config_tree = config_tree | {
+            "problem_type": "regression"
+        }  # Google's code learns one number by its square
+    config_tree = _with_head_settings(config_tree, tree)
     aside = tuple(name for name in rest if weights.shapes[name])  # what has no shape is the state of a run
-    return ModelFolder(model.requires_grad_(True).eval(), told, extra, aside, "tensorflow")
+    return ModelFolder(model.requires_grad_(True).eval(), config_tree, extra, aside, "tensorflow")
 
 
 def _fits(part: Rule, shape: tuple[int, ...]) -> bool:
-    """Whether a variable is what a rule reads; its sizes are for whoever builds the head to check."""
+    """Whether a variable is what a rule reads; its sizes are checked when the head is built."""
     return len(shape) == 2 or not part.transposed
 
 
-def _with_head(told: dict[str, Any], head: str) -> dict[str, Any]:
+def _with_head(config_tree: dict[str, Any], head: str) -> dict[str, Any]:
     """A config.json with the task of a head, by its class in transformers where there is one."""
-    flags = {"albertine": our_flags(told) | {"task": _TASKS[head]}}
+    flags = {"albertine": our_flags(config_tree) | {"task": _TASKS[head]}}
     if head not in _ARCHITECTURES:
-        return told | flags | joint_architecture(told["model_type"])
-    if "architectures" in told:
-        encoder = told["architectures"][0].partition("For")[0].removesuffix("Model")
-        return told | {"architectures": [encoder + _ARCHITECTURES[head]]}
-    return told | flags  # no class of transformers computes the encoder, so none is named
+        return config_tree | flags | joint_architecture(config_tree["model_type"])
+    if "architectures" in config_tree:
+        encoder = config_tree["architectures"][0].partition("For")[0].removesuffix("Model")
+        return config_tree | {"architectures": [encoder + _ARCHITECTURES[head]]}
+    return config_tree | flags  # no class of transformers computes the encoder, so none is named
 
 
-def _with_said(told: dict[str, Any], tree: Mapping[str, Any]) -> dict[str, Any]:
-    """A config.json with what `save_checkpoint` was told beside the encoder, for which Google has no words:
-    the names of classes, how vectors are made, in what order tokens are predicted."""
-    said = our_flags(tree).get("head")
-    if not isinstance(said, dict):
-        return told
-    words = {name: said[name] for name in HEAD_KEYS if name in said}
-    flags = our_flags(told) | our_flags(said)
-    if "attn_type" in told:
+def _with_head_settings(config_tree: dict[str, Any], tree: Mapping[str, Any]) -> dict[str, Any]:
+    """A config.json with the head settings from `save_checkpoint`, for which Google's format has no keys:
+    names of classes, pooling, and the order of prediction."""
+    settings = our_flags(tree).get("head")
+    if not isinstance(settings, dict):
+        return config_tree
+    words = {name: settings[name] for name in HEAD_KEYS if name in settings}
+    flags = our_flags(config_tree) | our_flags(settings)
+    if "attn_type" in config_tree:
         words["attn_type"] = attention_type(flags)
-    return told | words | {"albertine": flags}
+    return config_tree | words | {"albertine": flags}
 
 
 def save_checkpoint(

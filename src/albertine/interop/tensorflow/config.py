@@ -20,7 +20,8 @@ from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
 
 EPSILON = 1e-12
-"""Of every LayerNorm; no configuration of Google's says it: it is that of `tf.contrib.layers.layer_norm`."""
+"""Of every LayerNorm; Google's configurations do not have it: it is that of
+`tf.contrib.layers.layer_norm`."""
 _KEPT = (
     "classifier_dropout_prob",
     "embedding_mapping",
@@ -30,7 +31,7 @@ _KEPT = (
     "sentence_dropout",
 )
 _KERAS_GELUS = {"gelu_tanh": "gelu_new", "gelu_erf": "gelu"}
-"""Words of bert4keras; its own `gelu` is whatever `set_gelu` said last."""
+"""Words of bert4keras; its own `gelu` is the one of the last `set_gelu`."""
 _XLNET_PAD = 5
 """Of every vocabulary of XLNet (zihangdai/xlnet, `data_utils.py`)."""
 _IGNORED = {"net_structure_type": 0, "gap_size": 0, "num_memory_blocks": 0, "down_scale_factor": 1}
@@ -55,13 +56,13 @@ def read_google(kind: Kind, tree: Mapping[str, Any]) -> EncoderConfig:
     flags, hidden = our_flags(tree), number(tree, "hidden_size")
     layers = number(tree, "num_hidden_layers", MAX_DEPTH)
     # Google's BERT has no such word; bert4keras may narrow the embeddings of its own by it.
-    told = dict(tree) if kind == "bert" else {"embedding_size": None} | dict(tree)
+    values = dict(tree) if kind == "bert" else {"embedding_size": None} | dict(tree)
     own = {name: flags[name] for name in _KEPT if name in flags}
     if kind == "brightmart":
         own["embedding_mapping"] = "words"
     return EncoderConfig(
         vocab_size=number(tree, "vocab_size"),
-        embedding_size=number({"embedding_size": hidden} | told, "embedding_size"),
+        embedding_size=number({"embedding_size": hidden} | values, "embedding_size"),
         hidden_size=hidden,
         num_attention_heads=number(tree, "num_attention_heads"),
         intermediate_size=number(tree, "intermediate_size"),
@@ -98,12 +99,12 @@ def _plan(kind: Kind, tree: Mapping[str, Any], layers: int) -> SharingPlan:
 def _read_xlnet(tree: Mapping[str, Any]) -> EncoderConfig:
     """As transformers' file of it, but for three words."""
     act = _activation(tree, "ff_activation")
-    told = {"vocab_size": number(tree, "n_token")} | dict(tree) | {"ff_activation": act}
+    values = {"vocab_size": number(tree, "n_token")} | dict(tree) | {"ff_activation": act}
     flags, tied = our_flags(tree), not tree.get("untie_r", False)
-    own: dict[str, Any] = {"pad_token_id": _XLNET_PAD if told["vocab_size"] > _XLNET_PAD else 0}
+    own: dict[str, Any] = {"pad_token_id": _XLNET_PAD if values["vocab_size"] > _XLNET_PAD else 0}
     own |= {name: flags[name] for name in ("classifier_dropout_prob", "pad_token_id") if name in flags}
     biases: RelativeBiasesOf = "tied" if tied else "block"
-    return replace(read_xlnet(told), relative_biases=biases, layer_norm_eps=EPSILON, **own)
+    return replace(read_xlnet(values), relative_biases=biases, layer_norm_eps=EPSILON, **own)
 
 
 def google_json(kind: Kind, model: Model, pad: int, *, keras: bool = False) -> dict[str, Any]:

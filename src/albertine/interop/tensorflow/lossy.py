@@ -1,5 +1,5 @@
-"""What a model gives up to be written in a layout of TensorFlow that has no place for all of it: done only
-where a person asks for it, and told."""
+"""Lossy conversion of a model to a TensorFlow layout that cannot hold all of it: only with --lossy, and with
+a list of what is lost."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ def fit_to_layout(model: Model, wanted: str) -> tuple[Model, tuple[str, ...]]:
     Args:
         wanted: "google", "bert4keras", "brightmart" or "xlnet-tf".
     """
-    told: list[str] = []
+    losses: list[str] = []
     if model.config.architecture is None:
         return model, ()
     if wanted != "brightmart" and (other := multiplied_embeddings(model)) is not model:
-        told.append(f"Its word embeddings are written multiplied: {size_change(model, other)}.")
+        losses.append(f"Its word embeddings are written multiplied: {size_change(model, other)}.")
         model = other
     plan = model.config.plan
     if not holds_plan(plan, wanted) and wanted != "brightmart":
         other = replan(model, SharingPlan.unshared(plan.depth))
-        told.append(f"Every depth is written as a block of its own: {size_change(model, other)}.")
+        losses.append(f"Every depth is written as a block of its own: {size_change(model, other)}.")
         model = other
     if model.config.hidden_act == "gelu" and wanted != "bert4keras":
-        told.append("Its activation is written as the tanh form of GELU; it was made with the erf form.")
+        losses.append("Its activation is written as the tanh form of GELU; it was made with the erf form.")
         model = model_with_state(replace(model.config, hidden_act="gelu_new"), model, model.state_dict())
     if (epsilon := model.config.layer_norm_eps) != EPSILON:
-        told.append(f"The epsilon of its LayerNorms becomes {EPSILON:g}; it was made with {epsilon:g}.")
+        losses.append(f"The epsilon of its LayerNorms becomes {EPSILON:g}; it was made with {epsilon:g}.")
         model = model_with_state(replace(model.config, layer_norm_eps=EPSILON), model, model.state_dict())
-    return model, tuple(told)
+    return model, tuple(losses)
 
 
 def random_rows(model: Model) -> Packed:

@@ -144,7 +144,7 @@ def keymap(kind: Kind, config: EncoderConfig) -> KeyMap:
 
 
 def kind_of(names: Iterable[str]) -> Kind | None:
-    """Whose checkpoint has these variables; None: nobody's that we know."""
+    """Whose checkpoint has these variables; None: unknown."""
     names = list(names)
     for kind, mark in _MARKS.items():
         if any(name.startswith(mark) for name in names):
@@ -162,7 +162,7 @@ def heads_in(kind: Kind, names: Iterable[str], objective: object) -> set[str]:
     """The pretraining heads that are there.
 
     Args:
-        objective: "sop" or "nsp" where the configuration says what the sentence head was made for.
+        objective: "sop" or "nsp" where the configuration has the objective of the sentence head.
     """
     names = set(names)
     if objective not in ("sop", "nsp"):
