@@ -40,11 +40,11 @@ class Numbers:
 
     metrics = (ERROR,)
 
-    def merge(self, said: Any, data: Any) -> Any:
-        return np.mean(said, axis=0)
+    def merge(self, outputs: Any, data: Any) -> Any:
+        return np.mean(outputs, axis=0)
 
-    def answers(self, said: Any, data: Any) -> list[float]:
-        return list(said.tolist())
+    def answers(self, outputs: Any, data: Any) -> list[float]:
+        return list(outputs.tolist())
 
     def gold(self, data: Any) -> list[float]:
         return [0.0, 0.0]
@@ -59,7 +59,7 @@ def test_members_are_picked_by_the_least_error(rule: Any, monkeypatch: pytest.Mo
     monkeypatch.setattr(ensembles, "_member", alone)
     family, data = Numbers(), SimpleNamespace(targets=[0])
     runs: Any = [
-        SimpleNamespace(family=family, splits={"dev": data}, said=np.full(2, x)) for x in (3.0, 1.0, -2.0)
+        SimpleNamespace(family=family, splits={"dev": data}, outputs=np.full(2, x)) for x in (3.0, 1.0, -2.0)
     ]
     found = ensembles.ensemble(runs, pick=2, rule=rule, splits=["dev"])
     assert found.members == (1, 2)
@@ -70,10 +70,10 @@ class Settles(Numbers):
 
     settled: Any = None
 
-    def settle(self, said: Any, data: Any) -> None:
-        self.settled = said.tolist()
+    def tune_on_dev(self, outputs: Any, data: Any) -> None:
+        self.settled = outputs.tolist()
 
-    def recall(self, told: Any) -> None: ...
+    def load_state(self, flags: Any) -> None: ...
 
 
 def test_what_is_settled_is_of_the_members_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,6 +83,8 @@ def test_what_is_settled_is_of_the_members_together(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(ensembles, "check", lambda *asked: None)
     monkeypatch.setattr(ensembles, "_member", alone)
     family, data = Settles(), SimpleNamespace(targets=[0])
-    runs: Any = [SimpleNamespace(family=family, splits={"dev": data}, said=np.full(2, x)) for x in (3.0, 1.0)]
+    runs: Any = [
+        SimpleNamespace(family=family, splits={"dev": data}, outputs=np.full(2, x)) for x in (3.0, 1.0)
+    ]
     ensembles.ensemble(runs, splits=["dev"])
     assert family.settled == [2.0, 2.0]
