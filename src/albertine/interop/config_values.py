@@ -20,7 +20,7 @@ def config_errors(file: Path) -> Iterator[None]:
 
     Raises:
         ModelError: a word that is missing, impossible, not supported, or of another kind than it has to be:
-            a list for a number, say, of which nobody can check every one.
+            a list for a number, say, which cannot all be checked in advance.
     """
     try:
         yield

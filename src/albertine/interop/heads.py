@@ -58,8 +58,8 @@ SUMMARY: Mapping[str, Any] = {
 """With these settings `sequence_summary` of ELECTRA and RoFormer computes what our pooler does."""
 SUMMARY_LAYER = "sequence_summary.summary."
 OWN_HEAD = "own_head"
-"""What `albertine` in a config.json says of a head that no class of transformers computes: `why`, and under
-`words` what would stand at the top level (`HEAD_KEYS`), where transformers would believe it."""
+"""The entry of `albertine` in a config.json for a head that no class of transformers computes: `why`, and
+under `words` what would stand at the top level (`HEAD_KEYS`), where transformers would believe it."""
 OWN_NAME = "Albertine"
 """What `architectures` begins with in such a folder."""
 OWN_TENSORS = f"{OURS}head."
@@ -129,7 +129,7 @@ def head_config(
             `ClassifierHead`.
     """
     tree: dict[str, Any] = {} if kind is None else {"problem_type": _PROBLEMS[kind]}
-    if kind == "score":  # of which sentence-transformers would tell the sigmoid
+    if kind == "score":  # sentence-transformers would apply a sigmoid
         tree[CROSS_ENCODER[0]] = {"activation_fn": "torch.nn.modules.linear.Identity"}
     if names:
         tree["id2label"] = {str(i): name for i, name in enumerate(names)}
@@ -164,12 +164,13 @@ def _architectures(model_type: str, task: Task | None, pooling: HeadInput) -> di
 
 
 def is_joint(names: Iterable[str]) -> bool:
-    """Whether tensors of these names are the head that says of a question whether it has an answer, too."""
+    """Whether tensors of these names are the joint head, which also predicts whether a question has an
+    answer."""
     return any(name.startswith("answer_class.") for name in names)
 
 
 def joint_architecture(model_type: str) -> dict[str, Any]:
-    """What config.json says of that head: transformers has it for XLNet alone."""
+    """The config.json entries of that head: transformers has it for XLNet alone."""
     from albertine.model.answerability_head import ENDS, STARTS
 
     named = {"architectures": ["XLNetForQuestionAnswering"], "start_n_top": STARTS, "end_n_top": ENDS}
@@ -214,7 +215,7 @@ def class_of_head(
 
 
 def class_name(task: Task) -> str:
-    """What `architectures` says of a head of the task that no class of transformers computes."""
+    """The value of `architectures` for a head of the task that no class of transformers computes."""
     return OWN_NAME + _HEADS.get(task, "For" + "".join(part.title() for part in task.split("-")))
 
 
@@ -278,13 +279,13 @@ def pooling_in(config: Mapping[str, Any]) -> HeadInput:
 
 
 def head_config_for(folder: ModelFolder, model_type: str) -> dict[str, Any]:
-    """What the config.json of a folder says of its head, for the same head on an encoder of another type."""
+    """The config.json entries of a folder's head, for the same head on an encoder of another type."""
     # All but the settings of the encoder: the task, and the settings of its predictions, such as a threshold.
     encoder = written_flags(folder.model)
     left = {*encoder, "encoder", OWN_HEAD}
     own = {n: x for n, x in our_flags(folder.config).items() if n not in left}
     if folder.extra and (task := task_of(folder)) is not None:
-        own["task"] = task  # which their folders tell by a class that the other layout may lack
+        own["task"] = task  # which theirs names by a class that the other layout may lack
     if not folder.extra and not own:
         return {}
     outputs = folder.shapes.get("classifier.bias", ())
@@ -327,7 +328,7 @@ def left_to_right(folder: ModelDescription) -> bool:
 
 
 def task_of(folder: ModelDescription) -> Task | None:
-    """The task that a folder was tuned for, as far as it says."""
+    """The task that a folder was tuned for, as far as it is recorded."""
     return task_in(folder.config)
 
 
@@ -442,7 +443,7 @@ def _function(tree: Mapping[str, Any]) -> str | None:
 
 
 def _refuse_other_scores(tree: Mapping[str, Any], where: object) -> None:
-    """Refuse a cross-encoder whose score would be another than sentence-transformers tells.
+    """Refuse a cross-encoder whose score would differ from that of sentence-transformers.
 
     Raises:
         ModelError: it applies another function than the sigmoid, puts a prompt before texts, or calls its

@@ -34,7 +34,7 @@ def as_safetensors(files: Sequence[Path]) -> Iterator[list[Path]]:
     """Pickled weight files as safetensors, one each, gone when the context ends.
 
     Raises:
-        ModelError: a file is no such file, asks for anything but tensors, or needs more than its size allows;
+        ModelError: a file is no such file, requires anything but tensors, or needs more than its size allows;
             nothing of it was run.
     """
     total = sum(file.stat().st_size for file in files)

@@ -126,7 +126,8 @@ def _why(error: Exception) -> str:
 
 
 def confine(more: int) -> None:
-    """Give the process so many bytes of memory more than it has, where the system tells how much that is."""
+    """Give the process so many bytes of memory more than it has, where the system reports how much that
+    is."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
     except (OSError, ValueError):

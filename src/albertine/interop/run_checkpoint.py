@@ -100,7 +100,7 @@ def _fingerprint(folder: Path) -> dict[str, Any]:
 
 
 def _encoder(fingerprint: Mapping[str, Any], folder: Path) -> tuple[EncoderConfig, frozenset[str] | None]:
-    """The encoder that a fingerprint tells, and its heads; None of a tuned one, which does not tell them."""
+    """The encoder in a fingerprint, and its heads; None for a tuned one, which does not record them."""
     tree = fingerprint.get("model")
     if not isinstance(tree, dict):
         raise ModelError(

@@ -149,7 +149,7 @@ def read_vectors(folder: Path, *, last: bool = False) -> VectorSettings:
         last: whether [CLS] is the last token of its model.
 
     Raises:
-        ModelError: the files are damaged, or ask for what cannot be computed here.
+        ModelError: the files are damaged, or require what cannot be computed here.
     """
     if not (folder / MODULES).is_file():
         return VectorSettings()

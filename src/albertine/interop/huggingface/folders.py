@@ -143,7 +143,7 @@ def _of_bert(weights: OpenWeights, tree: Mapping[str, Any]) -> OpenWeights:
 
 
 def folder_config(folder: Path) -> dict[str, Any]:
-    """The config.json of a model folder, with what a cross-encoder says in another file; or what it would be
+    """The config.json of a model folder, with a cross-encoder's entries of another file; or what it would be
     for a checkpoint of TensorFlow or of a run.
 
     Raises:
@@ -247,7 +247,7 @@ def _not_ours(names: str, files: Mapping[str, str], config: EncoderConfig, weigh
     if PROJECTION not in files or names != "bright":
         return set()
     factor = files.get("bert.embeddings.word_embeddings_2.weight")
-    if factor is None:  # which will be said
+    if factor is None:  # which is reported later
         return set()
     return set() if torch.equal(weights.read(files[PROJECTION]).T, weights.read(factor)) else {"mlm"}
 
@@ -344,7 +344,7 @@ def save_model(
             `read_folder` folds the copies together again; or "albertine", our own names. By default nothing
             is written twice, by transformers' names where it has some.
         tokenizer: anything with save(folder); its special ids go into config.json.
-        extra_tensors, extra_config: other heads by their foreign names, and what config.json says of them;
+        extra_tensors, extra_config: other heads by their foreign names, and their entries in config.json;
             they win over our values, so a task can name its own architecture.
         extra_files: more files, by their path in the folder.
         stored: number format of the weights in the file; who loads them computes in float32 all the same.

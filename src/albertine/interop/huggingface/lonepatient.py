@@ -37,7 +37,7 @@ def save_lonepatient(
 
     Args:
         extra_tensors, extra_config: the head of a task by transformers' names, which are its own, and what
-            config.json says of it.
+            its entries in config.json.
 
     Raises:
         SettingsError: its code does not compute this model. ModelError: the folder holds something else.
@@ -66,7 +66,7 @@ def save_lonepatient(
 
 
 def _spare(model: Model, bright: bool) -> dict[str, Tensor]:
-    """What stands in every checkpoint of its and tells nothing more (`lonepatient_names.spare_tensors`)."""
+    """What stands in every checkpoint of its and has no information (`lonepatient_names.spare_tensors`)."""
     import torch
 
     config, mapping = model.config, model.encoder.embeddings.mapping

@@ -62,7 +62,7 @@ def lonepatient_plan(layers: int, groups: int, inner: int) -> SharingPlan:
 
     Raises:
         SettingsError: by rounding some group is never used (group 15 of 22 in 22 layers), so that its blocks
-            cannot be told by their order.
+            cannot be determined by their order.
     """
     used = [int(layer / layers * groups) for layer in range(layers)]
     if set(used) != set(range(groups)):

@@ -84,10 +84,11 @@ def _warn_of_dropouts(embedding: object, mlp: object) -> None:
 
 
 def preserved_keys(tree: Mapping[str, Any], *, ids: bool) -> dict[str, Any]:
-    """What a config.json of ModernBERT says that is no part of an encoder, for the folder of the same model.
+    """The entries of a ModernBERT's config.json that are no part of an encoder, for the folder of the same
+    model.
 
     Args:
-        ids: with those of its special pieces, which only a tokenizer could tell.
+        ids: with those of its special pieces, which only a tokenizer has.
     """
     names = ("classifier_pooling", *(_ROLES if ids else ()))
     return {name: tree[name] for name in names if name in tree and tree.get("model_type") == "modernbert"}

@@ -127,7 +127,8 @@ def open_bundle(prefix: Path) -> Iterator[OpenWeights]:
     """Open a checkpoint by its path without `.index`; `shapes` has its floating-point tensors alone.
 
     Raises:
-        ModelError: a file is missing, damaged, or shorter than the index says; in reading, a wrong checksum.
+        ModelError: a file is missing, damaged, or shorter than its size in the index; in reading, a wrong
+        checksum.
     """
     shards, entries = read_index(prefix.with_name(prefix.name + INDEX))
     found = {name: e for name, e in entries.items() if e.dtype in DTYPES and not e.sliced}

@@ -199,7 +199,7 @@ def save_checkpoint(
     Args:
         wanted: "google", "bert4keras", "brightmart" or "xlnet-tf". extra_tensors: other heads, by the names
             that transformers gives them.
-        extra_config: what config.json would say of them, such as the names of classes, or beside the encoder
+        extra_config: their entries in config.json, such as the names of classes, or beside the encoder
             where there are none.
 
     Returns:
