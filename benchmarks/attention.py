@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from albertine.bench.interleaved import compete
-from albertine.model.backend.cpu_attention import Seen, by_kernel, by_products
+from albertine.model.backend.cpu_attention import QueryMask, by_kernel, by_products
 from albertine.model.backend.cpu_training_attention import training_products
 from benchmarks.keep import keep
 from benchmarks.markdown import newest, table
@@ -30,7 +30,7 @@ Way = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return by_kernel(q, k, v, Seen(), 0.0)
+    return by_kernel(q, k, v, QueryMask(), 0.0)
 
 
 def in_float32(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from albertine.corpus.source import Source
 from albertine.corpus.vocabulary import VocabularyKind, train_vocabulary
 from albertine.model.sharing import SharingPlan
 from albertine.pretraining.model_names import look_up_model
-from albertine.pretraining.run import PretrainResult, _beginning, _hints, pretrain
+from albertine.pretraining.run import PretrainResult, _plateau_advice, _slow_start_advice, pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.pretraining.stages import resolved_stages, untrained
 from albertine.tasks.dataset_registry import known
@@ -102,7 +102,10 @@ def test_header(recipe: Path) -> None:
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_that_is_no_papers_own_has_all_that_the_alarm_would_advise(recipe: Path) -> None:
     settings = load(PretrainingSettings, recipe)
-    advice = [*_hints(settings, look_up_model(str(recipe)).positions), *_beginning(settings.model)]
+    advice = [
+        *_plateau_advice(settings, look_up_model(str(recipe)).positions),
+        *_slow_start_advice(settings.model),
+    ]
     if settings.model.preset is not None:
         assert untrained(settings, look_up_model(str(recipe))) == []
     assert bool(advice) == (recipe.stem in {"albert-base-en", "bert-base-en", "roberta-base-en"}), advice

@@ -94,19 +94,18 @@ def test_how_a_run_is_optimised(build: Build, monkeypatch: pytest.MonkeyPatch, c
 
 
 @pytest.mark.parametrize("objective", [{}, {"kind": "causal", "pairs": "none"}], ids=["samples", "streams"])
-def test_each_process_judges_its_share(build: Build, objective: dict[str, Any]) -> None:
+def test_each_process_evaluates_its_share(build: Build, objective: dict[str, Any]) -> None:
     settings = build(objective=objective)
-    model = initial_model(settings, count_tokens(Corpus(settings.corpus), 500))
 
     def tokens(rank: int, size: int) -> int:
-        batches, _ = module._judging(settings, model, World(rank, size), Clock())
+        batches, _ = module._evaluation(module._inputs(settings, World(rank, size)), Clock())
         return sum(batch.num_tokens for batch in batches)
 
     shares, whole = [tokens(0, 2), tokens(1, 2)], tokens(0, 1)
     assert sum(shares) == whole > 0
 
 
-def test_what_judges_a_run_is_added_up_over_its_processes(build: Build) -> None:
+def test_evaluations_are_summed_over_processes(build: Build) -> None:
     heard: list[int] = []
 
     class Heard(World):
@@ -114,10 +113,8 @@ def test_what_judges_a_run_is_added_up_over_its_processes(build: Build) -> None:
             heard.append(len(tensor))
             return tensor
 
-    settings = build()
-    model = initial_model(settings, count_tokens(Corpus(settings.corpus), 500))
-    _, judged = module._judging(settings, model, Heard(size=2), Clock())
-    judged(lambda: None)
+    _, evaluate = module._evaluation(module._inputs(build(), Heard(size=2)), Clock())
+    evaluate(lambda: None)
     assert len(heard) == 1
 
 
