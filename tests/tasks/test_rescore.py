@@ -631,15 +631,6 @@ def test_wrong_words_are_one_message(
         assert outcome.code == 2 and says in outcome.err and "Traceback" not in outcome.err, outcome.err
 
 
-def test_an_old_command_is_told_as_one_that_runs(
-    albertine: Command, members: list[Path], tmp_path: Path
-) -> None:
-    for more in (["--ensemble", "--pick", 2], ["--report", tmp_path / "a report"]):
-        told = albertine("evaluate", *members, *more).err.partition("write: albertine ")[2]
-        outcome = albertine(*shlex.split(told))
-        assert outcome.code == 0, outcome.err
-
-
 def test_members_are_picked_on_one_dev_file(members: list[Path], tmp_path: Path) -> None:
     """Also where only the test file is asked for."""
     other, short = table(tmp_path / "o.csv", 100, 8), table(tmp_path / "s.csv", 50, 8)
