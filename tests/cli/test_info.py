@@ -62,7 +62,7 @@ def test_lengths(albertine: Command) -> None:
 def test_a_length_that_the_model_does_not_read_is_refused(albertine: Command) -> None:
     for lengths in (["1024"], ["64", "--length", "513"]):
         refused = albertine("info", "albert-base-v2", "--length", *lengths, "--json")
-        assert refused.code == 2 and "--length" in refused.err and "reads 512 tokens" in refused.err
+        assert refused.code == 2 and "--length" in refused.err and "maximum of 512 tokens" in refused.err
         assert refused.out == ""
 
 
@@ -130,7 +130,7 @@ def test_a_recipe(albertine: Command, tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)  # where there is no corpora/en
     recipe = Path(__file__).parents[2] / "recipes" / "albert-base-en.yaml"
     told = albertine("info", recipe).out
-    assert "11,683,584" in told and "the preset's vocabulary of 30,000 pieces" in told
+    assert "11,683,584" in told and "the preset's vocabulary of 30,000 tokens" in told
 
 
 def test_a_recipe_whose_corpus_is_there(albertine: Command, tmp_path: Path) -> None:

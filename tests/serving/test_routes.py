@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -226,7 +225,7 @@ def test_what_is_told_of_scores(
     cosines = ranked("embed")
     assert ranked("embed", raw_scores=True) == ranked("embed", raw_scores=False) == cosines
     large = [np.array([x], np.float32) for x in (50, 70, 60, 80)]
-    monkeypatch.setattr(asked.service.engine, "_ask", lambda kind, questions: large)  # type: ignore[attr-defined]
+    monkeypatch.setattr(asked.service.engine, "_answer", lambda kind, questions: large)  # type: ignore[attr-defined]
     assert ranked("score", raw_scores=False) == [(i, 1.0) for i in (3, 1, 2, 0)]
 
 
@@ -511,7 +510,7 @@ def test_which_end_is_cut(client: Clients, folder: Folders) -> None:
     assert post(client("relate"), "/relate", related, 422)["code"] == "no_left_cut"
 
 
-def test_the_guide_tells_which_routes_cut_and_where_that_is_said() -> None:
+def test_truncation_is_a_field_of_the_body_or_of_its_parameters() -> None:
     taken: dict[str, type[Body]] = {
         "/embed": schemas.TextsToEmbed,
         "/predict": TextsToClassify,
@@ -524,17 +523,8 @@ def test_the_guide_tells_which_routes_cut_and_where_that_is_said() -> None:
         "/v1/embeddings": schemas.OpenAiTexts,
     }
     assert {"/", *taken} == set(routes.handlers())
-    guide = (Path(__file__).parents[2] / "docs" / "guide.md").read_text(encoding="utf-8")
-    told = next(line for line in guide.splitlines() if line.startswith("**Too long**"))
-    inside, _, rest = told.partition("at the top of the body on ")
-    top, _, never = rest.partition(".")
-    for text, has in (
-        (top, lambda fields: "truncate" in fields),
-        (inside, lambda fields: "parameters" in fields),
-        (never, lambda fields: not {"truncate", "parameters"} & set(fields)),
-    ):
-        found = {path for path, body in taken.items() if has(body.model_fields)}
-        assert set(re.findall("`(/[a-z0-9/]+)`", text.partition("The header")[0])) == found
+    at_top = {path for path, body in taken.items() if "truncate" in body.model_fields}
+    assert "/similarity" not in at_top and {"/embed", "/predict", "/rerank"} <= at_top
     assert "truncate" in schemas.SimilarityParameters.model_fields
 
 

@@ -343,9 +343,10 @@ def test_the_sets_known_by_name_are_described_as_own_ones_are() -> None:
     assert dump(named("qqp")).count("accuracy") == 1
 
 
-def test_the_page_on_tasks_has_every_name() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
-    assert [name for name in listed() if f"`{name}`" not in page] == []
+def test_the_pages_on_tasks_have_every_name() -> None:
+    folder = Path(__file__).resolve().parents[2] / "docs" / "how-to"
+    pages = "".join((folder / name).read_text(encoding="utf-8") for name in ("tasks.md", "fine-tuning.md"))
+    assert [name for name in listed() if f"`{name}`" not in pages] == []
 
 
 def test_its_encoding_is_told_by_the_file_or_the_task(tune: Tune, mine: Mine) -> None:

@@ -299,20 +299,6 @@ def test_an_unfinished_run_keeps_its_files(short: Short, monkeypatch: pytest.Mon
     assert run(settings).outcome.done
 
 
-def test_a_record_of_an_earlier_version_is_a_record(short: Short) -> None:
-    """It left the fingerprint to the checkpoints, and stamped files by their times."""
-    folder = run(short()).folder
-    told = record(folder)
-    del told["fingerprint"]
-    (folder / "result.json").write_text(json.dumps(told | {"stamp": "of sizes and times"}))
-    models = [times_of(folder / name) for name in ("best", "final", "checkpoints")]
-    with pytest.raises(AlbertineError, match="seed: checkpoint 1, now 7"):
-        run(short(seed=7))
-    again = run(short())
-    assert again.scores == told["scores"] and record(folder)["stamp"] not in ("", "of sizes and times")
-    assert [times_of(folder / name) for name in ("best", "final", "checkpoints")] == models
-
-
 def test_a_run_is_judged_from_every_working_directory(
     short: Short, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, albertine: Command
 ) -> None:
