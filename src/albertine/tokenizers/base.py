@@ -7,7 +7,7 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from albertine.core.dataframes import is_table
 from albertine.errors import TokenizerError
+from albertine.tokenizers.added_tokens import AddedToken
 from albertine.tokenizers.word_cache import BatchEncoder
 
 Padding = bool | Literal["longest", "max_length"]
@@ -87,11 +88,13 @@ class Tokenizer(ABC):
         segments: whether the second text has segment id 1, else 0.
         cls_last: XLNet's layout A [SEP] B [SEP] [CLS], with [CLS] in segment 2 and padding on the left in
             segment 3.
+        whole: added tokens, kept whole wherever a text has them.
     """
 
     kind: str
     between: ClassVar[int] = 1
     segments: ClassVar[bool] = True
+    whole: tuple[AddedToken, ...] = ()
     _borders: re.Pattern[str] | None
     """Positions at which a text can be split without changing its ids; None: there are none."""
     _bulk: BatchEncoder
@@ -137,9 +140,16 @@ class Tokenizer(ABC):
         """Number of special tokens before a single text: 1 for [CLS], 0 with `cls_last`."""
         return 0 if self.cls_last else 1
 
-    @abstractmethod
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, without special tokens. Lone surrogates count as U+FFFD."""
+        if not self.whole:
+            return self._encode(text)
+        parts = ([token] if token >= 0 else self._encode(part) for part, token in self._split_added(text))
+        return list(chain.from_iterable(parts))
+
+    @abstractmethod
+    def _encode(self, text: str) -> list[int]:
+        """`encode` of a text without added tokens."""
 
     def head(self, text: str, tokens: int) -> str:
         """A prefix of a text with the same first `tokens` ids as the whole text, so that a text to be
@@ -174,12 +184,21 @@ class Tokenizer(ABC):
         """The ids of `encode` for many texts end to end, and the number of ids of each; the fastest way."""
         return self._bulk(texts)
 
-    @abstractmethod
     def encode_spans(self, text: str) -> Spans:
         """The ids of `encode` with their character spans in the text.
 
         A token without visible characters (a lone space marker) has an empty span.
         """
+        if not self.whole:
+            return self._encode_spans(text)
+        spans, begin = Spans([], [], []), 0
+        for part, token in self._split_added(text):
+            ids, starts, ends = self._encode_spans(part) if token < 0 else ([token], [0], [len(part)])
+            spans.ids.extend(ids)
+            spans.starts.extend([begin + place for place in starts])
+            spans.ends.extend([begin + place for place in ends])
+            begin += len(part)
+        return spans
 
     def _split_added(self, text: str) -> Iterator[tuple[str, int]]:
         """Split a text at added tokens; each part with the id of the added token that it is, or -1."""
@@ -189,17 +208,6 @@ class Tokenizer(ABC):
             yield text[start:stop], self._ids[name]
             end = stop
         yield text[end:], -1
-
-    def _joined_spans(self, text: str) -> Spans:
-        """`encode_spans` of a text with added tokens."""
-        spans, begin = Spans([], [], []), 0
-        for part, token in self._split_added(text):
-            ids, starts, ends = self._encode_spans(part) if token < 0 else ([token], [0], [len(part)])
-            spans.ids.extend(ids)
-            spans.starts.extend([begin + place for place in starts])
-            spans.ends.extend([begin + place for place in ends])
-            begin += len(part)
-        return spans
 
     @abstractmethod
     def _encode_spans(self, text: str) -> Spans:

@@ -90,16 +90,11 @@ class ByteLevelTokenizer(Tokenizer):
         texts = [well_formed(part) for part in parts]
         return [found.ids for found in self._library.encode_batch(texts, add_special_tokens=False)]
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a text, without special tokens. Lone surrogates count as U+FFFD."""
+    def _encode(self, text: str) -> list[int]:
         return list(self._encoding(text).ids)
 
-    def encode_spans(self, text: str) -> Spans:
-        """The ids of `encode` with their character spans in the text, without the space before a word. Tokens
-        of the same character all have its span."""
-        return self._encode_spans(text)
-
     def _encode_spans(self, text: str) -> Spans:
+        """Without the space before a word; tokens of the same character all have its span."""
         found = self._encoding(text)
         spans = Spans(list(found.ids), [], [])
         for start, end in found.offsets:

@@ -103,13 +103,6 @@ class SentencePieceTokenizer(Tokenizer):
             normalizer = sentencepiece_normalizer(self.cleaning, self.proto.charsmap)
             self._found = added_token_finder(self.whole, normalizer)
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a text, without special tokens. Lone surrogates count as U+FFFD."""
-        if not self.whole:
-            return self._encode(text)
-        parts = ([token] if token >= 0 else self._encode(part) for part, token in self._split_added(text))
-        return list(chain.from_iterable(parts))
-
     def _encode(self, text: str) -> list[int]:
         if self._by_words:
             return list(chain.from_iterable(map(self._words.__getitem__, text.split())))
@@ -144,12 +137,6 @@ class SentencePieceTokenizer(Tokenizer):
             # encoded alone, a piece gets a word marker that it did not have
             parts = parts[1:] if parts[0] == SPACE else [parts[0][1:], *parts[1:]]
         return [*parts, ","]
-
-    def encode_spans(self, text: str) -> Spans:
-        """The ids of `encode` with their character spans in the text."""
-        if not self.whole:
-            return self._encode_spans(text)
-        return self._joined_spans(text)
 
     def _encode_spans(self, text: str) -> Spans:
         if not self._by_words:

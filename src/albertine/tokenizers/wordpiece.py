@@ -93,13 +93,6 @@ class WordPieceTokenizer(Tokenizer):
         if self.whole:
             self._found = added_token_finder(self.whole, bert_normalizer(rules))
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a text, without special tokens. Lone surrogates count as U+FFFD."""
-        if not self.whole:
-            return self._encode(text)
-        parts = ([token] if token >= 0 else self._encode(part) for part, token in self._split_added(text))
-        return list(chain.from_iterable(parts))
-
     def _encode(self, text: str) -> list[int]:
         return list(chain.from_iterable(map(self._words.__getitem__, self.parts(text))))
 
@@ -141,12 +134,6 @@ class WordPieceTokenizer(Tokenizer):
         from albertine.tokenizers.fast import library_encode
 
         return _spans(library_encode(self._library, part))
-
-    def encode_spans(self, text: str) -> Spans:
-        """The ids of `encode` with their character spans in the text."""
-        if not self.whole:
-            return self._encode_spans(text)
-        return self._joined_spans(text)
 
     def _encode_spans(self, text: str) -> Spans:
         ids, starts, ends = spans = Spans([], [], [])
