@@ -76,7 +76,7 @@ def test_info(told: Any, model: Path) -> None:
     assert recipe["name"] == "albert-tiny-en" and recipe["parameters"]
     for name in ("recipes/albert-tiny-en.yaml", "albert-tiny-en.yaml"):
         assert as_json(package.info(name)) == recipe | {"name": name}
-    with pytest.raises(SettingsError, match="reads 40 tokens"):
+    with pytest.raises(SettingsError, match="a maximum of 40 tokens"):
         package.info(model, length=41)
     with pytest.raises(AlbertineError, match="albert-base-v2"):
         package.info("albert-base-v3")

@@ -167,7 +167,7 @@ def test_wordpieces_carry_the_mark_at_the_beginning_of_a_word() -> None:
         vocabulary(WordPieceTokenizer(saved.PIECES, chinese=False), len(saved.PIECES))
     with pytest.raises(ModelError, match=r"pieces were added \(\[E1\]\), and llama.cpp would cut them"):
         vocabulary(WordPieceTokenizer([*saved.PIECES, "[E1]"], whole=[AddedToken("[E1]")]), 99)
-    with pytest.raises(ModelError, match="not tell apart: `▁b`"):
+    with pytest.raises(ModelError, match="does not distinguish: `▁b`"):
         vocabulary(WordPieceTokenizer([*saved.PIECES, "##▁b"]), len(saved.PIECES) + 1)
 
 

@@ -221,7 +221,7 @@ def test_how_many_pieces_stay_is_what_was_asked(tmp_path: Path, monkeypatch: pyt
         model: Path, corpus: Path, output: Path, *, keep: object, share: object, progress: object
     ) -> object:
         asked.append((keep, share))
-        return SimpleNamespace(plain=dict)
+        return SimpleNamespace(as_dict=dict)
 
     monkeypatch.setattr("albertine.inference.pruning.prune", noted)
     corpus = tmp_path / "corpus"

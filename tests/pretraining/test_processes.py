@@ -184,7 +184,7 @@ def test_the_end_of_the_other_process_is_reported(build: Build, tmp_path: Path) 
     os.kill(other, signal.SIGKILL)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1, err
-    assert "another process of the run ended by signal 9" in err and "goes on from the last checkpoint" in err
+    assert "another process of the run ended by signal 9" in err and "resumes from the last checkpoint" in err
     assert "Traceback" not in err
 
 
