@@ -1,12 +1,15 @@
 """Which share of a random sample of mutants the tests of their own package find.
 
-    git worktree add --detach ../mutants    a checkout with its own .venv; its files are changed and put back
+    git worktree add --detach ../mutants    a checkout with its own .venv, which needs coverage
     pip install cosmic-ray                  for the Python that runs this script
     python benchmarks/mutation_sample.py ../mutants mutants.json
 
-The same command goes on where it was stopped. Mutants are those of cosmic-ray: first a place is drawn among
-all places of a package, then a change that is possible there; the draw depends on package and seed alone. A
-mutant is killed if a test fails that passes without it, or if tests take five times as long as usual.
+The same command goes on where it was stopped. `PYTEST_ADDOPTS='-m "not matrix"'` leaves out what `make test`
+leaves out. Mutants are those of cosmic-ray: first a place is drawn among all places of a package, then a
+change that is possible there; the draw depends on package and seed alone. The tests of a package run once
+under coverage. Each mutant then meets the tests that execute its statement, the fastest first, or all tests
+of its package where none does in the process of pytest itself. It is killed if a test fails that passes
+without it, or if tests take much longer than usual.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -36,7 +40,7 @@ GROUPS = (
 )
 """One operator is replaced by another of its group, as a programmer might by mistake."""
 UNUSED = ("ExceptionReplacer", "VariableInserter", "VariableReplacer")
-SECONDS, SLICE = 900, 10  # the least time after which tests are stopped; how often that is looked at
+SECONDS, SLICE = 300, 10  # the least time after which tests are stopped; how often that is looked at
 Place = tuple[int, int]  # line, column
 
 
@@ -109,57 +113,96 @@ def is_python(source: str) -> bool:
     return True
 
 
-def run(tree: Path, tests: str, unstable: list[str], seconds: float = 1e9) -> tuple[str | None, float]:
-    """The first test that fails, or why there is none, None where all pass; and how many seconds it took."""
-    command = [tree / ".venv/bin/python", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-rfE", tests]
-    command += [f"--deselect={one}" for one in unstable]
+def run(tree: Path, tests: list[str], unstable: list[str], seconds: float = 1e9) -> str | None:
+    """The first of the tests that fails, or why there is none; None where all pass."""
+    arguments = ["-x", "-q", "-p", "no:cacheprovider", "-rfE", *(f"--deselect={one}" for one in unstable)]
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as names:
+        names.write("\n".join(tests))
+        names.flush()
+        command = [tree / ".venv/bin/python", "-m", "pytest", *arguments, f"@{names.name}"]
+        how: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "start_new_session": True}
+        process, spent = subprocess.Popen(command, cwd=tree, env=environment(), text=True, **how), 0.0
+        try:
+            while (
+                spent < seconds
+            ):  # in slices, so that the time for which this program is paused does not count
+                begin = time.monotonic()
+                try:
+                    output, _ = process.communicate(timeout=SLICE)
+                except subprocess.TimeoutExpired:
+                    spent += SLICE
+                    continue
+                spent += min(SLICE, time.monotonic() - begin)
+                failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.M)
+                if process.returncode in (0, 5):
+                    return None
+                return failed[1] if failed else f"exit code {process.returncode}"
+            return f"longer than {seconds:.0f} s"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def environment(**more: str) -> dict[str, str]:
     quiet = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    how: Any = {"cwd": tree, "env": {**os.environ, **quiet, "PYTHONDONTWRITEBYTECODE": "1"}, "text": True}
-    how |= {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "start_new_session": True}
-    process, spent = subprocess.Popen(command, **how), 0.0
-    try:
-        while spent < seconds:  # in slices, so that the time for which this program is paused does not count
-            begin = time.monotonic()
-            try:
-                output, _ = process.communicate(timeout=SLICE)
-            except subprocess.TimeoutExpired:
-                spent += SLICE
-                continue
-            spent += min(SLICE, time.monotonic() - begin)
-            failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.M)
-            passed = process.returncode in (0, 5)
-            return None if passed else failed[1] if failed else f"exit code {process.returncode}", spent
-        return f"longer than {seconds:.0f} s", spent
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
+    return {**os.environ, **quiet, "PYTHONDONTWRITEBYTECODE": "1", **more}
+
+
+def executed(tree: Path, package: str, files: list[str]) -> dict[str, Any]:
+    """The seconds of each test of a package, and per file and line the tests that execute it."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "executed.json"
+        paths = [str(tree / "src/albertine" / one) for one in files]
+        more = {"MUTATION_FILES": json.dumps(paths), "MUTATION_RESULT": str(result)}
+        path = str(Path(__file__).resolve().parent)
+        command = [tree / ".venv/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        subprocess.run(
+            [*command, "-p", "mutation_coverage", f"tests/{package}"],
+            cwd=tree,
+            env=environment(PYTHONPATH=path, **more),
+            stdout=subprocess.DEVNULL,
+        )
+        found = json.loads(result.read_text(encoding="utf-8"))
+    lines = {one: found["lines"].get(path, {}) for one, path in zip(files, paths, strict=True)}
+    return {"seconds": found["seconds"], "lines": lines}
+
+
+def tests_of(tree: Path, place: list[Any], known: dict[str, Any]) -> list[str]:
+    """The tests that execute the statement of a place, the fastest first; of a statement that runs at import
+    those that execute anything else of its file."""
+    file, line, _ = place
+    source = (tree / "src/albertine" / file).read_text(encoding="utf-8")
+    lines = known["lines"][file]
+    spans = [
+        (node.lineno, node.body[0].lineno - 1 if getattr(node, "body", None) else node.end_lineno)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.stmt)
+    ]
+    first, last = min((span for span in spans if span[0] <= line <= span[1]), key=lambda s: s[1] - s[0])
+    found = {test for number in range(first, last + 1) for test in lines.get(str(number), ()) if test}
+    found = found or {test for every in lines.values() for test in every if test}
+    return sorted(found, key=lambda test: known["seconds"].get(test, 0.0))
 
 
 def judge(tree: Path, mutant: dict[str, Any], known: dict[str, Any], save: Path) -> str | None:
-    """What kills a mutant: of its own test file, where there is one, or else of all tests of its package."""
+    """What kills a mutant."""
     module = Path(mutant["place"][0])
-    file, own = tree / "src/albertine" / module, Path("tests") / module.parent / f"test_{module.name}"
-    before, usual, unstable = file.read_text(encoding="utf-8"), known["seconds"], known["unstable"]
-    for tests in [*([str(own)] if (tree / own).is_file() else []), f"tests/{module.parts[0]}"]:
-        while tests not in usual:  # a test that fails without a mutant kills none
-            failed, seconds = run(tree, tests, unstable)
-            if failed:
-                unstable.append(failed)
-            else:
-                usual[tests] = seconds
-            write(save, known)
-        while True:
-            try:
-                file.write_text(mutant["after"], encoding="utf-8")
-                killer, _ = run(tree, tests, unstable, max(SECONDS, 5 * usual[tests]))
-            finally:
-                file.write_text(before, encoding="utf-8")
-            if killer is None:
-                break
-            if "::" not in killer or run(tree, killer, [])[0] is None:
-                return killer
-            unstable.append(killer)
-    return None
+    file, package = tree / "src/albertine" / module, module.parts[0]
+    before, unstable = file.read_text(encoding="utf-8"), known["unstable"]
+    seconds = known["executed"][package]["seconds"]
+    tests = tests_of(tree, mutant["place"], known["executed"][package])
+    mutant["tests"] = len(tests)
+    usual = sum(seconds.get(one, 0.0) for one in tests or seconds)
+    while True:
+        try:
+            file.write_text(mutant["after"], encoding="utf-8")
+            killer = run(tree, tests or [f"tests/{package}"], unstable, max(SECONDS, 8 * usual))
+        finally:
+            file.write_text(before, encoding="utf-8")
+        if killer is None or "::" not in killer or run(tree, [killer], []) is None:
+            return killer
+        unstable.append(killer)
+        write(save, known)
 
 
 def write(save: Path, known: dict[str, Any]) -> None:
@@ -172,13 +215,19 @@ def main(tree: Path, save: Path) -> None:
     git = ["git", "-C", str(tree)]
     subprocess.run([*git, "checkout", "--quiet", "--", "src"], check=True)  # what a kill left changed
     commit = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True).strip()
-    known: dict[str, Any] = {"commit": commit, "seconds": {}, "unstable": [], "mutants": []}
+    known: dict[str, Any] = {"commit": commit, "executed": {}, "unstable": [], "mutants": []}
     if save.exists():
         known = json.loads(save.read_text(encoding="utf-8"))
         assert known["commit"] == commit, f"{save} is of commit {known['commit']}"
+    mutants = {package: sample(tree / "src/albertine", package) for package in PACKAGES}
+    for package, drawn in mutants.items():
+        if package not in known["executed"]:
+            files = sorted({one["place"][0] for one in drawn})
+            known["executed"][package] = executed(tree, package, files)
+            write(save, known)
     done = [(one["place"], one["operator"]) for one in known["mutants"]]
     # One of each package in turn, so that an unfinished run has results of all packages.
-    for turn in zip(*(sample(tree / "src/albertine", package) for package in PACKAGES), strict=True):
+    for turn in zip(*mutants.values(), strict=True):
         for mutant in turn:
             if (mutant["place"], mutant["operator"]) in done:
                 continue
