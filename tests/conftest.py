@@ -90,6 +90,15 @@ def no_stack_of_a_seed() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def no_wait_for_the_disk() -> Iterator[None]:
+    """Toy runs write thousands of files that need not survive a loss of power. `tests.crashes.Disk` counts
+    what is flushed without it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # an error where the handle is none
+        yield
+
+
 @pytest.fixture(autouse=True)
 def blank_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Most of a toy run would be the drawing of its curves: only tests with the mark `pictures` draw."""

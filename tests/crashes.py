@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -48,6 +49,44 @@ def dies_while(work: Callable[[], None], at: int) -> bool:
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert status in (0, 9), "the work failed instead of dying"
     return status == 9
+
+
+def states_at_kills(work: Callable[[], object], folder: Path, copies: Path) -> list[Path]:
+    """What a kill at each call of `work` that changes the disk would leave in `folder`, a write after half of
+    its bytes too: copies of it, each different from the one before, in the order of the calls.
+
+    `work` is done once, to its end, in this process: a fork for each kill would take most of the time.
+    """
+    found: list[Path] = []
+    last: object = None
+    copying = False
+
+    def copy() -> None:
+        nonlocal last, copying
+        content = {
+            place.relative_to(folder): place.read_bytes() if place.is_file() else None
+            for place in folder.rglob("*")
+        }
+        if content != last:
+            last, copying = content, True
+            found.append(shutil.copytree(folder, copies / str(len(found)), symlinks=True))
+            copying = False
+
+    def around(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if copying:
+                return real(*args, **kwargs)
+            done = real(args[0], args[1][: len(args[1]) // 2]) if name == "write" else None
+            copy()
+            return real(*args, **kwargs) if done is None else done + real(args[0], args[1][done:])
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in WRITING:
+            patch.setattr(os, name, around(name, getattr(os, name)))
+        work()
+    return found
 
 
 class Disk:

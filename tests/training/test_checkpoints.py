@@ -35,7 +35,7 @@ from albertine.training.checkpoints import (
 )
 from albertine.training.optimizers import OptimizerKind, build_optimizer
 from albertine.training.step import train_step
-from tests.crashes import Disk, dies_while
+from tests.crashes import Disk, states_at_kills
 from tests.training.toy import Toy, toy, toy_batches, toy_loss
 
 
@@ -104,49 +104,41 @@ CASES: dict[str, tuple[int, int, int]] = {  # step, mark of its weights, mark of
 @pytest.mark.parametrize("case", CASES)
 def test_a_kill_anywhere_leaves_a_whole_checkpoint(store: CheckpointStore, tmp_path: Path, case: str) -> None:
     step, weights, state = CASES[case]
-    deaths, seen = 0, set()
-    while True:
-        copy = CheckpointStore(tmp_path / f"copy-{deaths}", keep=2)
-        shutil.copytree(store.folder, copy.folder)
-        if not dies_while(lambda made=copy: save(made, step, weights, state), deaths + 1):  # type: ignore[misc]
-            break
-        deaths += 1
+    kills = states_at_kills(lambda: save(store, step, weights, state), store.folder, tmp_path / "kills")
+    seen = set()
+    for folder in kills:
+        copy = CheckpointStore(folder, keep=2)
         found = copy.load(strict=True)  # strict: no half checkpoint may even be seen
         assert found is not None
         marks = int(found.model["w"][0, 0]), found.state["cursor"]["row"]
         # What was whole is never lost, so it is the newest before or the one that was being written.
-        assert (found.step, *marks) in {(20, 20, 20), CASES[case]}, f"death at call {deaths}"
+        assert (found.step, *marks) in {(20, 20, 20), CASES[case]}, folder
         seen.add(marks)
         save(copy, 40)  # and what the crash left behind is no hindrance
         assert holds(copy, 40) and len(copy.steps()) == 2 and not [*copy.folder.rglob(".*")]
-    assert deaths > 10 and len(seen) == 2
+    assert len(kills) > 5 and len(seen) == 2
 
 
 def test_a_kill_while_a_damaged_one_is_replaced(store: CheckpointStore, tmp_path: Path) -> None:
     (store.path(20) / MODEL).write_bytes(b"damaged")
-    deaths = 0
-    while True:
-        copy = CheckpointStore(tmp_path / f"copy-{deaths}", keep=2)
-        shutil.copytree(store.folder, copy.folder)
-        if not dies_while(lambda made=copy: save(made, 20), deaths + 1):  # type: ignore[misc]
-            break
-        deaths += 1
+    kills = states_at_kills(lambda: save(store, 20), store.folder, tmp_path / "kills")
+    assert len(kills) > 5
+    for folder in kills:
+        copy = CheckpointStore(folder, keep=2)
         assert holds(copy, 10) or holds(copy, 20)
         save(copy, 20)
         assert holds(copy, 20) and not [*copy.folder.rglob(".*")]
 
 
 def test_the_only_checkpoint_survives_a_kill_while_its_step_is_saved_again(tmp_path: Path) -> None:
-    deaths = 0
-    while True:
-        store = CheckpointStore(tmp_path / f"store-{deaths}", keep=2)
-        save(store, 40)
-        if not dies_while(lambda made=store: save(made, 40, 40, 41), deaths + 1):  # type: ignore[misc]
-            break
-        deaths += 1
-        assert holds(store, 40)
-        assert CheckpointStore(store.folder).steps() == [40]
-    assert deaths > 10
+    store = CheckpointStore(tmp_path / "store", keep=2)
+    save(store, 40)
+    kills = states_at_kills(lambda: save(store, 40, 40, 41), store.folder, tmp_path / "kills")
+    for folder in kills:
+        copy = CheckpointStore(folder, keep=2)
+        assert holds(copy, 40)
+        assert CheckpointStore(folder).steps() == [40]
+    assert len(kills) > 4
 
 
 def test_the_state_of_a_step_is_replaced_without_exchanging_folders(

@@ -19,7 +19,7 @@ import torch
 from albertine.core.files import recover, remove_folder, replaced_folder, resolve_folder
 from albertine.errors import RunError
 from albertine.training.run_folder import RunFolder, environment
-from tests.crashes import dies_while
+from tests.crashes import states_at_kills
 
 HOLDER = """
 import sys, time
@@ -168,20 +168,17 @@ def test_a_whole_folder_beside_gives_way_to_the_one_in_place(tmp_path: Path) -> 
 
 
 def test_a_deleted_folder_is_never_half_there(tmp_path: Path) -> None:
-    deaths = 0
-    while True:
-        folder = tmp_path / str(deaths) / "step-1"
-        folder.mkdir(parents=True)
-        for name in "abc":
-            (folder / name).write_text(name)
-        if not dies_while(lambda f=folder: remove_folder(f), deaths + 1):  # type: ignore[misc]
-            break
-        deaths += 1
-        found = resolve_folder(folder)
+    folder = tmp_path / "run" / "step-1"
+    folder.mkdir(parents=True)
+    for name in "abc":
+        (folder / name).write_text(name)
+    kills = states_at_kills(lambda: remove_folder(folder), folder.parent, tmp_path / "kills")
+    assert len(kills) > 4
+    for place in kills:
+        found = resolve_folder(place / "step-1")
         assert not found.exists() or sorted(p.name for p in found.iterdir()) == ["a", "b", "c"]
-        recover(folder)
-        assert [p.name for p in folder.parent.iterdir()] in ([], ["step-1"])
-    assert deaths > 4
+        recover(place / "step-1")
+        assert [p.name for p in place.iterdir()] in ([], ["step-1"])
 
 
 def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
