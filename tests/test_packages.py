@@ -36,8 +36,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         return out / done.stdout.splitlines()[-1]
 
     found = {"sdist": build("sdist", source)}
-    with tarfile.open(found["sdist"]) as archive:
-        archive.extractall(folder / "unpacked", filter="data")
+    shutil.unpack_archive(found["sdist"], folder / "unpacked")
     (unpacked,) = (folder / "unpacked").iterdir()
     return {**found, "wheel": build("wheel", unpacked)}
 

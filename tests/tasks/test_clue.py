@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tarfile
 from collections import Counter
 from pathlib import Path
@@ -39,8 +40,7 @@ OFFICIAL = {
 @pytest.fixture(scope="session")
 def unpacked(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fewclue")
-    with tarfile.open(shared_data / "fewclue" / "fewclue.tar.xz") as tar:
-        tar.extractall(folder, filter="data")
+    shutil.unpack_archive(shared_data / "fewclue" / "fewclue.tar.xz", folder)
     return folder
 
 
