@@ -49,8 +49,8 @@ DEMO = Path(__file__).resolve().parents[1] / "data" / "demo"
 def _of_demo(language: str, name: str, text: str, label: str, note: str) -> Task:
     """The classes of rows that come with the repository."""
     files = {"train": [DEMO / f"{name}-train.csv"], "dev": DEMO / f"{name}-dev.csv"}
-    asked = {**files, "text": text, "label": label, "max_length": 64}
-    return Task(language, "accuracy", asked, note=f"data/demo: {note}")
+    settings = {**files, "text": text, "label": label, "max_length": 64}
+    return Task(language, "accuracy", settings, note=f"data/demo: {note}")
 
 
 BOOKS = "which of seven books a sentence is from, judged by 210 of other chapters"
@@ -91,20 +91,20 @@ DEPTH = 2
 
 def tuned(task: str, who: str, encoder: Path, seed: int, files: Files, work: Path, **training: Any) -> Any:
     """One run of fine-tuning, or its record where it is done."""
-    asked = CHOSEN[task]
+    chosen = CHOSEN[task]
     settings = resolve(
         FinetuneSettings,
         {
             "name": f"{task}-{who}-{seed}",
             "output": work / "runs",
             "seed": seed,
-            "task": files.task(asked, 512),
+            "task": files.task(chosen, 512),
             "encoder": {"folder": encoder},
             "training": {
                 "steps": STEPS[task],
-                "batch_size": asked.batch,
-                "optimizer": asked.optimizer,
-                "learning_rate": asked.rate,
+                "batch_size": chosen.batch,
+                "optimizer": chosen.optimizer,
+                "learning_rate": chosen.rate,
                 "threads": 1,
                 **training,
             },
@@ -114,7 +114,7 @@ def tuned(task: str, who: str, encoder: Path, seed: int, files: Files, work: Pat
     found = finetune(settings, reporter=Reporter(quiet=True))
     if not found.outcome.done:
         raise SystemExit(found.outcome.exit_code)
-    print(f"{settings.name}: {asked.metric} {found.scores[asked.metric]:.4f}", flush=True)
+    print(f"{settings.name}: {chosen.metric} {found.scores[chosen.metric]:.4f}", flush=True)
     return found
 
 
@@ -162,7 +162,7 @@ def speed(teacher: Path, student: Path, rounds: int) -> dict[str, Any]:
         with torch.inference_mode():
             measured = compete(ways, rounds, usable_cores())
         ratio = measured.ratios([("student", "teacher")])
-        found[name] = {**measured.told(), "tokens": given.tokens, "ratio": ratio}
+        found[name] = {**measured.as_dict(), "tokens": given.tokens, "ratio": ratio}
     return found
 
 
@@ -195,10 +195,10 @@ def in_markdown(rows: list[dict[str, Any]], speeds: dict[str, Any]) -> str:
     ]
     text = table(["task", "metric", *everyone, "kept, %"], lines)
     notes = [f"\n- {task}: {CHOSEN[task].note}." for task in tasks if CHOSEN[task].note]
-    for name, told in speeds.items():
-        each = ", ".join(f"{who} {run['median_ms']:.1f} ms" for who, run in told["runs"].items())
-        busy = "" if told["quiet"] else "; the machine was busy with other programs, so no ratio"
-        ratio = "".join(f", {x:.2f} times as fast" for x in told["ratio"].values())
+    for name, measured in speeds.items():
+        each = ", ".join(f"{who} {run['median_ms']:.1f} ms" for who, run in measured["runs"].items())
+        busy = "" if measured["quiet"] else "; the machine was busy with other programs, so no ratio"
+        ratio = "".join(f", {x:.2f} times as fast" for x in measured["ratio"].values())
         notes.append(f"\n- {name}: {each}{ratio}{busy}.")
     return text + "".join(notes) + "\n"
 
@@ -224,28 +224,28 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def main(words: list[str] | None = None) -> None:
-    asked = parsed(words)
-    teacher = model_folder(asked.teacher or f"albertine-mini-{asked.language}")
-    student = model_folder(asked.student)
-    work = asked.work or Path("runs") / f"distilled-{asked.language}"
-    tasks = asked.tasks or [name for name, task in WHOLE.items() if task.language == asked.language]
-    who = {"teacher": teacher, "student": student, **others(teacher, work, asked.beside)}
+    options = parsed(words)
+    teacher = model_folder(options.teacher or f"albertine-mini-{options.language}")
+    student = model_folder(options.student)
+    work = options.work or Path("runs") / f"distilled-{options.language}"
+    tasks = options.tasks or [name for name, task in WHOLE.items() if task.language == options.language]
+    who = {"teacher": teacher, "student": student, **others(teacher, work, options.beside)}
     torch.set_num_threads(1)
-    rows = contest(asked.language, who, tasks, asked.seeds, Files(asked.shared, work / "data"), work)
-    speeds = speed(teacher, student, asked.rounds)
+    rows = contest(options.language, who, tasks, options.seeds, Files(options.shared, work / "data"), work)
+    speeds = speed(teacher, student, options.rounds)
     text = in_markdown(rows, speeds)
     print(text)
-    if asked.save:
-        told: dict[str, Any] = {
+    if options.save:
+        record: dict[str, Any] = {
             "machine": describe(),
             "depths": DEPTH,
             "steps": {task: STEPS[task] for task in tasks},
             "runs": rows,
             "speed": speeds,
         }
-        if asked.corpus is not None:
-            told["held_out"] = held_out(asked.corpus, {"teacher": teacher, "student": student})
-        path = save_result(f"distilled-{asked.language}", told)
+        if options.corpus is not None:
+            record["held_out"] = held_out(options.corpus, {"teacher": teacher, "student": student})
+        path = save_result(f"distilled-{options.language}", record)
         path.with_suffix(".md").write_text(text, encoding="utf-8")
         print(f"written: {path}")
 

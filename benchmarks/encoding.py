@@ -186,8 +186,8 @@ def main() -> None:
         if arguments.examples:
             words += ["--examples", str(arguments.examples)]
         command = [sys.executable, "-m", "benchmarks.encoding", *words]
-        said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-        found[name] = json.loads(said.splitlines()[-1])
+        printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        found[name] = json.loads(printed.splitlines()[-1])
         print(name, {key: round(value, 1) for key, value in found[name].items()}, flush=True)
     if arguments.save:
         keep("encoding", {"machine": describe(), "runs": found})

@@ -80,8 +80,8 @@ def main() -> None:
             print(name, found, flush=True)
             if arguments.save:
                 settings = {"training": TRAINING, "task": TASKS[name]}
-                told = {"model": arguments.model.name, "settings": settings, **found}
-                keep(f"ensembles-{name}", {"machine": describe(), **told})
+                record = {"model": arguments.model.name, "settings": settings, **found}
+                keep(f"ensembles-{name}", {"machine": describe(), **record})
 
 
 if __name__ == "__main__":

@@ -146,8 +146,13 @@ def main() -> None:
     dearer = penalised["held_out_loss"] / without["held_out_loss"] - 1
     print(f"with the penalty {fewer:.0%} fewer iterations, loss {dearer:+.1%}")
     if options.save:
-        told = {**vars(options), "threads": torch.get_num_threads(), "machine": describe(), "models": results}
-        keep("equilibrium", told)
+        record = {
+            **vars(options),
+            "threads": torch.get_num_threads(),
+            "machine": describe(),
+            "models": results,
+        }
+        keep("equilibrium", record)
 
 
 if __name__ == "__main__":

@@ -76,10 +76,10 @@ def _packages(sizes: Result) -> Iterator[str]:
 
 def _files(model: Result) -> str:
     rows = []
-    for name, said in model["files"].items():
-        share = f"{said['quantised']} of {said['products']}" if "products" in said else ""
-        share += ", refused" if "refused" in said else ""
-        rows.append([name, f"{said['bytes'] / 1e6:.1f}", share])
+    for name, record in model["files"].items():
+        share = f"{record['quantised']} of {record['products']}" if "products" in record else ""
+        share += ", refused" if "refused" in record else ""
+        rows.append([name, f"{record['bytes'] / 1e6:.1f}", share])
     return table(["file", "MB", "products in int8"], rows)
 
 

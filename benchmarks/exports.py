@@ -81,7 +81,7 @@ def formats() -> dict[str, ExportOptions]:
 
 def exports(folder: Path, scratch: Path, threads: int) -> tuple[dict[str, Way], dict[str, Any]]:
     """Our exports, and what there is to tell of each: of an 8-bit one that is refused, why."""
-    ways, told = dict[str, Way](), dict[str, Any]()
+    ways, record = dict[str, Way](), dict[str, Any]()
     for to, options in formats().items():
         out = scratch / to
         try:
@@ -92,14 +92,14 @@ def exports(folder: Path, scratch: Path, threads: int) -> tuple[dict[str, Way], 
             small, counts = _in_8_bits(to, folder, out, scratch / "refused")
             name = f"export {CALLED[to]} int8"
             ways[name] = _way(small, "int8", False, threads)
-            told[name] = {"bytes": _size(small), **counts, "refused": error.what}
-        for file, said in report["files"].items():
-            packed = said["layout"] == "packed"
-            name = f"export {CALLED[to]} {said['precision']}{', packed' if packed else ''}"
-            ways[name] = _way(out / file, said["precision"], packed, threads)
-            told[name] = {key: said[key] for key in ("bytes", "greatest_difference", "least_cosine")}
-            told[name] |= {key: said[key] for key in ("products", "quantised") if key in said}
-    return ways, told
+            record[name] = {"bytes": _size(small), **counts, "refused": error.what}
+        for file, entry in report["files"].items():
+            packed = entry["layout"] == "packed"
+            name = f"export {CALLED[to]} {entry['precision']}{', packed' if packed else ''}"
+            ways[name] = _way(out / file, entry["precision"], packed, threads)
+            record[name] = {key: entry[key] for key in ("bytes", "greatest_difference", "least_cosine")}
+            record[name] |= {key: entry[key] for key in ("products", "quantised") if key in entry}
+    return ways, record
 
 
 def _in_8_bits(to: str, folder: Path, out: Path, stem: Path) -> tuple[Path, dict[str, Any]]:
@@ -110,9 +110,9 @@ def _in_8_bits(to: str, folder: Path, out: Path, stem: Path) -> tuple[Path, dict
     from albertine.export import openvino, openvino_int8
 
     rows = openvino_int8.calibration(opened(folder, "features"), [SAMPLE])
-    model, told = openvino_int8.quantized(out / openvino.FOLDER / "openvino_model.xml", rows[::2])
+    model, report = openvino_int8.quantized(out / openvino.FOLDER / "openvino_model.xml", rows[::2])
     openvino.save(model, small := stem.with_suffix(".xml"))
-    return small, told
+    return small, report
 
 
 def _size(file: Path) -> int:
@@ -133,11 +133,11 @@ def _archive(file: Path, packed: bool) -> Way:
 
     def run(given: Inputs) -> Tensor:
         batch = given.packed
-        asked = [given.padded[name] for name in NAMES]
+        arguments = [given.padded[name] for name in NAMES]
         if packed:
-            asked = [batch.input_ids, batch.token_type_ids, batch.cu_seqlens.long()]
+            arguments = [batch.input_ids, batch.token_type_ids, batch.cu_seqlens.long()]
         with torch.no_grad():
-            states: Tensor = program(*asked)[0]
+            states: Tensor = program(*arguments)[0]
         return states
 
     return run
@@ -147,10 +147,10 @@ def _openvino(file: Path, precision: str, threads: int) -> Way:
 
     from albertine.export.openvino import OpenVinoModel
 
-    asked = OpenVinoModel(file, "bf16" if precision == "bfloat16" else "f32", threads)
+    model = OpenVinoModel(file, "bf16" if precision == "bfloat16" else "f32", threads)
 
     def run(given: Inputs) -> Tensor:
-        found = asked({name: x.numpy() for name, x in given.padded.items()})
+        found = model({name: x.numpy() for name, x in given.padded.items()})
         return torch.from_numpy(found["last_hidden_state"])
 
     return run
@@ -161,8 +161,8 @@ def _padded(file: Path, threads: int) -> Way:
     known = {one.name for one in session.get_inputs()}
 
     def run(given: Inputs) -> Tensor:
-        asked = {name: x.numpy() for name, x in given.padded.items() if name in known}
-        return torch.from_numpy(session.run(None, asked)[0])
+        arguments = {name: x.numpy() for name, x in given.padded.items() if name in known}
+        return torch.from_numpy(session.run(None, arguments)[0])
 
     return run
 
@@ -173,12 +173,12 @@ def _packed(file: Path, threads: int) -> Way:
 
     def run(given: Inputs) -> Tensor:
         batch = given.packed
-        asked = {
+        arguments = {
             "input_ids": batch.input_ids.numpy(),
             "token_type_ids": batch.token_type_ids.numpy(),
             "cu_seqlens": batch.cu_seqlens.long().numpy(),
         }
-        found = session.run(None, {name: x for name, x in asked.items() if name in known})
+        found = session.run(None, {name: x for name, x in arguments.items() if name in known})
         return torch.from_numpy(found[0])
 
     return run
@@ -215,12 +215,12 @@ def usual(folder: Path, scratch: Path, threads: int) -> tuple[dict[str, Way], di
     program.save(plain)
     quantize_dynamic(plain, small)
     ways = {f"transformers, ONNX{kind}": _padded(file, threads) for kind, file in files.items()}
-    told = {}
+    record = {}
     for kind, file in files.items():
         total, integers = products(file)
         size = file.stat().st_size
-        told[f"transformers, ONNX{kind}"] = {"bytes": size, "products": total, "quantised": integers}
-    return ways, told
+        record[f"transformers, ONNX{kind}"] = {"bytes": size, "products": total, "quantised": integers}
+    return ways, record
 
 
 def ours(folder: Path) -> dict[str, Way]:
@@ -268,8 +268,8 @@ def measured(name: str, rounds: int, threads: int, scratch: Path, shapes: list[s
     ways = ours(folder) | exported | theirs | rest
     found = {}
     for one in given:
-        asked = {way: (lambda run=run, one=one: run(one)) for way, run in ways.items()}
-        contest = compete(asked, rounds, threads, lambda text: None)
+        calls = {way: (lambda run=run, one=one: run(one)) for way, run in ways.items()}
+        contest = compete(calls, rounds, threads, lambda text: None)
         tree = contest.as_dict()
         for way, cosine in _cosines(one, contest.outputs).items():
             tree["runs"][way]["least_cosine"] = cosine
@@ -285,9 +285,9 @@ def measured(name: str, rounds: int, threads: int, scratch: Path, shapes: list[s
     return {"weights": weights, "files": files | plain, "shapes": found, "left_out": missing}
 
 
-def _cosines(given: Inputs, said: Any) -> dict[str, float]:
+def _cosines(given: Inputs, outputs: Any) -> dict[str, float]:
     real = given.padded["attention_mask"].bool()
-    vectors = {way: (x if x.dim() == 2 else x[real]).float() for way, x in said.items()}
+    vectors = {way: (x if x.dim() == 2 else x[real]).float() for way, x in outputs.items()}
     right = vectors["albertine float32"]
     return {way: float(F.cosine_similarity(x, right).min()) for way, x in vectors.items()}
 
@@ -319,8 +319,8 @@ def main(words: list[str] | None = None) -> None:
 def show(name: str, found: dict[str, Any]) -> None:
     """Print what was measured."""
     print(f"{name}: weights {found['weights']:,} bytes", flush=True)
-    for file, said in found["files"].items():
-        print(f"  {file}: {said}")
+    for file, entry in found["files"].items():
+        print(f"  {file}: {entry}")
     for shape, measurement in found["shapes"].items():
         print(f"  {shape}{'' if measurement['quiet'] else ' (BUSY: compare nothing)'}")
         for way, row in measurement["runs"].items():

@@ -71,8 +71,8 @@ def states(folder: Path) -> list[Any]:
 
 def chances(folder: Path) -> list[Any]:
     """Of each text the chances of its classes."""
-    said = Predictor(folder, precision="float32").classify(TEXTS)
-    return [np.array([one[name] for name in ("x", "y", "z")]) for one in said]
+    predictions = Predictor(folder, precision="float32").classify(TEXTS)
+    return [np.array([one[name] for name in ("x", "y", "z")]) for one in predictions]
 
 
 def vectors(folder: Path) -> list[Any]:
@@ -107,22 +107,24 @@ def made(folder: Path, kind: str, answers: str, to: str) -> Made:
     return out, (chances if answers == "classify" else ours)(own)
 
 
-def asked(python: str, driver: str, questions: list[dict[str, Any]], libraries: str | None = None) -> Any:
+def answers_of(
+    python: str, driver: str, questions: list[dict[str, Any]], libraries: str | None = None
+) -> Any:
     """What a driver says in another Python."""
-    said = subprocess.run(
+    finished = subprocess.run(
         [python, HERE / driver],
         input=json.dumps(questions),
         capture_output=True,
         text=True,
         env=_environment(libraries),
     )
-    if said.returncode:
-        raise SystemExit(f"{driver}: {said.stderr.strip()[-2000:]}")
-    return json.loads(said.stdout)
+    if finished.returncode:
+        raise SystemExit(f"{driver}: {finished.stderr.strip()[-2000:]}")
+    return json.loads(finished.stdout)
 
 
 def lacking(python: str, modules: str, libraries: str | None = None) -> str | None:
-    """Why a Python cannot be asked, in a line; None if it can."""
+    """Why a Python cannot run the comparison, in a line; None if it can."""
     try:
         tried = _run(python, f"import {modules}", libraries)
     except OSError as error:
@@ -171,10 +173,10 @@ def of_llama(python: str, folder: Path, libraries: str | None) -> list[Found]:
     tokenizer = saved.tokenizer()
     ids = [tokenizer([text])["input_ids"][0] for text in TEXTS]
     found = []
-    for (kind, answers), (_, ours), said in zip(
-        cases, all_made, asked(python, "ask_llama.py", questions, libraries), strict=True
+    for (kind, answers), (_, ours), answer in zip(
+        cases, all_made, answers_of(python, "run_llama.py", questions, libraries), strict=True
     ):
-        theirs, same = [numbers for _, numbers in said], [cut for cut, _ in said] == ids
+        theirs, same = [numbers for _, numbers in answer], [cut for cut, _ in answer] == ids
         found.append(Found("llama.cpp", kind, answers, difference(theirs, ours, answers), same))
     return found
 
@@ -195,15 +197,15 @@ def of_onnx(python: str, folder: Path) -> list[Found]:
         {"folder": str(out), "texts": TEXTS, "class": name}
         for name, (out, _) in zip(CLASSES.values(), all_made, strict=True)
     ]
-    said = asked(python, "ask_onnx.py", questions)
+    outputs = answers_of(python, "run_onnx.py", questions)
     return [
         Found(name, "albert", answers, difference(theirs, ours, answers))
-        for (answers, name), (_, ours), theirs in zip(CLASSES.items(), all_made, said, strict=True)
+        for (answers, name), (_, ours), theirs in zip(CLASSES.items(), all_made, outputs, strict=True)
     ]
 
 
 def compared(given: argparse.Namespace) -> tuple[list[Found], dict[str, str]]:
-    """All that can be asked here, and by which versions; a line for what cannot."""
+    """All comparisons that can run here with their versions; a line for those that cannot."""
     found: list[Found] = []
     installed: dict[str, str] = {}
     with TemporaryDirectory() as temporary:
@@ -240,8 +242,8 @@ def main() -> None:
         print(f"{one.runtime:34} {one.model:13} {one.answers:11} {one.difference:.1e}{cut}")
     if given.save and found:
         rows = [vars(one) for one in found]
-        told = {"machine": describe(), "versions": installed, "note": given.note, "compared": rows}
-        print(save_result("foreign-runtimes", told))
+        record = {"machine": describe(), "versions": installed, "note": given.note, "compared": rows}
+        print(save_result("foreign-runtimes", record))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The same hidden words, asked of models of every objective.
+"""The same masked tokens predicted by models of every objective.
 
     python -m benchmarks.hidden_words corpora/demo-en RUN [RUN ...]
 
@@ -53,7 +53,7 @@ class Windows(NamedTuple):
         return cls(ids[: count * TEXT].reshape(count, TEXT), np.sort(drawn))
 
 
-def asked(of: Pretrained, windows: Windows) -> tuple[float, float]:
+def scores_of(of: Pretrained, windows: Windows) -> tuple[float, float]:
     """Bits a hidden token, and the share in percent that is right."""
     objective, bits, right = objective_of(of, None), 0.0, 0
     for part, logits in guesses(of, windows, objective.kind, objective.memory):
@@ -133,7 +133,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("corpus", type=Path, metavar="CORPUS", help="held-out text of it is asked about")
+    parser.add_argument("corpus", type=Path, metavar="CORPUS", help="corpus whose held-out text is used")
     parser.add_argument(
         "runs", type=Path, nargs="+", metavar="RUN", help="runs or models with its vocabulary"
     )
@@ -146,7 +146,7 @@ def main() -> None:
     floor = -np.log2(counts[labels] / counts.sum()).mean()
     print(f"{windows.places.size:,} hidden tokens; by frequency alone {floor:.2f} bits")
     for run in options.runs:
-        bits, right = asked(open_pretrained(run), windows)
+        bits, right = scores_of(open_pretrained(run), windows)
         print(f"{run.name}: {bits:.3f} bits, {right:.1f} % right", flush=True)
 
 

@@ -92,8 +92,8 @@ def main() -> None:
             found[name] = {"metric": metric, "scores": scores, "cosines": cosines(runs["float32"])}
             print(name, found[name], flush=True)
     if arguments.save:
-        told = {"model": arguments.model.name, "training": TRAINING, "settings": TASKS, "tasks": found}
-        keep("int8", {"machine": describe(), **told})
+        record = {"model": arguments.model.name, "training": TRAINING, "settings": TASKS, "tasks": found}
+        keep("int8", {"machine": describe(), **record})
 
 
 if __name__ == "__main__":

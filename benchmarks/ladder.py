@@ -187,15 +187,15 @@ def one_run(row: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
     command = [sys.executable, "-m", "albertine"]
     subprocess.run([*command, "pretrain", *assignments(changes)], check=True)
     judge = [*command, "score", str(folder / "final"), str(options.corpus), "--json"]
-    told = json.loads(subprocess.run(judge, check=True, stdout=subprocess.PIPE, text=True).stdout)
-    found = {"row": row, "seed": seed, **summary(folder, told)}
+    printed = json.loads(subprocess.run(judge, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    found = {"row": row, "seed": seed, **summary(folder, printed)}
     kept.write_text(json.dumps(found | {"asked": changes}, indent=2) + "\n")
     return found
 
 
-def summary(folder: Path, told: Any) -> dict[str, Any]:
+def summary(folder: Path, judged: Any) -> dict[str, Any]:
     """The figures of one run: of `albertine score --json`, and when its context began to help."""
-    masked = next(task for task in told if task["task"] == "mlm")
+    masked = next(task for task in judged if task["task"] == "mlm")
     lines = read_metrics(folder / "metrics.jsonl")
     last = [line for line in lines if "tokens" in line][-1]
     return {
@@ -231,8 +231,8 @@ def table(runs: list[dict[str, Any]]) -> str:
 
 
 def _over(seeds: list[float], form: str) -> str:
-    told = f"{mean(seeds):{form}}"
-    return told if len(seeds) == 1 else f"{told} ({min(seeds):{form}} to {max(seeds):{form}})"
+    text = f"{mean(seeds):{form}}"
+    return text if len(seeds) == 1 else f"{text} ({min(seeds):{form}} to {max(seeds):{form}})"
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ from typing import Any
 
 from albertine.bench.machine import describe
 from albertine.pretraining.scores import open_pretrained
-from benchmarks.hidden_words import Windows, asked
+from benchmarks.hidden_words import Windows, scores_of
 from benchmarks.intervals import interval
 from benchmarks.keep import keep
 
@@ -93,7 +93,7 @@ def judged(folder: Path, windows: Windows) -> dict[str, float]:
     scores = next(line["evaluation"] for line in reversed(lines) if "evaluation" in line)
     last = next(line for line in reversed(lines) if "tokens" in line)
     parameters = json.loads(albertine("info", str(folder / "final"), "--json"))["parameters"]
-    hidden_bits, hidden_right = asked(open_pretrained(folder), windows)
+    hidden_bits, hidden_right = scores_of(open_pretrained(folder), windows)
     return {
         "accuracy": 100 * scores["mlm_accuracy"],
         "bits": scores["mlm_loss"] / math.log(2),
@@ -176,8 +176,8 @@ def main() -> None:
                 name: interval([a[name] - b[name] for a, b in zip(found, singles[other], strict=True)])
                 for name in found[0]
             }
-    for row, told in table.items():
-        print(row, {name: f"{mean:.2f} ± {half:.2f}" for name, (mean, half) in told.items()})
+    for row, settings in table.items():
+        print(row, {name: f"{mean:.2f} ± {half:.2f}" for name, (mean, half) in settings.items()})
     if given.save:
         how = {unit: much, "seeds": given.seeds, "corpus": given.corpus.name}
         name = "objectives" if given.minutes is None else "objectives-equal-time"

@@ -83,9 +83,9 @@ class Options:
         for e in examples:
             # The model wants as many options for every question: short ones repeat their last.
             options = [*e.options, *[e.options[-1]] * (most - len(e.options))]
-            asked = [f"{e.question} {option}" for option in options]
+            questions = [f"{e.question} {option}" for option in options]
             found = tokenizer(
-                [e.passage] * most, asked, truncation=True, max_length=length, return_token_type_ids=True
+                [e.passage] * most, questions, truncation=True, max_length=length, return_token_type_ids=True
             )
             features.append({**{name: found[name] for name in found}, "labels": e.label})
         return features
@@ -140,10 +140,10 @@ class Answers:
         return max(1, length - 3 - QUESTION - self.reading.stride)
 
     def features(self, examples: Sequence[Any], tokenizer: Any, length: int) -> Features:
-        asked = list({id(e): e.example for e in examples}.values())  # of ours, one a window
+        examples_once = list({id(e): e.example for e in examples}.values())  # of ours, one a window
         found = tokenizer(
-            [e.question for e in asked],
-            [e.passage for e in asked],
+            [e.question for e in examples_once],
+            [e.passage for e in examples_once],
             truncation="only_second",
             max_length=length,
             stride=self.overlap(length),
@@ -156,7 +156,7 @@ class Answers:
         for i, owner in enumerate(owners):
             inside = [n == 1 for n in found.sequence_ids(i)]
             row = {name: found[name][i] for name in found}
-            text, begin = asked[owner].answers[0] if asked[owner].answers else ("", -1)
+            text, begin = examples_once[owner].answers[0] if examples_once[owner].answers else ("", -1)
             first, last = _place(places[i], inside, begin, begin + len(text))
             features.append(
                 {
@@ -243,8 +243,8 @@ def finetune(settings: FinetuneSettings, data: Data, scratch: Path) -> dict[str,
         data_collator=task.collator(tokenizer),
     )
     trainer.train()
-    said = trainer.predict(_seen(dev)).predictions  # type: ignore[arg-type]
-    answers = task.answers(said, data.dev.examples, dev)
+    predictions = trainer.predict(_seen(dev)).predictions  # type: ignore[arg-type]
+    answers = task.answers(predictions, data.dev.examples, dev)
     name = data.family.metrics[0]
     value = score(data.family.gold(data.dev), answers, (name,))[name]
     return {"seconds": time.perf_counter() - begin, "score": value}

@@ -52,8 +52,10 @@ def model_folder(folder: Path) -> Path:
         plan=SharingPlan.shared(2),
     )
     base = Model(config, {"pooler"}, seed=1)
-    told = head_config("albert", "classify", 0.0, names=("no", "yes"), kind="single", max_length=64)
-    save_model(base, tokenizer, folder, extra_tensors=Classifier(base, 2, seed=1).head, extra_config=told)
+    extra_config = head_config("albert", "classify", 0.0, names=("no", "yes"), kind="single", max_length=64)
+    save_model(
+        base, tokenizer, folder, extra_tensors=Classifier(base, 2, seed=1).head, extra_config=extra_config
+    )
     return folder
 
 
@@ -114,13 +116,13 @@ def killed(model: Path, source: Path, output: Path, seconds: float) -> int:
 
 def in_memory(model: Path, texts: list[str]) -> tuple[float, float]:
     """Seconds of `Predictor.classify` for the texts, and of `Predictor.predict` for as many rows."""
-    asked = albertine.Predictor(model, precision="float32")
-    asked.classify(texts[:1000])
+    predictor = albertine.Predictor(model, precision="float32")
+    predictor.classify(texts[:1000])
     begin = time.perf_counter()
     for at in range(0, len(texts), 4096):
-        asked.classify(texts[at : at + 4096])
+        predictor.classify(texts[at : at + 4096])
     half = time.perf_counter()
-    for _ in asked.predict({"text": text} for text in texts):
+    for _ in predictor.predict({"text": text} for text in texts):
         pass
     return half - begin, time.perf_counter() - half
 
@@ -129,10 +131,10 @@ def of_transformers(model: Path, texts: list[str]) -> float:
     """Texts a second of transformers' pipeline with batches of 64, sorted by nothing, as it is documented."""
     from transformers import pipeline
 
-    asked = pipeline("text-classification", model=str(model), device="cpu", batch_size=64)
-    asked(texts[:640], truncation=True, max_length=64)
+    classify = pipeline("text-classification", model=str(model), device="cpu", batch_size=64)
+    classify(texts[:640], truncation=True, max_length=64)
     begin = time.perf_counter()
-    asked(texts, truncation=True, max_length=64)
+    classify(texts, truncation=True, max_length=64)
     return len(texts) / (time.perf_counter() - begin)
 
 

@@ -79,11 +79,11 @@ def today(language: str, folder: Path, minutes: float) -> dict[str, Any]:
     others were, in samples of one part instead of two."""
     recipe, corpus = f"albertine-tiny-{language}", folder / language
     run = folder / "runs" / f"{recipe}-{minutes:g}"
-    asked = [
+    configurations = [
         *(f"recipes/{recipe}.yaml", "--processes", "2", f"name={run.name}", f"output={run.parent}"),
         *(f"corpus={corpus}", f"training.minutes={minutes}", "watching.tensorboard=false"),
     ]
-    subprocess.run([sys.executable, "-m", "albertine", "pretrain", "--config", *asked], check=True)
+    subprocess.run([sys.executable, "-m", "albertine", "pretrain", "--config", *configurations], check=True)
     lines = [line for line in read_metrics(run / "metrics.jsonl") if "tokens" in line]
     judged = open_pretrained(run / "final")
     alone = ObjectiveChoice(max_length=LENGTH, pairs="none")  # of sentence order the recipe learns nothing
@@ -174,14 +174,14 @@ def beside(found: dict[str, Any], other: dict[str, Any]) -> str:
     """The recipe's run beside the ALBERT of the other result."""
     last, frequencies = other["albertine"][-1], other["unigram_baseline"]["mlm_loss"]
 
-    def told(loss: float, gain: float, accuracy: float, minutes: float) -> str:
+    def line(loss: float, gain: float, accuracy: float, minutes: float) -> str:
         return (
             f"{loss:.3f} nats, {gain:.3f} less than frequencies, {accuracy:.1%} right after {minutes:.1f} min"
         )
 
     ours = found["mlm_loss"], found["unigram_loss"] - found["mlm_loss"], found["mlm_accuracy"]
     theirs = last["mlm_loss"], frequencies - last["mlm_loss"], last["mlm_accuracy"]
-    one, two = told(*ours, found["minutes"]), told(*theirs, last["minutes"])
+    one, two = line(*ours, found["minutes"]), line(*theirs, last["minutes"])
     return f"{found['recipe']} {one} ({found['tokens'] / 1e6:.1f} million tokens); ALBERT {two}"
 
 

@@ -39,7 +39,7 @@ from benchmarks.keep import keep
 
 KEYS, VALUES, PAIRS, SEGMENT = 16, 16, 4, 16
 SPAN = 2 * PAIRS
-ASKED = np.arange(SEGMENT - SPAN, SEGMENT, 2)  # places of the keys at the end of a segment
+KEY_PLACES = np.arange(SEGMENT - SPAN, SEGMENT, 2)  # places of the keys at the end of a segment
 RATE = 1e-3
 FILLER = KEYS + VALUES  # one token of no meaning
 VOCABULARY = FILLER + 1
@@ -54,13 +54,13 @@ def texts(count: int, segments: int, use: str, *key: int) -> tuple[np.ndarray, n
     values = KEYS + rng.integers(0, VALUES, (count, PAIRS))
     pairs = np.stack([keys, values], 2)
     ids[:, 0, :-SPAN] = pairs.reshape(count, SPAN)
-    said = []
+    pieces = []
     for part in (0, -1):
         order = rng.random((count, PAIRS)).argsort(1)
         again = np.take_along_axis(pairs, order[..., None], 1)
         ids[:, part, -SPAN:] = again.reshape(count, SPAN)
-        said.append(again[..., 1])
-    return ids, np.stack(said)
+        pieces.append(again[..., 1])
+    return ids, np.stack(pieces)
 
 
 def encoder(depth: int, seed: int) -> Model:
@@ -86,8 +86,8 @@ def answers_at_once(model: Model, ids: np.ndarray, memory: int) -> Tensor:
     place = torch.arange(segments * SEGMENT)
     back = place[:, None] // SEGMENT - place // SEGMENT
     mask = (place <= place[:, None]) & (back <= (1 if memory else 0))
-    asked = np.concatenate([first + ASKED for first in (0, (segments - 1) * SEGMENT)])
-    rows = asked + len(place) * np.arange(count)[:, None]
+    places = np.concatenate([first + KEY_PLACES for first in (0, (segments - 1) * SEGMENT)])
+    rows = places + len(place) * np.arange(count)[:, None]
     seen = Segments(pack(list(ids.reshape(count, -1))), masks=(mask,) * count)
     logits, _ = predict_segments(model, seen, rows=torch.from_numpy(rows.flatten()))
     return logits.view(count, 2, PAIRS, -1).transpose(0, 1)
@@ -98,7 +98,7 @@ def answers(model: Model, ids: np.ndarray, memory: int) -> Tensor:
     read after the other."""
     count, segments, _ = ids.shape
     kept: Memory | None = None
-    places = ASKED + SEGMENT * np.arange(count)[:, None]
+    places = KEY_PLACES + SEGMENT * np.arange(count)[:, None]
     keys, found = torch.from_numpy(places.flatten()), []
     for part in range(segments):
         batch = pack(list(ids[:, part]))
@@ -112,8 +112,8 @@ def right(model: Model, segments: int, memory: int) -> float:
     """The share of 1,000 new texts of so many segments whose first value of the last one is right."""
     ids, values = texts(1000, segments, "test", segments)
     with torch.no_grad():
-        said = answers(model.eval(), ids, memory)[1, :, 0].argmax(1)
-    return float((said == torch.from_numpy(values[1, :, 0])).float().mean())
+        predicted = answers(model.eval(), ids, memory)[1, :, 0].argmax(1)
+    return float((predicted == torch.from_numpy(values[1, :, 0])).float().mean())
 
 
 def learn(
@@ -161,8 +161,8 @@ def main() -> None:
             scores = {n: right(model, n, memory) for n in range(2, given.longest + 1)}
             run = {"depth": depth, "memory": memory, "right": scores, "curve": curve}
             result["runs"].append(run | {"seconds": time.perf_counter() - begin})
-            told = ", ".join(f"{(n - 1) * SEGMENT} tokens back {x:.3f}" for n, x in scores.items())
-            print(f"depth {depth}, memory {memory}: {told}", flush=True)
+            scores_line = ", ".join(f"{(n - 1) * SEGMENT} tokens back {x:.3f}" for n, x in scores.items())
+            print(f"depth {depth}, memory {memory}: {scores_line}", flush=True)
     if given.save:
         keep("recall", result)
 

@@ -121,9 +121,9 @@ def peak(part: str, form: str, shape: Shape, threads: int) -> float:
     return whole - empty
 
 
-def child(told: str, part: str, form: str, threads: str, times: str) -> None:
+def child(settings: str, part: str, form: str, threads: str, times: str) -> None:
     torch.set_num_threads(int(threads))
-    step = PARTS[part](FORMS[form], Shape(**json.loads(told)))
+    step = PARTS[part](FORMS[form], Shape(**json.loads(settings)))
     for _ in range(int(times)):
         step()
 

@@ -62,7 +62,7 @@ UNABLE = {
 """What scores on held-out text alone do not show (docs/experiments)."""
 
 
-def asked(*words: object) -> Any:
+def json_of(*words: object) -> Any:
     """What a command of ours prints as JSON."""
     command = [sys.executable, "-m", "albertine", *map(str, words), "--json"]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
@@ -82,7 +82,7 @@ def measured(folder: Path, corpus: Path, suite: str, data: Path, before: dict[st
     }
 
     def score(key: str) -> Any:
-        return before.get(key) or asked(*commands[key])
+        return before.get(key) or json_of(*commands[key])
 
     order = sorted(commands.keys() - {"held_out_int8"}, key=lambda key: key != "suite")  # the longest first
     with ThreadPoolExecutor(usable_cores()) as pool:
@@ -175,8 +175,8 @@ def curve(runs: list[Part], folder: Path) -> dict[str, Any]:
         writer = csv.writer(file)
         writer.writerow(["step", "stage", "tokens", "minutes", "training_loss", "training_accuracy"])
         for row in training:
-            told = [row["step"], row.get("stage", 0), row["tokens"], f"{row['elapsed'] / 60:.2f}"]
-            writer.writerow([*told, f"{row['mlm_loss']:.4f}", f"{row['mlm_accuracy']:.4f}"])
+            cells = [row["step"], row.get("stage", 0), row["tokens"], f"{row['elapsed'] / 60:.2f}"]
+            writer.writerow([*cells, f"{row['mlm_loss']:.4f}", f"{row['mlm_accuracy']:.4f}"])
     points = [(row["step"], row["mlm_loss"]) for row in training]
     save_curves(
         folder / "curve.png",
@@ -202,7 +202,7 @@ def settings_text(file: Path, name: str) -> str:
     return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
 
 
-def corpus_told(corpus: Path) -> dict[str, Any]:
+def corpus_record(corpus: Path) -> dict[str, Any]:
     """What tells a corpus again, and with it the documents that were held out: its rules, and the digest of
     each split's text. A run that goes on from the release must hold out the same."""
     manifest = load_manifest(corpus)
@@ -219,13 +219,13 @@ def corpus_told(corpus: Path) -> dict[str, Any]:
     return {**kept, "sources": sources, "splits": splits}
 
 
-def told_parts(runs: list[Part], name: str, processes: int = 1) -> list[str]:
+def parts_lines(runs: list[Part], name: str, processes: int = 1) -> list[str]:
     """Where the last run began, and the command that makes such a model.
 
     Args:
         processes: that shared the last run.
     """
-    told, number = [], 0
+    lines, number = [], 0
     for part in runs[:-1]:
         files = [f"`settings-{number + i}.yaml`" for i in range(1, len(settings_of(part.run)) + 1)]
         number += len(files)
@@ -246,11 +246,11 @@ def told_parts(runs: list[Part], name: str, processes: int = 1) -> list[str]:
                 f"Its first {end:,} updates are those of {files[0]}, with whose weights the "
                 "next run began (`model.start_from`, `model.student`)"
             )
-        told.append(f"- {how}; minutes and tokens count both.")
+        lines.append(f"- {how}; minutes and tokens count both.")
     shared = f" --processes {processes}" if processes > 1 else ""
     one = ", which is one run of fewer minutes" if any(part.branched for part in runs) else ""
     return [
-        *told,
+        *lines,
         f"- Command: `albertine pretrain --config recipes/{name}.yaml{shared}`{one}",
     ]
 
@@ -393,15 +393,15 @@ def main() -> None:
         cores = "one core" if ran["world_size"] * ran["threads"] == 1 else "both cores"
         took = {
             **curve(runs, new),
-            "parts": told_parts(runs, name, ran["world_size"]),
+            "parts": parts_lines(runs, name, ran["world_size"]),
             "where": "one GPU" if gpu else "processor cores",
             "machine": f"one {ran['device']}"
             if gpu
             else f"{cores} of two, while other programs ran beside it",
         }
         (new / "environment.json").write_text(json.dumps(ran, indent=2) + "\n", encoding="utf-8")
-        told = json.dumps(corpus_told(options.corpus), indent=1, ensure_ascii=False)
-        (new / "corpus.json").write_text(told + "\n", encoding="utf-8")
+        text = json.dumps(corpus_record(options.corpus), indent=1, ensure_ascii=False)
+        (new / "corpus.json").write_text(text + "\n", encoding="utf-8")
         files = [file for part in runs for file in settings_of(part.run)]
         for number, file in enumerate(files, 1):
             name_there = "settings.yaml" if file is files[-1] else f"settings-{number}.yaml"

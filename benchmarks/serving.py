@@ -41,13 +41,13 @@ def served(model: str) -> Iterator[str]:
     own = {key: value for key, value in os.environ.items() if key != "ALBERTINE_TOKEN"}
     server = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env=own)
     assert server.stderr is not None
-    said = server.stderr.readline()
-    if " answers at " not in said:
-        raise SystemExit(said + server.stderr.read())
+    started = server.stderr.readline()
+    if " answers at " not in started:
+        raise SystemExit(started + server.stderr.read())
     # Its log has a line for every request, which must go somewhere, or the server waits for its reader.
     threading.Thread(target=server.stderr.read, daemon=True).start()
     try:
-        yield urlsplit(said.split(" answers at ")[1].split(";")[0]).netloc
+        yield urlsplit(started.split(" answers at ")[1].split(";")[0]).netloc
     finally:
         server.send_signal(signal.SIGTERM)
         server.wait(30)
@@ -69,12 +69,12 @@ class Client:
         return found
 
 
-def repeated(ask: Callable[[], Any], seconds: float) -> list[float]:
+def repeated(call: Callable[[], Any], seconds: float) -> list[float]:
     """Milliseconds of every call within some seconds."""
     found = []
     end = time.perf_counter() + seconds
     while (begin := time.perf_counter()) < end:
-        ask()
+        call()
         found.append(1000 * (time.perf_counter() - begin))
     return found
 
@@ -150,8 +150,8 @@ def main() -> None:
     for name, value in found.items():
         print(f"{name:45} {value:10,.2f}")
     if given.save:
-        told = {"machine": describe(), "settings": vars(given), "text": TEXT, "figures": found}
-        print(save_result("serving", told))
+        record = {"machine": describe(), "settings": vars(given), "text": TEXT, "figures": found}
+        print(save_result("serving", record))
 
 
 if __name__ == "__main__":

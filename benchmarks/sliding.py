@@ -96,8 +96,8 @@ def main() -> None:
     points = []
     for point in judged(options.run, options.corpus, options):
         points.append(point)
-        said = f"{point['way']}: {point['bits']:.4f} bits a token, {point['seconds']:.0f} s"
-        print(f"segment {point['segment']}, memory {point['memory']}, {said}", flush=True)
+        line = f"{point['way']}: {point['bits']:.4f} bits a token, {point['seconds']:.0f} s"
+        print(f"segment {point['segment']}, memory {point['memory']}, {line}", flush=True)
     print(written(points))
     if options.save:
         keep("sliding", {"run": options.run.name, "points": points})

@@ -18,12 +18,12 @@ from albertine.bench.machine import RESULTS
 from albertine.core.files import read_json
 from albertine.core.released import FOLDER
 from benchmarks import attention, memories, serving
-from benchmarks.asked import from_python, predicted_files
 from benchmarks.exported import exported, foreign, missing_torch_error
 from benchmarks.gpu.section import section as gpu
 from benchmarks.in_short import in_short
 from benchmarks.learned import blocks, distilled, ladder, loops, tuned, vectors
 from benchmarks.markdown import newest, newest_of_each, table
+from benchmarks.predictions import from_python, predicted_files
 from benchmarks.pretraining import beside, time_to_reach
 
 DOCS = Path(__file__).parents[1] / "docs" / "results"
@@ -218,9 +218,9 @@ def kill_resume(hardware: Path) -> Iterator[str]:
         "kill-resume": ("--save", "dropout, accumulation, two loader processes"),
         "kill-resume-released": ("--released --save", released),
     }
-    told = [(newest(hardware, name), *run) for name, run in runs.items()]
-    yield "## Killed and resumed\n" if any(found for found, *_ in told) else ""
-    for found, options, what in told:
+    rows = [(newest(hardware, name), *run) for name, run in runs.items()]
+    yield "## Killed and resumed\n" if any(found for found, *_ in rows) else ""
+    for found, options, what in rows:
         if found is None:
             continue
         same = found["sha256_killed"] == found["sha256_uninterrupted"]

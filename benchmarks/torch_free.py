@@ -26,7 +26,7 @@ from albertine.bench.machine import describe, save_result
 from albertine.core.released import released_folder
 from albertine.export.export_model import export
 from tests.inference.exports import QUESTIONS, TEXTS, exported
-from tests.inference.torch_free_driver import asked
+from tests.inference.torch_free_driver import answer_of
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL = "albertine-mini-en"
@@ -74,8 +74,8 @@ def never_imported(python: Path, graph: Path) -> set[str]:
     """The packages of the environment that a process does not import up to its first answer."""
     code = START + "; print(*{name.partition('.')[0] for name in sys.modules})"
     command = [python, "-c", code, graph, MASKED[0]]
-    said = subprocess.run(command, capture_output=True, text=True, cwd="/", env=_own(), check=True)
-    imported = set(said.stdout.split())
+    finished = subprocess.run(command, capture_output=True, text=True, cwd="/", env=_own(), check=True)
+    imported = set(finished.stdout.split())
     found = {
         path.name.removesuffix(".py") for path in _packages(python).iterdir() if path.suffix in ("", ".py")
     }
@@ -84,8 +84,8 @@ def never_imported(python: Path, graph: Path) -> set[str]:
 
 def _packages(python: Path) -> Path:
     code = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    told = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
-    return Path(told.stdout.strip())
+    finished = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
+    return Path(finished.stdout.strip())
 
 
 def difference(one: Any, two: Any) -> float:
@@ -106,8 +106,8 @@ def models(folder: Path) -> dict[str, tuple[Path, Path, list[tuple[str, list[Any
     words, vectors = (
         export(released, folder / f"{MODEL} {head}", head=head).folder for head in ("fill-mask", "embed")
     )
-    asked_words = [("fill_mask", [text]) for text in MASKED]
-    made[f"{MODEL}, words"] = (released, words, asked_words)
+    questions = [("fill_mask", [text]) for text in MASKED]
+    made[f"{MODEL}, words"] = (released, words, questions)
     made[f"{MODEL}, vectors"] = (released, vectors, [("embed", [SENTENCES]), ("embed", [TEXTS])])
     return made
 
@@ -116,12 +116,12 @@ def differences(python: Path, folder: Path, made: dict[str, Any]) -> dict[str, f
     """By name how far the answers without torch are from those with it."""
     file, found = folder / "questions.json", {}
     for name, (source, graph, own) in made.items():
-        questions = [{"ask": ask, "with": given} for ask, given in own]
+        questions = [{"method": method, "with": given} for method, given in own]
         file.write_text(json.dumps({str(graph): questions}), encoding="utf-8")
         command = [python, ROOT / "tests" / "inference" / "torch_free_driver.py", file]
-        said = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=_own(), check=True)
-        wanted = [json.loads(json.dumps(asked(str(source), one))) for one in questions]
-        found[name] = difference(wanted, json.loads(said.stdout)[0])
+        finished = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=_own(), check=True)
+        wanted = [json.loads(json.dumps(answer_of(str(source), one))) for one in questions]
+        found[name] = difference(wanted, json.loads(finished.stdout)[0])
     return found
 
 

@@ -252,8 +252,8 @@ def speed(code: Path, rounds: int, threads: int) -> dict[str, Any]:
     }
     contest = compete(ways, rounds, threads, print)
     pairs = [(way, "transformer-xl float32") for way in list(ways)[1:]]
-    told = {**contest.as_dict(), "ratios": contest.ratios(pairs), "losses": dict(contest.outputs)}
-    return {**told, "threads": threads}
+    record = {**contest.as_dict(), "ratios": contest.ratios(pairs), "losses": dict(contest.outputs)}
+    return {**record, "threads": threads}
 
 
 def main() -> None:

@@ -152,8 +152,8 @@ def pretrain(arguments: argparse.Namespace) -> None:
     for path in (arguments.corpus / "tokenizer").iterdir():  # spiece.model, where transformers writes none
         if not (arguments.output / path.name).exists():
             (arguments.output / path.name).write_bytes(path.read_bytes())
-    told = {k: v for k, v in vars(arguments).items() if k not in ("corpus", "output", "model")}
-    record = {"machine": describe(), "settings": told, "steps": budget.steps}
+    recorded = {k: v for k, v in vars(arguments).items() if k not in ("corpus", "output", "model")}
+    record = {"machine": describe(), "settings": recorded, "steps": budget.steps}
     if not arguments.updates:  # whose clock began anew with every command
         record["seconds"] = budget.clock.seconds
     (arguments.output / "training.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")

@@ -115,13 +115,13 @@ def once(run: Callable[[], object], burst: float = 0.05) -> float:
     return min(found)
 
 
-def asked(tree: subprocess.Popen[str], line: str) -> str:
+def reply_of(tree: subprocess.Popen[str], line: str) -> str:
     """What a tree's process says to one line."""
     assert tree.stdin and tree.stdout
     print(line, file=tree.stdin, flush=True)
-    if not (said := tree.stdout.readline()):
+    if not (reply := tree.stdout.readline()):
         raise SystemExit("a tree's process has ended: its message stands above")
-    return said.strip()
+    return reply.strip()
 
 
 def one_round(sources: dict[str, Path], seconds: float, only: str) -> dict[str, dict[str, float]]:
@@ -134,19 +134,19 @@ def one_round(sources: dict[str, Path], seconds: float, only: str) -> dict[str, 
         for tree, source in sources.items()
     }
     found: dict[str, dict[str, float]] = {}
-    while any(names := [asked(process, "next") for process in trees.values()]):
+    while any(names := [reply_of(process, "next") for process in trees.values()]):
         case, *others = names
         if others != [case]:
             raise SystemExit(f"the trees do not have the same cases: {', '.join(names)}")
         if only not in case:
             continue
         for process in trees.values():
-            asked(process, "run")  # which lays weights out and compiles
+            reply_of(process, "run")  # which lays weights out and compiles
         times: dict[str, list[float]] = {tree: [] for tree in trees}
         end, order = time.perf_counter() + seconds, list(trees)
         while len(times["this"]) < 3 or time.perf_counter() < end:
             for tree in order:
-                times[tree].append(float(asked(trees[tree], "run")))
+                times[tree].append(float(reply_of(trees[tree], "run")))
             order.reverse()
         ratios = [a / b for a, b in zip(times["other"], times["this"], strict=True)]
         found[case] = {"ratio": median(ratios), **{tree: median(each) for tree, each in times.items()}}

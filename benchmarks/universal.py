@@ -81,7 +81,7 @@ TASKS = {
 
 PARTS = (*TASKS, "pondering")
 CURVE = "loss, by eighths of the run"
-SAID = ("longest", "steps", "batch", "hidden", "depth", "norm", "seed")
+RECORDED = ("longest", "steps", "batch", "hidden", "depth", "norm", "seed")
 
 
 class Batch(NamedTuple):
@@ -227,10 +227,10 @@ def _steps(model: Model, batches: list[Batch]) -> tuple[list[float], ...]:
             ponder = model.encoder(batch.packed).ponder
             assert ponder is not None
             steps = ponder.steps.float()
-            said = steps[batch.rows].split(batch.lengths.tolist())
+            taken = steps[batch.rows].split(batch.lengths.tolist())
             rows = steps.split((2 * batch.lengths + 2).tolist())
-            asked = batch.packed.input_ids.split((2 * batch.lengths + 2).tolist())
-            for n, blanks, every, ids in zip(batch.lengths.tolist(), said, rows, asked, strict=True):
+            token_ids = batch.packed.input_ids.split((2 * batch.lengths + 2).tolist())
+            for n, blanks, every, ids in zip(batch.lengths.tolist(), taken, rows, token_ids, strict=True):
                 carries = carried(ids[1 : n + 1].numpy() - FIRST)
                 found.append((float(blanks.mean()), float(every.max()), float(n), float(carries)))
     return tuple(list(column) for column in zip(*found, strict=True))
@@ -289,9 +289,9 @@ def main() -> None:
         runs = pondering(options) if part == "pondering" else algorithm(part, options)
         print(table_of_pondering(runs) if part == "pondering" else table_of_algorithms(runs))
         if options.save:
-            told = {name: getattr(options, name) for name in SAID}
+            record = {name: getattr(options, name) for name in RECORDED}
             name = part if options.longest == TRAINED else f"{part}-{options.longest}"
-            keep(f"universal-{name}", {**told, "threads": torch.get_num_threads(), "runs": runs})
+            keep(f"universal-{name}", {**record, "threads": torch.get_num_threads(), "runs": runs})
 
 
 if __name__ == "__main__":

@@ -86,10 +86,10 @@ def main() -> None:
                 for how, unshare in (("shared", "no"), ("unshared", "all")):
                     found[how].append(run(name, seed, unshare, arguments, Path(scratch)))
                     print(name, how, seed, found[how][-1], flush=True)
-            _tell(name, found, arguments)
+            print_and_save(name, found, arguments)
 
 
-def _tell(name: str, runs: dict[str, list[dict[str, float]]], arguments: argparse.Namespace) -> None:
+def print_and_save(name: str, runs: dict[str, list[dict[str, float]]], arguments: argparse.Namespace) -> None:
     """Print, and keep, a task that is done."""
     middle = {
         how: {key: statistics.median(row[key] for row in rows) for key in rows[0]}
@@ -105,9 +105,9 @@ def _tell(name: str, runs: dict[str, list[dict[str, float]]], arguments: argpars
             "epochs": EPOCHS[name],
             "task": TASKS[name],
         }
-        told = {"settings": settings, "runs": runs, "median": middle}
+        record = {"settings": settings, "runs": runs, "median": middle}
         name_of_model = arguments.name or arguments.model.name
-        keep(f"unsharing-{name}", {"machine": describe(), "model": name_of_model, **told})
+        keep(f"unsharing-{name}", {"machine": describe(), "model": name_of_model, **record})
 
 
 if __name__ == "__main__":

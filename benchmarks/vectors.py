@@ -83,8 +83,8 @@ def main() -> None:
     for way, scores in found.items():
         print(f"{way:18}", *(f"{name} {score:.3f}" for name, score in scores.items()))
     if options.save:
-        told = {"model": options.model, "sentences": len(sentences), "pairs": MOST, "spearman": found}
-        print(save_result(f"vectors-{language}", {"machine": describe(), **told}))
+        record = {"model": options.model, "sentences": len(sentences), "pairs": MOST, "spearman": found}
+        print(save_result(f"vectors-{language}", {"machine": describe(), **record}))
 
 
 if __name__ == "__main__":

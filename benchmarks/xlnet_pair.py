@@ -146,8 +146,8 @@ def our_step(model: Model, shape: Shape, batch: Batch, precision: InferencePreci
 
 
 def their_step(model: nn.Module, shape: Shape, batch: Batch, precision: InferencePrecision) -> Step:
-    asking = np.where(batch.targets, batch.when, batch.until)
-    blocked = batch.when[:, None, :] >= asking[:, :, None]
+    query_until = np.where(batch.targets, batch.when, batch.until)
+    blocked = batch.when[:, None, :] >= query_until[:, :, None]
     places = np.nonzero(batch.targets)[1].reshape(shape.batch, shape.targets)
     ids = torch.from_numpy(batch.ids)
     given = {

@@ -60,7 +60,7 @@ def speed(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 **asdict(shape),
                 **contest.as_dict(),
                 "ratios": contest.ratios(pairs),
-                "loss": {way: said[0] for way, said in contest.outputs.items()},
+                "loss": {way: losses[0] for way, losses in contest.outputs.items()},
                 "apart": apart,
             }
 
@@ -103,9 +103,9 @@ def peak(program: str, shape: Shape, precision: str, threads: int) -> float:
     return whole - empty
 
 
-def child(told: str, program: str, precision: InferencePrecision, threads: str, steps: str) -> None:
+def child(settings: str, program: str, precision: InferencePrecision, threads: str, steps: str) -> None:
     torch.set_num_threads(int(threads))
-    shape = Shape(**json.loads(told))
+    shape = Shape(**json.loads(settings))
     batch = batch_of(shape)
     if program == OURS:
         step = our_step(our_model(shape), shape, batch, precision)

@@ -77,7 +77,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         arguments.model = Path(scratch) / "model"
 
-        def told(task: str, folder: Path, seed: int) -> FinetuneSettings:
+        def finetune_settings(task: str, folder: Path, seed: int) -> FinetuneSettings:
             own = [f"task.dataset={task}", f"task.folder={folder}", f"task.examples={arguments.examples}"]
             own += ["task.max_length=64", f"training.epochs={arguments.epochs}"]
             own += ["training.learning_rate=0.001", "training.optimizer=adamw", "task.pooling=cls"]
@@ -85,13 +85,15 @@ def main() -> None:
             return settings_of(arguments, Path(scratch) / task, seed)
 
         pairs = list(zip(arguments.tasks, arguments.folders, strict=True))
-        beginning(Path(scratch), texts([told(*pair, 1) for pair in pairs], Path("albertine-mini-en")))
+        beginning(
+            Path(scratch), texts([finetune_settings(*pair, 1) for pair in pairs], Path("albertine-mini-en"))
+        )
         for task, folder in pairs:
-            first = told(task, folder, 1)
+            first = finetune_settings(task, folder, 1)
             data = read_data(first.task, open_encoder(first)[1])
             metric, rows = data.family.metrics[0], found.setdefault(task, [])
             for seed in range(arguments.first, arguments.seeds + 1):
-                settings = told(task, folder, seed)
+                settings = finetune_settings(task, folder, seed)
                 mine = ours(settings, metric)["score"]
                 theirs = peer_finetuning.finetune(settings, data, Path(scratch) / "theirs")["score"]
                 rows.append({"albertine": mine, "transformers": theirs})

@@ -118,7 +118,7 @@ def products_in_int8() -> Iterator[None]:
 
 
 @pytest.fixture
-def asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def lengths_from_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows on a processor take no lengths from a batch, as those on a GPU: it may be filled up, and know an
     upper bound of them alone."""
     from albertine.model.rows import Rows

@@ -40,13 +40,13 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 class Hub:
-    """A server of models: their files by name, and names that not everyone may have; `asked` has the paths of
-    files that were fetched."""
+    """A server of models: their files by name, and names with restricted access; `requested` lists the paths
+    of files that were fetched."""
 
     def __init__(self) -> None:
         self.models: dict[str, dict[str, bytes]] = {}
         self.gated: set[str] = set()
-        self.asked: list[str] = []
+        self.requested: list[str] = []
         self.url = ""
         self.token = "hf_of_the_owner"
         self.commits: list[dict[str, Any]] = []
@@ -119,7 +119,7 @@ class Hub:
             return 200, b"{}", {}
         if what == "preupload":
             large = (".safetensors", ".model", ".onnx", ".png")
-            told = [
+            messages = [
                 {
                     "path": one["path"],
                     "uploadMode": "lfs" if one["path"].endswith(large) else "regular",
@@ -127,7 +127,7 @@ class Hub:
                 }
                 for one in tree["files"]
             ]
-            return 200, json.dumps({"files": told}).encode(), {}
+            return 200, json.dumps({"files": messages}).encode(), {}
         return self._commit(name, revision, [json.loads(line) for line in body.splitlines()])
 
     def _commit(
@@ -143,8 +143,8 @@ class Hub:
                 assert hashlib.sha256(content).hexdigest() == value["oid"]
                 files[value["path"]] = content
         self.commits.append({"name": name, "revision": revision, "rows": rows})
-        told = {"commitUrl": f"{self.url}/{name}/commit/{COMMIT}", "commitOid": COMMIT}
-        return 200, json.dumps(told).encode(), {}
+        answer = {"commitUrl": f"{self.url}/{name}/commit/{COMMIT}", "commitOid": COMMIT}
+        return 200, json.dumps(answer).encode(), {}
 
 
 @contextmanager
@@ -156,7 +156,7 @@ def serving(hub: Hub) -> Iterator[Hub]:
             path = self.path.partition("?")[0]
             status, body, headers = hub.answer(path)
             if "/resolve/" in path and self.command == "GET":
-                hub.asked.append(path.partition("/resolve/")[2].partition("/")[2])
+                hub.requested.append(path.partition("/resolve/")[2].partition("/")[2])
             self.send_response(status)
             for key, value in {"Content-Length": str(len(body)), **headers}.items():
                 self.send_header(key, value)

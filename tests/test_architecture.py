@@ -156,11 +156,11 @@ def code_in_data(here: str, source: str, tree: ast.AST) -> Iterator[str]:
         if name in PICKLES:
             yield f"line {line}: imports {name}"
     for line, name, call in calls(tree):
-        told = {k.arg: getattr(k.value, "value", None) for k in call.keywords}
+        keywords = {k.arg: getattr(k.value, "value", None) for k in call.keywords}
         if (
             name == "torch.load"
             and here == "interop"
-            and told.get("weights_only") is True
+            and keywords.get("weights_only") is True
             and CONFINED in source
         ):
             continue
@@ -188,9 +188,9 @@ def default_device(here: str, source: str, tree: ast.AST) -> Iterator[str]:
         for node in ast.walk(function)
     }
     for line, name, call in calls(tree):
-        told = {k.arg for k in call.keywords}
+        keywords = {k.arg for k in call.keywords}
         in_a_pass = here in ("model", "inference") and id(call) not in made
-        if in_a_pass and name in CONSTRUCTORS and "device" not in told:
+        if in_a_pass and name in CONSTRUCTORS and "device" not in keywords:
             yield f"line {line}: {name}"
 
 

@@ -13,7 +13,7 @@ from albertine.errors import AlbertineError, DataError, NotFinite
     "error",
     [NotFinite(), NotFinite("a", remedy=None), DataError("is empty", where="x.txt", remedy="Fill it")],
 )
-def test_an_error_of_another_process_says_the_same(error: AlbertineError) -> None:
+def test_an_error_of_another_process_keeps_its_text(error: AlbertineError) -> None:
     """Kills: a default remedy that is repeated."""
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error) and str(again) == str(error)

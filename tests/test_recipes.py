@@ -53,7 +53,7 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_a_header_that_tells_what_depths_share_tells_what_the_recipe_makes(recipe: Path) -> None:
+def test_a_header_that_names_sharing_matches_its_recipe(recipe: Path) -> None:
     text = recipe.read_text(encoding="utf-8")
     head = " ".join(line.removeprefix("# ") for line in text.split("\n\n", 1)[0].splitlines())
     own, one = "own block" in head or "nothing shared" in head, "one block" in head
@@ -91,10 +91,10 @@ def test_there_are_the_recipes_that_the_readme_names() -> None:
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_header(recipe: Path) -> None:
     header = [line[1:].strip() for line in recipe.read_text(encoding="utf-8").splitlines() if line[:1] == "#"]
-    said = {
+    comments = {
         m[1]: m[2] for line in header if (m := re.match(r"(command|hardware|time|expected): +(\S.*)", line))
     }
-    assert set(said) == {"command", "hardware", "time", "expected"}
+    assert set(comments) == {"command", "hardware", "time", "expected"}
     assert any(f"pretrain --config recipes/{recipe.name}" in line for line in header)
     assert load(PretrainingSettings, recipe).name == recipe.stem
 
@@ -185,7 +185,7 @@ FROM_RELEASED = [
 
 
 @pytest.mark.parametrize("recipe", FROM_RELEASED, ids=lambda path: path.stem)
-def test_figures_say_of_which_release_they_are(recipe: Path) -> None:
+def test_figures_name_their_release(recipe: Path) -> None:
     """Kills: what was measured of a model that another of its name has replaced, told as of the new one."""
     text = recipe.read_text(encoding="utf-8")
     expected = text.partition("# expected:")[2].partition("\n\n")[0].replace("\n#", " ")
@@ -220,8 +220,8 @@ def test_every_row_of_table_14_is_a_recipe() -> None:
     for path in (path for path in TUNING if path.stem in TABLE_14):
         settings = load(FinetuneSettings, path)
         training, encoder = settings.training, settings.encoder
-        said = (training.learning_rate, training.batch_size, encoder.dropout, training.steps)
-        assert said == TABLE_14[path.stem][:4]
+        found = (training.learning_rate, training.batch_size, encoder.dropout, training.steps)
+        assert found == TABLE_14[path.stem][:4]
         assert training.steps is not None
         assert round(training.warmup * training.steps) == TABLE_14[path.stem][4]
         length = LENGTHS.get(path.stem, 512)
@@ -260,8 +260,8 @@ WRITING = {  # most tokens, of these the target, batch, learning rate: bert4kera
 def test_recipes_of_generation_have_the_settings_of_bert4keras(name: str) -> None:
     settings = load(FinetuneSettings, next(path for path in TUNING if path.stem == name))
     task, training = settings.task, settings.training
-    said = (task.max_length, task.target_length, training.batch_size, training.learning_rate)
-    assert said == WRITING[name] and settings.name == name
+    found = (task.max_length, task.target_length, training.batch_size, training.learning_rate)
+    assert found == WRITING[name] and settings.name == name
     assert (training.schedule, training.warmup, training.weight_decay) == ("constant", 0, 0)
 
 

@@ -87,7 +87,7 @@ def test_words_in_disorder_are_less_likely(name: str) -> None:
 
 
 @each
-def test_similar_sentences_are_told_from_others(name: str) -> None:
+def test_similar_sentences_are_distinguished_from_others(name: str) -> None:
     """Raw means have a cosine of 0.99 for any two."""
     alike, other = {
         "en": (
@@ -118,13 +118,13 @@ def test_transformers_computes_the_same(name: str) -> None:
         assert ids[: len(own)].tolist() == list(own)
     real = batch["attention_mask"].bool()
 
-    def told(model: Model) -> tuple[torch.Tensor, torch.Tensor]:
+    def outputs_of(model: Model) -> tuple[torch.Tensor, torch.Tensor]:
         states = model(batch["input_ids"], batch["attention_mask"]).last_hidden_state
         return states[real].double(), model.mlm_logits(states)[real].double()
 
     with torch.no_grad():
         exact = theirs.roformer(**batch).last_hidden_state[real], theirs(**batch).logits[real]
-        rounded, formula = told(ours), told(ours.double())
+        rounded, formula = outputs_of(ours), outputs_of(ours.double())
     # Not closer: in float32 are the folder's product of the embedding factors and transformers' sines.
     torch.testing.assert_close(formula, exact, atol=3e-6, rtol=0)
     torch.testing.assert_close(rounded[0], exact[0], atol=1e-5, rtol=1e-5)
@@ -133,7 +133,7 @@ def test_transformers_computes_the_same(name: str) -> None:
 
 
 @each
-def test_the_card_tells_what_was_measured(name: str) -> None:
+def test_the_card_reports_the_measured_values(name: str) -> None:
     folder = released_folder(name)
     card = (folder / "README.md").read_text(encoding="utf-8")
     scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
@@ -144,7 +144,7 @@ def test_the_card_tells_what_was_measured(name: str) -> None:
 
 
 @each
-def test_the_folder_is_small_and_says_how_it_was_made(name: str) -> None:
+def test_the_folder_is_small_and_states_how_it_was_made(name: str) -> None:
     folder = released_folder(name)
     assert sum(file.stat().st_size for file in folder.iterdir()) < 20e6
     settings = load(PretrainingSettings, folder / "settings.yaml")

@@ -85,15 +85,15 @@ def run(arguments: argparse.Namespace, place: Place) -> dict[str, Any]:
         print(f"{part.name} ({max(budget.left, 0):.0f} s left)", flush=True)
         begin = time.monotonic()
         if budget.left < least:
-            told: dict[str, Any] = {"skipped": f"{budget.left:.0f} s were left of --minutes"}
+            record: dict[str, Any] = {"skipped": f"{budget.left:.0f} s were left of --minutes"}
         elif place.rehearsal:
-            told = guarded(part, place)
+            record = guarded(part, place)
         else:
             seconds = budget.left if last else min(part.seconds, budget.left)
             words = ["--child", part.name, "--rounds", str(place.rounds), "--seconds", f"{seconds:.0f}"]
             words += ["--corpus", str(arguments.corpus)] if last else []
-            told = isolated(words, seconds)
-        found[part.name] = {"status": status(told), "seconds": round(time.monotonic() - begin, 1), **told}
+            record = isolated(words, seconds)
+        found[part.name] = {"status": status(record), "seconds": round(time.monotonic() - begin, 1), **record}
         result["minutes"] = round(arguments.minutes - budget.left / 60, 2)
         write(result, arguments)
     return result

@@ -96,16 +96,16 @@ def _compared(
     model.zero_grad(set_to_none=True)
 
 
-def _largest(said: Tensor, wanted: Tensor) -> float:
-    return float((said.detach().float().cpu() - wanted).abs().max())
+def _largest(found: Tensor, wanted: Tensor) -> float:
+    return float((found.detach().float().cpu() - wanted).abs().max())
 
 
-def distance(said: Mapping[str, Tensor | None], wanted: Mapping[str, Tensor | None]) -> float:
+def distance(found: Mapping[str, Tensor | None], wanted: Mapping[str, Tensor | None]) -> float:
     """Length of the difference of all tensors together, relative to the length of `wanted`; infinite where
     one is missing."""
-    if any((said[name] is None) != (tensor is None) for name, tensor in wanted.items()):
+    if any((found[name] is None) != (tensor is None) for name, tensor in wanted.items()):
         return float("inf")
-    pairs = [(said[name], tensor) for name, tensor in wanted.items() if tensor is not None]
+    pairs = [(found[name], tensor) for name, tensor in wanted.items() if tensor is not None]
     distance = sum(float((a.double() - b.double()).square().sum()) for a, b in pairs if a is not None)
     return float((distance / max(sum(float(b.double().square().sum()) for _, b in pairs), 1e-30)) ** 0.5)
 
@@ -195,11 +195,11 @@ def replays(place: Place, found: Findings) -> None:
                         parameter.data = parameter.data.clone()
             ways = [(None, "all rows" if i < 40 else "other weights"), (rows, "some rows")]
             for wanted, name in ways:
-                said = model.encoder(packed, rows=wanted).last_hidden
+                states = model.encoder(packed, rows=wanted).last_hidden
                 with patch.object(cuda_graphs, "MOST_TOKENS", 0):
                     right = model.encoder(packed, rows=wanted).last_hidden
                 distances[name] = max(
-                    distances[name], float((said - right).float().abs().max() / right.abs().max())
+                    distances[name], float((states - right).float().abs().max() / right.abs().max())
                 )
     for name, value in distances.items():
         found.bounded(name, value, ROWS["bfloat16"])

@@ -96,8 +96,8 @@ def graphs(place: Place, found: Findings) -> None:
             model.encoder.compiled = compiled and not place.rehearsal
             plain, whole = _Training(model, place, record=False), _Training(model, place, record=True)
             _together(found, way, plain, whole, batches)
-            for training, told in ((plain, "ms"), (whole, "recorded, ms")):
-                found.note(f"{way}: {told}", 1e3 * place.seconds(partial(training.step, batches[0])))
+            for training, unit in ((plain, "ms"), (whole, "recorded, ms")):
+                found.note(f"{way}: {unit}", 1e3 * place.seconds(partial(training.step, batches[0])))
             del plain, whole
             place.freed()
 

@@ -31,15 +31,15 @@ def kernels(place: Place, found: Findings) -> None:
         for name, compiled in (("a step", False), ("a compiled step", True)):
             place.freed()
             step = _ours(folder, place, "adamw", compiled, False)(work)
-            found.note(name, _told(place, step))
+            found.note(name, timed(place, step))
         model: Model = place.ready(albertine.load(folder)).eval()
         model.precision = "bfloat16"
         packed = inputs("gpu", [32], shape.vocab_size).packed.to(place.device)
         with torch.inference_mode():
-            found.note("one text of 32", _told(place, lambda: model.encoder(packed)))
+            found.note("one text of 32", timed(place, lambda: model.encoder(packed)))
 
 
-def _told(place: Place, run: Callable[[], Any], rounds: int = 3) -> dict[str, Any]:
+def timed(place: Place, run: Callable[[], Any], rounds: int = 3) -> dict[str, Any]:
     """Milliseconds a round by the clock and of kernels, their number, and the longest of them by name."""
     for _ in range(3):
         run()

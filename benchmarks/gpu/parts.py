@@ -98,8 +98,8 @@ def isolated(words: Sequence[str], seconds: float) -> dict[str, Any]:
             with suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)  # its compilers and loaders too
             child.wait()
-        told = json.loads(path.read_text()) if path.exists() else {}
-        return {**told, **({"error": ended} if ended and "error" not in told else {})}
+        record = json.loads(path.read_text()) if path.exists() else {}
+        return {**record, **({"error": ended} if ended and "error" not in record else {})}
 
 
 @dataclass
@@ -118,8 +118,8 @@ class Budget:
         return self.seconds - (time.monotonic() - self.begin)
 
 
-def status(told: dict[str, Any]) -> str:
+def status(record: dict[str, Any]) -> str:
     """In a word."""
-    if "error" in told:
+    if "error" in record:
         return "failed"
-    return "wrong" if told.get("wrong") else "skipped" if "skipped" in told else "done"
+    return "wrong" if record.get("wrong") else "skipped" if "skipped" in record else "done"

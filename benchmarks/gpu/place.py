@@ -133,10 +133,10 @@ def _by_mask(
     q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, cu_q: Tensor, cu_k: Tensor, longest_q: int, longest_k: int
 ) -> Tensor:
     """Attention within sequences as the unpadded kernel has it."""
-    asks, looked = (
+    queries, looked = (
         torch.bucketize(torch.arange(len(x)), cu.long()[1:], right=True)
         for x, cu in ((q_RND, cu_q), (k_TND, cu_k))
     )
     scores = torch.einsum("rnd,tnd->nrt", q_RND, k_TND) * q_RND.shape[2] ** -0.5
-    weights = scores.masked_fill(asks[:, None] != looked[None], float("-inf")).softmax(-1)
+    weights = scores.masked_fill(queries[:, None] != looked[None], float("-inf")).softmax(-1)
     return torch.einsum("nrt,tnd->rnd", weights, v_TND)

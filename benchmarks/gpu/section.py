@@ -26,7 +26,7 @@ def section(hardware: Path) -> Iterator[str]:
 
 def _whole(found: Mapping[str, Any]) -> Iterator[str]:
     parts = found["parts"]
-    yield f"{_told('python -m benchmarks.gpu', found)}, transformers "
+    yield f"{source_line('python -m benchmarks.gpu', found)}, transformers "
     yield f"{found['machine']['versions']['transformers']}, in bfloat16. {found.get('note', '')}\n\n"
     if (best := parts.get("ceilings")) is not None:
         yield f"The card's own matrix product makes {best['bf16_tflops']:,.0f} TFLOP/s, a copy "
@@ -38,14 +38,14 @@ def _whole(found: Mapping[str, Any]) -> Iterator[str]:
         yield from _encoding(part)
 
 
-def _told(command: str, found: Mapping[str, Any]) -> str:
+def source_line(command: str, found: Mapping[str, Any]) -> str:
     machine = found["machine"]
     return f"`{command}`, {found['date']}, {machine['gpu']}, torch {machine['versions']['torch']}"
 
 
 def _graphs(found: Mapping[str, Any]) -> Iterator[str]:
     part = found["parts"][GRAPHS]
-    yield _told(f'python -m benchmarks.gpu --only "{GRAPHS}"', found)
+    yield source_line(f'python -m benchmarks.gpu --only "{GRAPHS}"', found)
     yield ". A step of pretraining with Muon in bfloat16, sequences of at most so many tokens, forward and "
     yield "backward pass started kernel by kernel and as one CUDA graph, milliseconds; and the largest "
     yield "difference of the two gradients:\n\n"
@@ -102,7 +102,7 @@ def _agreement(parts: Mapping[str, Any]) -> Iterator[str]:
     yield "Beside `tests/reference.py` in float32 on a processor, the largest difference of rows, and of "
     yield "gradients as a whole, over all cases, plain and compiled; and of three steps of runs of all kinds "
     yield "of model beside the same steps on a processor:\n\n"
-    asked = {
+    questions = {
         "rows": ("agreement", ("rows", "rows of inference")),
         "gradients": ("agreement", ("gradients",)),
         "runs: loss": ("every kind of model", ("loss",)),
@@ -111,7 +111,7 @@ def _agreement(parts: Mapping[str, Any]) -> Iterator[str]:
     }
     rows = [
         [name, *(_largest(parts[part], form, kinds) for form in ("float32", "bfloat16"))]
-        for name, (part, kinds) in asked.items()
+        for name, (part, kinds) in questions.items()
     ]
     yield table(["", "float32", "bfloat16"], rows)
 

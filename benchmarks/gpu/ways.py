@@ -43,8 +43,8 @@ def ways(place: Place, found: Findings) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folders = {last: Path(scratch, f"cls-last-{last}") for last in (False, True)}
         corpora = {last: toy_corpus(folder, cls_last=last) for last, folder in folders.items()}
-        for recipe, told in RECIPES.items():
-            name = f"{recipe} ({told})"
+        for recipe, overrides in RECIPES.items():
+            name = f"{recipe} ({overrides})"
             corpus = corpora[recipe.startswith("xlnet")]
             try:
                 right = _run(recipe, corpus, Path(scratch, "processor"), torch.device("cpu"), "float32")

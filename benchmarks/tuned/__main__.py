@@ -20,8 +20,8 @@ import albertine
 from albertine.bench.machine import describe, save_result
 from albertine.interop.model_location import model_folder
 from benchmarks.tuned.contest import Contest, language_of, untrained
+from benchmarks.tuned.report import in_markdown
 from benchmarks.tuned.tasks import TASKS, Files
-from benchmarks.tuned.tell import in_markdown
 
 
 def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -90,7 +90,7 @@ def main(words: list[str] | None = None) -> None:
     (work / "table.md").write_text(text, encoding="utf-8")
     print(text)
     if arguments.save:
-        told = {
+        record = {
             "model": arguments.model,
             "note": arguments.note,
             "contestants": arguments.contestants,
@@ -110,7 +110,7 @@ def main(words: list[str] | None = None) -> None:
         model_name = called(arguments.model)
         other = () if model_name.startswith("albertine-mini-") else (model_name,)
         name = "-".join(("tuned", language, *(arguments.tasks or ()), *other))
-        path = save_result(name, {"machine": describe(), **told})
+        path = save_result(name, {"machine": describe(), **record})
         path.with_suffix(".md").write_text(text, encoding="utf-8")
         print(f"written: {path}")
 

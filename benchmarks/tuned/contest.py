@@ -58,7 +58,7 @@ class Contest:
     work: Path
     steps: int | None = None
     rate: float | None = None
-    say: Callable[[str], None] = print
+    report: Callable[[str], None] = print
 
     def __post_init__(self) -> None:
         self._read = once()
@@ -121,7 +121,7 @@ class Contest:
         }
         _write(path, result)
         shutil.rmtree(settings.folder)
-        self.say(f"{name} {who} seed {seed}: {task.metric} {result['score']:.4f}, {steps} steps")
+        self.report(f"{name} {who} seed {seed}: {task.metric} {result['score']:.4f}, {steps} steps")
         return result
 
 

@@ -156,9 +156,9 @@ class Files:
         """`task` of the settings, its files where they lie, its texts no longer than the models read."""
         tree = {**task.task, "max_length": min(task.task["max_length"], max_length)}
         if "answer" in tree:
-            asked, length = tree["answer"], tree["max_length"]
-            fitting = {"stride": min(asked["stride"], length // 2)}
-            tree["answer"] = asked | fitting | {"question": min(asked["question"], length // 4)}
+            settings, length = tree["answer"], tree["max_length"]
+            fitting = {"stride": min(settings["stride"], length // 2)}
+            tree["answer"] = settings | fitting | {"question": min(settings["question"], length // 4)}
         if tree.get("dev") == "lcqmc":
             train, dev = self._parted = self._parted or part_pairs(self.shared / "lcqmc", self.made)
             return {**tree, "train": [train], "dev": dev}

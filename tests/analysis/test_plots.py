@@ -72,7 +72,7 @@ def test_borders_part_a_picture(tmp_path: Path) -> None:
     assert parted.read_bytes() != plain.read_bytes()
 
 
-def test_a_legend_says_once_what_the_borders_are(drawn: list[Figure], tmp_path: Path) -> None:
+def test_a_legend_explains_the_borders_once(drawn: list[Figure], tmp_path: Path) -> None:
     save_curves(tmp_path / "loss.png", {"training": [(1, 3.0), (9, 2.0)]}, title="Loss", borders=[3, 5])
     assert [text.get_text() for text in drawn[0].axes[0].get_legend().get_texts()] == [
         "training",

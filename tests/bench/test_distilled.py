@@ -71,11 +71,11 @@ def test_end_to_end_and_again(
     finally:
         torch.set_num_threads(threads)
     assert saved == ["distilled-en"] * 2
-    told = json.loads((tmp_path / "2026-01-01-distilled-en.json").read_text())
-    assert [(row["task"], row["seed"]) for row in told["runs"]] == [("toy", 1), ("toy", 2)]
-    for row in told["runs"]:
+    record = json.loads((tmp_path / "2026-01-01-distilled-en.json").read_text())
+    assert [(row["task"], row["seed"]) for row in record["runs"]] == [("toy", 1), ("toy", 2)]
+    for row in record["runs"]:
         assert row["kept"] == row["student"] / row["teacher"] and {"cut", "untrained"} <= row.keys()
-    assert told["speed"].keys() == distilled.SHAPES.keys()
+    assert record["speed"].keys() == distilled.SHAPES.keys()
     assert "| toy | accuracy |" in first and "±" in first and "made up" in first
     taught = (work / "runs" / "toy-student-1" / "settings.yaml").read_text()
     assert "toy-teacher-1" in taught

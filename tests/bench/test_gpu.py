@@ -76,27 +76,27 @@ def test_what_there_may_be_no_time_for_only_explains_the_rest() -> None:
 
 
 @pytest.mark.matrix
-def test_a_comparison_in_which_nothing_is_compiled_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_comparison_without_compilation_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda.Cuda, "run_layer", Backend.run_layer)
     with standing_in():
         found = agreement(monkeypatch, "pairs")
     assert found.wrong == ["pairs, bfloat16, compiled: nothing was compiled, so nothing was compared"]
 
 
-def test_a_kernel_that_looks_at_the_wrong_rows_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_attends_to_the_wrong_rows_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sources and targets that all see one another, by as much as bfloat16 forgives least."""
     of = Rows.of
     monkeypatch.setattr(Rows, "of", lambda packed: of(replace(packed, prefix=None)))
     with standing_in():
         found = agreement(monkeypatch, "sources and targets")
-    told = " ".join(found.wrong)
+    errors = " ".join(found.wrong)
     for name in ("float32", "bfloat16"):
         for what in ("rows", "rows of inference", "gradients"):
-            assert f"sources and targets, {name}: {what} is" in told
+            assert f"sources and targets, {name}: {what} is" in errors
 
 
 @pytest.mark.matrix
-def test_wrong_gradients_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_gradients_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of the right direction and another length, and missing ones."""
     learn = checks.learn
 
@@ -171,7 +171,7 @@ def test_a_way_without_memory_and_one_that_computes_something_else(monkeypatch: 
 
 
 @pytest.mark.matrix
-def test_a_graph_that_cannot_be_recorded_or_learns_something_else_is_told(
+def test_a_graph_that_cannot_be_recorded_or_trains_differently_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def none(*_: object) -> Any:
@@ -193,7 +193,7 @@ def test_a_graph_that_cannot_be_recorded_or_learns_something_else_is_told(
         assert found.values["albert-base-v2, 32 x 512: sizes recorded and kept"] == 1
 
 
-def test_a_run_that_is_not_the_same_when_gone_on_with_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_that_differs_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     way = {"a": torch.zeros(3)}
     ends = iter([{"a": torch.ones(3)}, {"a": torch.ones(3)}, {"a": torch.tensor([1.0, 1.0, 1.0001])}] * 2)
     monkeypatch.setattr(runs, "_corpus", lambda scratch: scratch)
@@ -209,9 +209,9 @@ def test_a_part_that_fails_keeps_what_it_found(tmp_path: Path) -> None:
         found.note("before", 1)
         raise ZeroDivisionError("by zero")
 
-    told = parts.guarded(parts.Part("one", run, 1), TOY, tmp_path / "found.json")
-    assert told["before"] == 1 and told["error"] == "ZeroDivisionError: by zero"
-    assert json.loads((tmp_path / "found.json").read_text()) == told and parts.status(told) == "failed"
+    record = parts.guarded(parts.Part("one", run, 1), TOY, tmp_path / "found.json")
+    assert record["before"] == 1 and record["error"] == "ZeroDivisionError: by zero"
+    assert json.loads((tmp_path / "found.json").read_text()) == record and parts.status(record) == "failed"
 
 
 @pytest.mark.matrix
@@ -230,15 +230,15 @@ def test_all_parts_get_what_is_left_of_the_minutes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """And one that fails is no end; the result is written after each."""
-    clock, asked, out = [0.0], [], tmp_path / "gpu.json"
+    clock, limits, out = [0.0], [], tmp_path / "gpu.json"
     monkeypatch.setattr(parts.time, "monotonic", lambda: clock[0])
 
     def isolated(words: list[str], seconds: float) -> dict[str, Any]:
-        if asked:
-            assert len(json.loads(out.read_text())["parts"]) == len(asked)
-        asked.append((words[1], seconds))
+        if limits:
+            assert len(json.loads(out.read_text())["parts"]) == len(limits)
+        limits.append((words[1], seconds))
         clock[0] += 50.0
-        return {"error": "broken"} if len(asked) == 1 else {"wrong": ["x"]} if len(asked) == 2 else {}
+        return {"error": "broken"} if len(limits) == 1 else {"wrong": ["x"]} if len(limits) == 2 else {}
 
     monkeypatch.setattr(script, "isolated", isolated)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -247,8 +247,8 @@ def test_all_parts_get_what_is_left_of_the_minutes(
     monkeypatch.setattr(sys, "argv", words)
     assert script.main() == 1
     names = [part.name for part in parts.PARTS]
-    assert [name for name, _ in asked] == names[:6]
-    assert [seconds for _, seconds in asked] == [
+    assert [name for name, _ in limits] == names[:6]
+    assert [seconds for _, seconds in limits] == [
         min(p.seconds, 300 - 50 * i) for i, p in enumerate(parts.PARTS[:6])
     ]
     found = json.loads(out.read_text())["parts"]

@@ -66,9 +66,9 @@ def test_a_memory_is_what_was_read_before_in_the_same_stretch(kind: str) -> None
     changed = ids.copy()
     changed[3, 60] = 5 + (changed[3, 60] - 4) % (builders.VOCABULARY - 5)
     own = set() if kind == "causal" else {3}  # which sees nothing of what comes after
-    for memory, told in ((0, own), (16, own | {4, 5})):
+    for memory, visible in ((0, own), (16, own | {4, 5})):
         differ = np.abs(by_window(changed, memory) - by_window(ids, memory)).max((1, 2)) > 0
-        assert set(np.flatnonzero(differ)) == told, memory
+        assert set(np.flatnonzero(differ)) == visible, memory
 
 
 def opened_for(kind: str) -> Any:

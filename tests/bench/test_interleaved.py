@@ -116,7 +116,7 @@ def test_who_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(compete(ways, 1, 2, patience=10).times) == {"a", "slow"}
 
 
-def test_a_ratio_tells_how_much_faster_the_first_of_a_pair_was() -> None:
+def test_a_ratio_above_one_means_the_first_of_a_pair_was_faster() -> None:
     times = {"slow": Times((3.0,)), "fast": Times((0.5,))}
     assert Contest(times, 0.1, 2).ratios([("fast", "slow")]) == {"fast / slow": 6.0}
     assert Contest(times, 0.8, 2).ratios([("fast", "slow")]) == {}  # of a busy machine

@@ -64,8 +64,10 @@ def test_all_files_of_a_machine_are_one_ladder(tmp_path: Path) -> None:
     put("2026-01-02", {"albert": 3.0}, steps=300)
     put("2026-01-03", {"albert": 4.0, "bert-ramp": 5.0}, minutes=6.0)
     lines = [line for line in "".join(learned.ladder(tmp_path)).splitlines() if line.startswith("| ")]
-    told = [(cells[1], cells[3], cells[7]) for cells in (re.split(r" *\| *", line) for line in lines)]
-    assert [cells for cells in told if cells[1].endswith(" M")] == [
+    cells_of_rows = [
+        (cells[1], cells[3], cells[7]) for cells in (re.split(r" *\| *", line) for line in lines)
+    ]
+    assert [cells for cells in cells_of_rows if cells[1].endswith(" M")] == [
         ("albert", "4.0 M", "2026-01-03"),
         ("bert-ramp", "5.0 M", "2026-01-03"),
         ("growing", "2.0 M", "2026-01-01"),
@@ -78,7 +80,7 @@ def test_all_files_of_a_machine_are_one_ladder(tmp_path: Path) -> None:
     )
 
 
-def test_seeds_are_told_with_their_spread(tmp_path: Path) -> None:
+def test_seeds_are_reported_with_their_spread(tmp_path: Path) -> None:
     runs = [
         {
             "row": "growing",
@@ -92,6 +94,6 @@ def test_seeds_are_told_with_their_spread(tmp_path: Path) -> None:
     ]
     tree = {"minutes": 6.0, "threads": 1, "corpus": "en", "runs": runs}
     (tmp_path / "2026-01-01-ladder.json").write_text(json.dumps(tree))
-    told = "".join(learned.ladder(tmp_path))
-    assert "--threads 1 --seeds 1,2,3 --rows growing --save" in told
-    assert "| growing | 3 | 1.0 M | 2.000 (2.000 to 2.000) | 21.7% (20.0% to 23.0%) |" in told
+    table = "".join(learned.ladder(tmp_path))
+    assert "--threads 1 --seeds 1,2,3 --rows growing --save" in table
+    assert "| growing | 3 | 1.0 M | 2.000 (2.000 to 2.000) | 21.7% (20.0% to 23.0%) |" in table

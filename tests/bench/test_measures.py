@@ -48,7 +48,7 @@ XLNET = replace(
 
 
 @pytest.mark.parametrize(("sequences", "fill"), [(32, 0.48), (8, 0.57), (8, 1.0), (1, 1.0), (4, 0.3)])
-def test_lengths_fill_what_they_say(sequences: int, fill: float) -> None:
+def test_lengths_fill_their_share(sequences: int, fill: float) -> None:
     lengths = lengths_of(sequences, 128, fill)
     assert len(lengths) == sequences and max(lengths) == 128 and min(lengths) >= 2
     assert sum(lengths) / (sequences * 128) == pytest.approx(fill, abs=0.03 if sequences >= 8 else 0.2)
@@ -83,13 +83,13 @@ def test_inference(monkeypatch: pytest.MonkeyPatch) -> None:
     )  # type: ignore[arg-type]
     monkeypatch.setattr(inference, "peers", lambda: (first, *others))
     (found,) = inference.measure(TOY, ["varied"], rounds=2, threads=1)
-    told = found.as_dict()
-    assert set(told["left_out"]) == {"broken", "absent"}
-    assert told["left_out"]["broken"] == "ValueError: no such thing"
-    assert told["left_out"]["absent"] == "not installed: gone"
-    assert {first.name, "albertine float32"} <= set(told["runs"])
-    assert told["runs"][first.name]["least_cosine"] > 0.99999
-    assert all(row["least_cosine"] > 0.98 and row["min_ms"] > 0 for row in told["runs"].values())
+    record = found.as_dict()
+    assert set(record["left_out"]) == {"broken", "absent"}
+    assert record["left_out"]["broken"] == "ValueError: no such thing"
+    assert record["left_out"]["absent"] == "not installed: gone"
+    assert {first.name, "albertine float32"} <= set(record["runs"])
+    assert record["runs"][first.name]["least_cosine"] > 0.99999
+    assert all(row["least_cosine"] > 0.98 and row["min_ms"] > 0 for row in record["runs"].values())
 
 
 @pytest.mark.matrix
@@ -109,9 +109,9 @@ def test_inference_goes_on_without_a_peer_that_cannot_encode(monkeypatch: pytest
 
     monkeypatch.setattr(inference, "peers", lambda: (Peer("failing", "x", lambda *_: failing),))
     (found,) = inference.measure(TOY, ["single"], rounds=1, threads=1)
-    told = found.as_dict()
-    assert told["left_out"] == {"failing": "ValueError: "}
-    assert "albertine float32" in told["runs"] and "failing" not in told["runs"]
+    record = found.as_dict()
+    assert record["left_out"] == {"failing": "ValueError: "}
+    assert "albertine float32" in record["runs"] and "failing" not in record["runs"]
 
 
 def endless(*_: object) -> Any:
@@ -137,9 +137,9 @@ def test_training_ends_with_a_peer_that_does_not(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(training, "_their_step", lambda *_: endless)
     monkeypatch.setattr(training, "fast_bfloat16", lambda device: False)
     found, losses = training.measure(TOY, rounds=1, threads=1)
-    told = training.as_dict(replace(found, others=0.0), losses)
-    assert set(told["runs"]) == {training.OURS.format("float32")} and told["ratios"] == {}
-    assert [*told["left_out"]] == [training.THEIRS.format("float32")]
+    record = training.as_dict(replace(found, others=0.0), losses)
+    assert set(record["runs"]) == {training.OURS.format("float32")} and record["ratios"] == {}
+    assert [*record["left_out"]] == [training.THEIRS.format("float32")]
 
 
 @pytest.mark.matrix
@@ -201,11 +201,11 @@ def test_training_without_the_peer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.matrix
 def test_optimizers() -> None:
-    told = optimizer.as_dict(replace(optimizer.measure(TOY, rounds=2, threads=1), others=0.0))
+    record = optimizer.as_dict(replace(optimizer.measure(TOY, rounds=2, threads=1), others=0.0))
     ours = [optimizer.OURS, optimizer.LAMB, optimizer.MUON]
-    assert set(told["runs"]) == {optimizer.TORCH, optimizer.TORCH_MUON, *ours}
+    assert set(record["runs"]) == {optimizer.TORCH, optimizer.TORCH_MUON, *ours}
     pairs = [(name, optimizer.TORCH) for name in ours] + [(optimizer.MUON, optimizer.TORCH_MUON)]
-    assert list(told["ratios"]) == [" / ".join(pair) for pair in pairs]
+    assert list(record["ratios"]) == [" / ".join(pair) for pair in pairs]
 
 
 def test_data(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,27 +234,27 @@ def test_no_loader_process_counts_as_another_program(corpus: Path, monkeypatch: 
 
 
 @pytest.mark.matrix
-def test_no_speed_is_told_on_a_busy_machine(
+def test_no_speed_is_reported_on_a_busy_machine(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(paper_table2, "PAPER", {"bert-large": 1.0})
     monkeypatch.setattr(paper_table2, "preset", lambda name: preset("albert-tiny-zh"))
     command = ["bench", "sizes", "--sequences", "1", "--length", "8", "--rounds", "1", "--json"]
-    for busy, told in ((0.0, 1.0), (9.0, None)):
+    for busy, speed in ((0.0, 1.0), (9.0, None)):
         monkeypatch.setattr(idle_check, "others", lambda begin, end, busy=busy: busy)
         assert run(command) == 0
         found = json.loads(capsys.readouterr().out)
-        assert found["sizes"]["bert-large"]["speed_up"] == told and found["quiet"] == (told is not None)
+        assert found["sizes"]["bert-large"]["speed_up"] == speed and found["quiet"] == (speed is not None)
 
 
-def test_the_command_tells_and_saves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_and_saves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["bench", "optimizer", "--preset", "albert-tiny-zh", "--rounds", "1", "--threads", "1"]
     assert run([*command, "--json", "--save", str(tmp_path / "a place")]) == 0
     out, err = capsys.readouterr()
-    told = json.loads(out)
+    record = json.loads(out)
     (path,) = (tmp_path / "a place").rglob("*.json")
     assert path.parent.name == hardware() and path.name.endswith("-optimizer.json") and str(path) in err
-    assert json.loads(path.read_text())["runs"] == told["runs"] and told["machine"]["cores"] >= 1
+    assert json.loads(path.read_text())["runs"] == record["runs"] and record["machine"]["cores"] >= 1
     assert run(command) == 0
     assert "albertine LAMB" in capsys.readouterr().out
     assert run(["bench", "inference", "--shape", "round"]) == 2
@@ -288,8 +288,8 @@ def test_a_ratio_that_has_fallen_fails_the_command(
     path = tmp_path / hardware() / "2026-01-01-optimizer.json"
     path.parent.mkdir()
     for ratio, code in ((1e9, 1), (1e-9, 0)):
-        asked = {"preset": "albert-tiny-zh", "threads": 1}
-        path.write_text(json.dumps({**asked, "ratios": {f"{optimizer.OURS} / {optimizer.TORCH}": ratio}}))
+        settings = {"preset": "albert-tiny-zh", "threads": 1}
+        path.write_text(json.dumps({**settings, "ratios": {f"{optimizer.OURS} / {optimizer.TORCH}": ratio}}))
         ended = run(command)
         assert ended == code or "no basis for ratios" in capsys.readouterr().err
 
@@ -317,27 +317,27 @@ def test_a_result_is_held_against_one_of_the_same_preset_and_threads(tmp_path: P
         kept("inference", tmp_path, {"preset": "albert-tiny-zh", "threads": 1})
 
 
-def test_a_result_takes_the_place_of_none_that_was_asked_for_otherwise(tmp_path: Path) -> None:
+def test_a_result_replaces_only_results_of_the_same_request(tmp_path: Path) -> None:
     """Two presets that are kept on one day, and the first once more."""
     base, tiny = {"preset": "albert-base-v2", "threads": 2}, {"preset": "albert-tiny-zh", "threads": 2}
-    for number, asked in enumerate((base, tiny, {**base, "threads": 1}, base, tiny)):
-        save_result("inference", {**asked, "number": number}, tmp_path)
+    for number, settings in enumerate((base, tiny, {**base, "threads": 1}, base, tiny)):
+        save_result("inference", {**settings, "number": number}, tmp_path)
     assert kept("inference", tmp_path, base)["number"] == 3
     assert kept("inference", tmp_path, tiny)["number"] == 4
     paths = saved_results(tmp_path / hardware(), "inference")
     assert [json.loads(path.read_text())["number"] for path in paths] == [2, 4, 3]
-    for asked in (
+    for settings in (
         {"steps": 300},
         {"steps": None, "minutes": 6},
         {"steps": 300, "corpus": "zh"},
         {"steps": 300},
     ):
-        save_result("ladder", {"threads": 1, **asked}, tmp_path)
+        save_result("ladder", {"threads": 1, **settings}, tmp_path)
     found = [json.loads(path.read_text()) for path in saved_results(tmp_path / hardware(), "ladder")]
     assert [one["steps"] for one in found] == [300, None, 300] and len({str(one) for one in found}) == 3
 
 
-def test_what_was_not_asked_for_has_not_fallen() -> None:
+def test_what_was_not_requested_has_not_fallen() -> None:
     before = {"shapes": {"dense": {"ratios": {"a / b": 2.0}}, "single": {"ratios": {"a / b": 3.0}}}}
     found = {"shapes": {"dense": {"ratios": {"a / b": 2.0}}}}
     assert fallen(found, before) == not_compared(found, before) == []
@@ -345,7 +345,7 @@ def test_what_was_not_asked_for_has_not_fallen() -> None:
     assert not_compared(before, found) == ["single: the kept result has no such measurement"]
 
 
-def test_no_ratio_has_fallen_that_a_busy_machine_does_not_tell() -> None:
+def test_no_ratio_of_a_busy_machine_counts_as_fallen() -> None:
     calm = {"ratios": {"a / b": 2.0}, "quiet": True}
     busy: dict[str, Any] = {"ratios": {}, "quiet": False}
     assert fallen(busy, calm) == fallen(calm, busy) == []
@@ -362,10 +362,10 @@ def test_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_memory_of_a_process() -> None:
     hold = "x = bytearray(300 * 2**20)"
-    (said, little), (_, much) = (
+    (printed, little), (_, much) = (
         process.run([sys.executable, "-c", code]) for code in ("print('你好')", hold)
     )
-    assert said == "你好\n" and little < 100 < 300 < much < 450
+    assert printed == "你好\n" and little < 100 < 300 < much < 450
     with pytest.raises(RunError, match="failed: ZeroDivisionError"):
         process.run([sys.executable, "-c", "1 / 0"])
 
@@ -373,11 +373,13 @@ def test_the_memory_of_a_process() -> None:
 @pytest.mark.matrix
 def test_start_up_and_a_small_process() -> None:
     contest, peaks = start_up.measure(rounds=1, threads=1)
-    told = start_up.as_dict(contest, peaks)
-    assert set(told["runs"]) == set(told["peak_mb"]) >= {"albertine --help", "albertine predict fill-mask"}
-    assert told["peak_mb"]["albertine --help"] < 100  # megabytes: torch is not imported
+    record = start_up.as_dict(contest, peaks)
+    assert (
+        set(record["runs"]) == set(record["peak_mb"]) >= {"albertine --help", "albertine predict fill-mask"}
+    )
+    assert record["peak_mb"]["albertine --help"] < 100  # megabytes: torch is not imported
     # A tiny model answers in a small container; torch with CUDA is larger than that by itself.
-    assert torch.version.cuda or told["peak_mb"]["albertine predict fill-mask"] < 512
+    assert torch.version.cuda or record["peak_mb"]["albertine predict fill-mask"] < 512
 
 
 @pytest.mark.matrix
@@ -398,12 +400,12 @@ def test_a_faster_size_has_a_larger_speed_up(
     monkeypatch.setattr(paper_table2, "measure", lambda **how: iter(found))
     monkeypatch.setattr(idle_check, "others", lambda begin, end: 0.0)
     assert run(["bench", "sizes", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["sizes"]
-    assert {n: row["speed_up"] for n, row in told.items()} == {"bert-large": 1.0, "albert-base-v2": 4.0}
+    record = json.loads(capsys.readouterr().out)["sizes"]
+    assert {n: row["speed_up"] for n, row in record.items()} == {"bert-large": 1.0, "albert-base-v2": 4.0}
 
 
 @pytest.mark.matrix
-def test_one_token_that_differs_is_told_and_padding_is_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_token_that_differs_is_reported_and_padding_is_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     def turned(folder: Path, threads: int, given: Any) -> Any:
         model = albertine.load(folder)
         model.precision = "float32"

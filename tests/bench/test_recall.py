@@ -10,7 +10,7 @@ from benchmarks.recall import SEGMENT, answers, answers_at_once, encoder, texts
 
 @pytest.mark.parametrize("memory", [0, SEGMENT])
 @pytest.mark.parametrize("depth", [1, 3])
-def test_a_text_read_at_once_says_what_it_says_in_turn(depth: int, memory: int) -> None:
+def test_a_text_read_at_once_gives_the_answers_of_reading_in_segments(depth: int, memory: int) -> None:
     model = encoder(depth, 0).eval()
     ids, _ = texts(3, 4, "here", depth)
     with torch.no_grad():

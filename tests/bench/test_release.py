@@ -15,12 +15,12 @@ from albertine.core.released import FOLDER
 from benchmarks import release
 from benchmarks.release import (
     Part,
-    corpus_told,
+    corpus_record,
     curve,
     lineage,
+    parts_lines,
     settings_of,
     settings_text,
-    told_parts,
     training_rows,
 )
 
@@ -75,15 +75,15 @@ def test_files_of_settings_are_counted_through(run: Path) -> None:
     parts = lineage(run)
     files = [file for part in parts for file in settings_of(part.run)]
     assert files[-1] == run / "settings.yaml" and files[-2] == FOLDER / BEFORE / "settings.yaml"
-    told = told_parts(parts, BEFORE)
-    assert f"`settings-{len(files) - 1}.yaml`" in told[0] and f"`settings-{len(files)}.yaml`" not in told[0]
-    assert f"{training_rows(FOLDER / BEFORE)[-1]['step']:,} updates" in told[0]
+    names = parts_lines(parts, BEFORE)
+    assert f"`settings-{len(files) - 1}.yaml`" in names[0] and f"`settings-{len(files)}.yaml`" not in names[0]
+    assert f"{training_rows(FOLDER / BEFORE)[-1]['step']:,} updates" in names[0]
 
 
 @pytest.mark.parametrize("folder", sorted(FOLDER.glob("albertine-*")), ids=lambda folder: folder.name)
 def test_the_command_of_a_card_has_the_processes_of_its_run(folder: Path) -> None:
     ran = json.loads((folder / "environment.json").read_text())
-    (command,) = told_parts([Part(folder)], folder.name, ran["world_size"])
+    (command,) = parts_lines([Part(folder)], folder.name, ran["world_size"])
     assert command.endswith(" --processes 2`") == (ran["world_size"] == 2)
     assert command in (folder / "README.md").read_text().splitlines()
 
@@ -107,32 +107,32 @@ def test_a_run_that_begins_with_another_run(run: Path, monkeypatch: pytest.Monke
     assert lineage(second) == [Part(run), Part(second)]
 
 
-def test_a_corpus_is_told_so_that_its_held_out_documents_are_found_again(tmp_path: Path) -> None:
+def test_a_corpus_record_suffices_to_find_its_held_out_documents(tmp_path: Path) -> None:
     text = tmp_path / "text.jsonl"
     documents = [" ".join(f"Word{i} walks {i} miles to town {j}." for j in range(20)) for i in range(60)]
     text.write_text("".join(json.dumps({"text": x}) + "\n" for x in documents), encoding="utf-8")
 
-    def told(name: str, **rules: float) -> dict[str, Any]:
+    def record_of(name: str, **rules: float) -> dict[str, Any]:
         folder = tmp_path / name
         albertine.prepare([text], folder, tokenizer=FOLDER / BEFORE, language="en", **rules)  # type: ignore[arg-type]
-        return corpus_told(folder)
+        return corpus_record(folder)
 
-    first = told("first", held_out=0.2)
-    assert first == told("again", held_out=0.2)
+    first = record_of("first", held_out=0.2)
+    assert first == record_of("again", held_out=0.2)
     assert first["sources"][0]["path"] == text.name  # and not where it lay
-    fewer = told("fewer", held_out=0.1)
+    fewer = record_of("fewer", held_out=0.1)
     assert fewer["splits"]["heldout"]["text"] != first["splits"]["heldout"]["text"]
-    assert told("another draw", held_out=0.2, seed=2)["splits"] != first["splits"]
+    assert record_of("another draw", held_out=0.2, seed=2)["splits"] != first["splits"]
 
 
 @pytest.mark.parametrize("name", sorted(release.UNABLE))
-def test_what_is_said_of_a_model_by_name_stands_in_its_card(name: str) -> None:
+def test_what_documents_state_of_a_released_model_is_in_its_card(name: str) -> None:
     card = (FOLDER / name / "README.md").read_text(encoding="utf-8")
     assert f"their prejudices included.{release.UNABLE[name]}\n" in card
 
 
 @pytest.mark.parametrize("name", sorted(path.parent.name for path in FOLDER.glob("*/README.md")))
-def test_a_card_says_what_was_read_and_asked(name: str) -> None:
+def test_a_card_states_training_and_evaluation(name: str) -> None:
     card = (FOLDER / name / "README.md").read_text(encoding="utf-8")
     language = name.rpartition("-")[2]
     assert f"of an encyclopedia and of {release.BOOKS[language]}. " in card

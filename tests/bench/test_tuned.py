@@ -17,8 +17,8 @@ from benchmarks import transformers_baseline
 from benchmarks.tuned import __main__ as tuned
 from benchmarks.tuned import contest
 from benchmarks.tuned.contest import Contest, language_of, untrained
+from benchmarks.tuned.report import in_markdown
 from benchmarks.tuned.tasks import TASKS, Files, Task, part_pairs
-from benchmarks.tuned.tell import in_markdown
 from tests import stand_in
 
 TOY = Task(
@@ -143,7 +143,7 @@ def test_every_task_is_a_run_that_can_begin(model: Path, shared_data: Path, tmp_
             assert path is None or path.exists(), path
 
 
-def test_the_table_tells_medians_and_ranges() -> None:
+def test_the_table_lists_medians_and_ranges() -> None:
     results = [
         {"task": "sts-b", "contestant": who, "seed": seed, "score": score, "steps": 1200}
         for who, scores in (("model", (0.5, 0.7, 0.6)), ("untrained", (0.1, 0.2, 0.3)))
@@ -207,7 +207,7 @@ def test_a_baseline_of_updates_goes_on_where_it_was_stopped(
     assert [path.name for path in tmp_path.glob("peer*")] == ["peer"]
 
 
-def test_models_of_two_runs_are_told_apart(model: Path, tmp_path: Path) -> None:
+def test_models_of_two_runs_are_distinguished(model: Path, tmp_path: Path) -> None:
     assert (
         tuned.called("runs/cloze/best") == "cloze"
         and tuned.called("albertine-mini-en") == "albertine-mini-en"

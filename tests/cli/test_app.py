@@ -82,8 +82,8 @@ def test_help_on_a_terminal_has_every_word(monkeypatch: pytest.MonkeyPatch) -> N
         sys.stdout.truncate()
         assert run([*words, "--help"]) == 0
         shown = _bare(sys.stdout.getvalue())
-        told = [command.help or "", *(getattr(one, "help", None) or "" for one in command.params)]
-        lost = [word for text in told for word in text.split() if _bare(word) not in shown]
+        texts = [command.help or "", *(getattr(one, "help", None) or "" for one in command.params)]
+        lost = [word for text in texts for word in text.split() if _bare(word) not in shown]
         assert not lost, (words, lost)
 
 
@@ -132,7 +132,7 @@ def test_wrong_words_suggest_the_near_one(albertine: Command, arguments: list[st
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         (("--learning-rate", "1e-5"), "no option `--learning-rate`. Write training.learning_rate=1e-5"),
         (("--learning-rate=1e-5",), "no option `--learning-rate`. Write training.learning_rate=1e-5"),
@@ -148,10 +148,10 @@ def test_wrong_words_suggest_the_near_one(albertine: Command, arguments: list[st
 )
 @pytest.mark.parametrize("verb", ["finetune", "pretrain"])
 def test_a_setting_that_is_given_as_an_option(
-    albertine: Command, verb: str, words: tuple[str, ...], says: str
+    albertine: Command, verb: str, words: tuple[str, ...], message: str
 ) -> None:
     outcome = albertine(verb, *words)
-    assert outcome.code == 2 and says in outcome.err and "Traceback" not in outcome.err
+    assert outcome.code == 2 and message in outcome.err and "Traceback" not in outcome.err
 
 
 def test_an_error_is_one_message_and_exit_code_2(albertine: Command) -> None:
@@ -167,7 +167,7 @@ def test_an_error_is_one_message_and_exit_code_2(albertine: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "says"),
+    ("error", "code", "message"),
     [
         (OSError(errno.ENOSPC, "No space left on device", "runs/a"), 2, "runs/a: the disk is full"),
         (OSError(errno.ENOSPC, "No space left on device"), 2, "the disk is full"),
@@ -182,14 +182,14 @@ def test_an_error_is_one_message_and_exit_code_2(albertine: Command) -> None:
     ],
 )
 def test_exit_codes(
-    albertine: Command, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, says: str
+    albertine: Command, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, message: str
 ) -> None:
     def fail(json: bool) -> None:
         raise error
 
     monkeypatch.setattr(info, "_presets", fail)
     outcome = albertine("info")
-    assert outcome.code == code and says in outcome.err and "Traceback" not in outcome.err
+    assert outcome.code == code and message in outcome.err and "Traceback" not in outcome.err
 
 
 def test_too_little_memory_on_a_processor_is_one_message(
@@ -226,8 +226,8 @@ def test_signals(tmp_path: Path, number: signal.Signals, code: int) -> None:
     while not (tmp_path / "ready").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(number)
-    _, said = process.communicate(timeout=30)
-    assert process.returncode == code and "Traceback" not in said
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == code and "Traceback" not in stderr
 
 
 @pytest.mark.parametrize("unbuffered", ["1", ""])
@@ -252,9 +252,9 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
     process = subprocess.Popen([*COMMAND, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout and process.stderr
     process.stdout.close()
-    said = process.stderr.read()
+    stderr = process.stderr.read()
     process.wait(timeout=30)
-    assert said == b""
+    assert stderr == b""
 
 
 def test_without_a_terminal_or_a_locale() -> None:
@@ -291,7 +291,7 @@ def test_closed_streams(closed: str) -> None:
         ({"OMP_WAIT_POLICY": "ACTIVE", "GOMP_SPINCOUNT": "7"}, 0.0, "predict", "ACTIVE", "7"),
     ],
 )
-def test_threads_wait_passively_unless_told_otherwise(
+def test_threads_wait_passively_by_default(
     given: dict[str, str],
     load: float,
     verb: str,
@@ -305,10 +305,10 @@ def test_threads_wait_passively_unless_told_otherwise(
         monkeypatch.delenv(name)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    told = tmp_path / "loadavg"
-    told.write_text(f"99.9 99.9 99.9 {1 + int(load)}/99 4711\n")
+    load_file = tmp_path / "loadavg"
+    load_file.write_text(f"99.9 99.9 99.9 {1 + int(load)}/99 4711\n")
     monkeypatch.setattr(os, "getloadavg", lambda: (99.0, 99.0, 99.0))  # what ran before does not count
-    monkeypatch.setattr("albertine.core.processors.LOAD_FILE", str(told))
+    monkeypatch.setattr("albertine.core.processors.LOAD_FILE", str(load_file))
     run([verb, "--help"])
     assert os.environ["OMP_WAIT_POLICY"] == policy and os.environ.get("GOMP_SPINCOUNT") == spins
 
@@ -379,7 +379,7 @@ def test_a_full_disk_behind_stdout_is_one_message() -> None:
     assert done.returncode == 2 and done.stderr.count(b"\n") == 1 and b"the disk is full" in done.stderr
 
 
-def test_a_demo_that_is_stopped_tells_by_what(
+def test_a_stopped_demo_names_the_signal(
     albertine: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     corpus = SimpleNamespace(
@@ -394,8 +394,8 @@ def test_a_demo_that_is_stopped_tells_by_what(
     assert outcome.code == 143 and "Stopped" in outcome.out
 
 
-def test_what_options_are_asked_about_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
+def test_options_reach_their_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
 
     class Noted:
         cut = 0
@@ -403,9 +403,9 @@ def test_what_options_are_asked_about_is_asked(monkeypatch: pytest.MonkeyPatch) 
         def __init__(self, model: object, **how: object) -> None: ...
 
         def choose(self, passage: str, options: list[str], *, question: str = "") -> list[float]:
-            asked.append((passage, options, question))
+            calls.append((passage, options, question))
             return [0.5] * len(options)
 
     monkeypatch.setattr("albertine.tasks.predictor.Predictor", Noted)
     assert run(["predict", "choose", "m", "he sat", "a", "b", "--question", "who"]) == 0
-    assert asked == [("he sat", ["a", "b"], "who")]
+    assert calls == [("he sat", ["a", "b"], "who")]

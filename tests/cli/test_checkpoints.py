@@ -64,13 +64,13 @@ def test_there_and_back(albertine: Command, folder: Path, tmp_path: Path) -> Non
 def test_info(albertine: Command, folder: Path) -> None:
     """The parameters of the shape, without a number of the data being read."""
     (folder / "model.ckpt-best.data-00000-of-00001").write_bytes(b"x" * 100_000)
-    told = albertine("info", folder)
-    assert told.code == 0 and "one block used at every depth" in told.out
+    outcome = albertine("info", folder)
+    assert outcome.code == 0 and "one block used at every depth" in outcome.out
     damaged = albertine("convert", folder, folder.with_name("out"))
     assert damaged.code == 2 and "the checksum of" in damaged.err
 
 
-def said(text: str) -> str:
+def on_one_line(text: str) -> str:
     return " ".join(text.split())
 
 
@@ -85,7 +85,7 @@ def test_brightmarts_factors_and_what_their_product_costs(albertine: Command, tm
         assert outcome.code == 0
         more = 53 * 24 - (53 * 8 + 8 * 24)
         cost = f"{size + more:,} numbers instead of {size:,}, for the same outputs; both factors are kept"
-        assert cost in said(outcome.out)
+        assert cost in on_one_line(outcome.out)
         back = tmp_path / f"{name} back"
         assert albertine("convert", tmp_path / name, back, "--to", "brightmart").code == 0
         assert_same_model(package.load(back), model)
@@ -116,7 +116,7 @@ def test_our_own_names_where_transformers_has_some(albertine: Command, folder: P
 
 @pytest.mark.sample(4)
 @pytest.mark.parametrize(
-    ("changes", "to", "says"),
+    ("changes", "to", "message"),
     [
         ({"hidden_act": "gelu"}, "google", "written as the tanh form of GELU"),
         ({"layer_norm_eps": 1e-3}, "google", "LayerNorms becomes 1e-12; it was made with 0.001"),
@@ -127,23 +127,23 @@ def test_our_own_names_where_transformers_has_some(albertine: Command, folder: P
         ({"embedding_mapping": "words", "hidden_act": "gelu"}, "brightmart", "the tanh form"),
     ],
 )
-def test_losses_are_asked_for_and_told(
-    albertine: Command, tmp_path: Path, changes: dict[str, Any], to: str, says: str
+def test_losses_need_lossy_and_are_reported(
+    albertine: Command, tmp_path: Path, changes: dict[str, Any], to: str, message: str
 ) -> None:
     """Refused first, with the way out; then written, and the greatest difference is that of the outputs."""
     model = builders.model(**changes)
     package.save(model, None, tmp_path / "m")
     refused = albertine("convert", tmp_path / "m", tmp_path / "x", "--to", to)
-    assert refused.code == 2 and "dd --lossy" in said(refused.err) and not (tmp_path / "x").exists()
+    assert refused.code == 2 and "dd --lossy" in on_one_line(refused.err) and not (tmp_path / "x").exists()
     outcome = albertine("convert", tmp_path / "m", tmp_path / "x", "--to", to, "--lossy")
-    assert outcome.code == 0 and says in said(outcome.out)
-    told = float(said(outcome.out).split("differ by at most ")[1].split(",")[0])
+    assert outcome.code == 0 and message in on_one_line(outcome.out)
+    difference = float(on_one_line(outcome.out).split("differ by at most ")[1].split(",")[0])
     rows = random_rows(model)
     off, _ = greatest_difference(model, package.load(tmp_path / "x"), rows)
-    assert off == pytest.approx(told, rel=0.1, abs=1e-5)
+    assert off == pytest.approx(difference, rel=0.1, abs=1e-5)
     computed_otherwise = ("hidden_act" in changes and to != "bert4keras") or "layer_norm_eps" in changes
     assert (off > 1e-5) == computed_otherwise
-    assert "On 16 rows of random tokens" in said(outcome.out)
+    assert "On 16 rows of random tokens" in on_one_line(outcome.out)
 
 
 @pytest.mark.sample(1)
@@ -152,9 +152,9 @@ def test_a_shared_xlnet_written_out(albertine: Command, tmp_path: Path, biases: 
     model = xlnet_model({"lm"}, plan=SharingPlan.shared(3), relative_biases=biases)
     package.save(model, None, tmp_path / "m")
     refused = albertine("convert", tmp_path / "m", tmp_path / "x", "--to", "xlnet-tf")
-    assert refused.code == 2 and "shared weights. Add --lossy" in said(refused.err)
+    assert refused.code == 2 and "shared weights. Add --lossy" in on_one_line(refused.err)
     outcome = albertine("convert", tmp_path / "m", tmp_path / "x", "--to", "xlnet-tf", "--lossy")
-    assert outcome.code == 0 and "Every depth is written as a block of its own" in said(outcome.out)
+    assert outcome.code == 0 and "Every depth is written as a block of its own" in on_one_line(outcome.out)
     off, most = greatest_difference(model, package.load(tmp_path / "x"), random_rows(model))
     assert off < 1e-5 < most
 
@@ -164,24 +164,24 @@ def test_a_loss_on_a_sample_of_text(albertine: Command, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("a b c\n\nd e\n")
     sample = ("--lossy", "--sample", tmp_path / "text.txt")
     outcome = albertine("convert", tmp_path / "m", tmp_path / "x", "--to", "google", *sample)
-    assert outcome.code == 0 and "On 2 lines its outputs differ" in said(outcome.out)
+    assert outcome.code == 0 and "On 2 lines its outputs differ" in on_one_line(outcome.out)
 
 
-def test_nothing_given_up_is_not_told(albertine: Command, folder: Path, tmp_path: Path) -> None:
+def test_a_lossless_conversion_reports_no_loss(albertine: Command, folder: Path, tmp_path: Path) -> None:
     outcome = albertine("convert", folder, tmp_path / "x", "--to", "google", "--lossy")
     assert outcome.code == 0 and "differ" not in outcome.out
 
 
 def test_folders_of_transformers_lose_nothing(albertine: Command, folder: Path, tmp_path: Path) -> None:
     outcome = albertine("convert", folder, tmp_path / "x", "--to", "hf", "--lossy")
-    assert outcome.code == 2 and "--lossy belongs to --to google" in said(outcome.err)
+    assert outcome.code == 2 and "--lossy belongs to --to google" in on_one_line(outcome.err)
 
 
 def test_what_no_flag_makes_fit(albertine: Command, tmp_path: Path) -> None:
     package.save(builders.model(positions="rotary", hidden_act="gelu"), None, tmp_path / "m")
     outcome = albertine("convert", tmp_path / "m", tmp_path / "x", "--to", "google", "--lossy")
     assert outcome.code == 2 and "the block of roformer" in outcome.err
-    assert "Leave --to out" in said(outcome.err) and not (tmp_path / "x").exists()
+    assert "Leave --to out" in on_one_line(outcome.err) and not (tmp_path / "x").exists()
 
 
 def test_xlnet(albertine: Command, tmp_path: Path) -> None:
@@ -193,17 +193,17 @@ def test_xlnet(albertine: Command, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--dtype", "float16"], "--dtype float16 has no place in the layout google"),
         (["--whiten", "text.txt"], "--whiten has no place"),
     ],
 )
 def test_what_a_checkpoint_cannot_hold(
-    albertine: Command, folder: Path, tmp_path: Path, arguments: list[str], says: str
+    albertine: Command, folder: Path, tmp_path: Path, arguments: list[str], message: str
 ) -> None:
     outcome = albertine("convert", folder, tmp_path / "x", "--to", "google", *arguments)
-    assert outcome.code == 2 and says in " ".join(outcome.err.split()) and not (tmp_path / "x").exists()
+    assert outcome.code == 2 and message in " ".join(outcome.err.split()) and not (tmp_path / "x").exists()
 
 
 def test_a_plan_that_google_cannot_express(albertine: Command, tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_a_plan_that_google_cannot_express(albertine: Command, tmp_path: Path) -
     assert albertine("convert", tmp_path / "m", tmp_path / "y", "--to", "google", "--share").code == 0
 
 
-def test_a_cased_vocabulary_is_told_by_its_pieces(folder: Path) -> None:
+def test_a_cased_vocabulary_is_recognised_by_its_tokens(folder: Path) -> None:
     """Google's archives say it in the name of the folder alone."""
     assert package.load_tokenizer(folder).encode("aB") == package.load_tokenizer(folder).encode("ab")
     path = folder / "vocab.txt"
@@ -234,15 +234,19 @@ def test_a_classifier_goes_along_with_the_names_of_its_classes(
 ) -> None:
     """Unless it looks at other than Google's does."""
     names = ("poor", "fair", "good")
-    told = head_config("albert", "classify", 0.1, names=names, kind="single", pooling=pooling, max_length=9)
+    extra_config = head_config(
+        "albert", "classify", 0.1, names=names, kind="single", pooling=pooling, max_length=9
+    )
     head = {"classifier.weight": torch.randn(3, 24), "classifier.bias": torch.randn(3)}
-    save_model(builders.model(), None, tmp_path / "hf", extra_tensors=head, extra_config=told)
+    save_model(builders.model(), None, tmp_path / "hf", extra_tensors=head, extra_config=extra_config)
     first = albertine("convert", tmp_path / "hf", tmp_path / "g", "--to", "google")
     if pooling == "mean":
-        told = "the layout google has no place for classifier.bias, classifier.weight. Add --lossy"
-        assert first.code == 2 and told in said(first.err) and not (tmp_path / "g").exists()
+        extra_config = "the layout google has no place for classifier.bias, classifier.weight. Add --lossy"
+        assert first.code == 2 and extra_config in on_one_line(first.err) and not (tmp_path / "g").exists()
         first = albertine("convert", tmp_path / "hf", tmp_path / "g", "--to", "google", "--lossy")
-        assert "Left out: classifier.bias, classifier.weight, which the layout google" in said(first.out)
+        assert "Left out: classifier.bias, classifier.weight, which the layout google" in on_one_line(
+            first.out
+        )
     assert first.code == 0
     assert albertine("convert", tmp_path / "g", tmp_path / "back").code == 0
     back = read_folder(tmp_path / "back")
@@ -256,7 +260,7 @@ def test_a_classifier_goes_along_with_the_names_of_its_classes(
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(
-    ("kind", "to", "told"),
+    ("kind", "to", "extra_config"),
     [
         ("causal", "xlnet-tf", {"objective": "causal"}),
         ("embed", "google", {"task": "embed", "pooling": "depths", "normalize": True, "max_length": 9}),
@@ -265,16 +269,16 @@ def test_a_classifier_goes_along_with_the_names_of_its_classes(
     ],
 )
 def test_what_a_model_was_made_for_goes_along_without_a_head(
-    albertine: Command, tmp_path: Path, kind: str, to: str, told: dict[str, Any]
+    albertine: Command, tmp_path: Path, kind: str, to: str, extra_config: dict[str, Any]
 ) -> None:
     """Kills: a causal model asked in a drawn order, an embedding model that makes other vectors."""
     model = xlnet_model({"lm"}, plan=SharingPlan.unshared(2)) if kind == "causal" else builders.model()
-    save_model(model, None, tmp_path / "hf", extra_config={"albertine": told})
+    save_model(model, None, tmp_path / "hf", extra_config={"albertine": extra_config})
     assert albertine("convert", tmp_path / "hf", tmp_path / "there", "--to", to).code == 0
     assert albertine("convert", tmp_path / "there", tmp_path / "back").code == 0
     for folder in ("there", "back"):
         for tree in (read_folder(tmp_path / folder).config, folder_config(tmp_path / folder)):
-            assert told.items() <= our_flags(tree).items()
+            assert extra_config.items() <= our_flags(tree).items()
     first, last = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("hf", "back"))
     assert last == {name: first.get(name, value) for name, value in last.items()}
 
@@ -282,10 +286,12 @@ def test_what_a_model_was_made_for_goes_along_without_a_head(
 def test_the_head_of_squad_2_goes_along_with_its_threshold(albertine: Command, tmp_path: Path) -> None:
     model, family = builders.model(), AnswerOrNot(threshold=0.25)
     head = JointAnswer(model, seed=1).head
-    told = family.config("albert", 0.1)
-    save_model(model, None, tmp_path / "hf", extra_tensors=head, extra_config=told)
+    extra_config = family.config("albert", 0.1)
+    save_model(model, None, tmp_path / "hf", extra_tensors=head, extra_config=extra_config)
     refused = albertine("convert", tmp_path / "hf", tmp_path / "x", "--to", "lonepatient")
-    assert refused.code == 2 and "lonepatient has no place for answer_class.dense_0.bias" in said(refused.err)
+    assert refused.code == 2 and "lonepatient has no place for answer_class.dense_0.bias" in on_one_line(
+        refused.err
+    )
     assert albertine("convert", tmp_path / "hf", tmp_path / "g", "--to", "google").code == 0
     assert albertine("convert", tmp_path / "g", tmp_path / "back").code == 0
     first, last = (read_folder(tmp_path / name) for name in ("hf", "back"))
@@ -301,9 +307,9 @@ def test_what_makes_vectors_is_not_lost_unasked(albertine: Command, tmp_path: Pa
     files = {"whitening.safetensors": b"whatever"}
     save_model(model, None, tmp_path / "hf", extra_config=learned, extra_files=files)
     refused = albertine("convert", tmp_path / "hf", tmp_path / "x", "--to", "xlnet-tf")
-    assert refused.code == 2 and "xlnet-tf has no place for whitening.safetensors" in said(refused.err)
+    assert refused.code == 2 and "xlnet-tf has no place for whitening.safetensors" in on_one_line(refused.err)
     outcome = albertine("convert", tmp_path / "hf", tmp_path / "x", "--to", "xlnet-tf", "--lossy")
-    assert outcome.code == 0 and "Left out: whitening.safetensors" in said(outcome.out)
+    assert outcome.code == 0 and "Left out: whitening.safetensors" in on_one_line(outcome.out)
     assert left_to_right(read_folder(tmp_path / "x"))
 
 
@@ -319,7 +325,7 @@ def test_a_head_is_left_out_whole_or_not_at_all(albertine: Command, tmp_path: Pa
         extra_config=head_config("albert", "tag", 0.1),
     )
     outcome = albertine("convert", tmp_path / "hf", tmp_path / "x", "--to", "lonepatient", "--lossy")
-    assert "Left out: classifier.bias, classifier.weight, crf.start, which" in said(outcome.out)
+    assert "Left out: classifier.bias, classifier.weight, crf.start, which" in on_one_line(outcome.out)
     found = read_folder(tmp_path / "x")
     assert not found.extra and task_of(found) is None
 
@@ -330,8 +336,8 @@ def test_a_tokenizer_that_is_not_read_does_not_keep_the_weights(albertine: Comma
     file.write_text(json.dumps(json.loads(file.read_text()) | {"tokenizer_class": "BertJapaneseTokenizer"}))
     refused = albertine("convert", tmp_path / "m", tmp_path / "x")
     assert refused.code == 2 and "BertJapaneseTokenizer" in refused.err
-    assert "Or add --without-tokenizer, and the model goes alone" in said(refused.err)
+    assert "Or add --without-tokenizer, and the model goes alone" in on_one_line(refused.err)
     outcome = albertine("convert", tmp_path / "m", tmp_path / "x", "--without-tokenizer")
-    assert outcome.code == 0 and said(outcome.out).endswith("x: written, without a tokenizer")
+    assert outcome.code == 0 and on_one_line(outcome.out).endswith("x: written, without a tokenizer")
     assert_same_model(package.load(tmp_path / "x"), builders.model())
     assert not list((tmp_path / "x").glob("*vocab*")) and not list((tmp_path / "x").glob("tokenizer*"))

@@ -28,11 +28,11 @@ def test_what_is_written_is_learned_from(albertine: Command, tmp_path: Path) -> 
     albertine("cloze", str(TEXT), "-o", str(output), "--questions", "40", "--seed", "2")
     first = contexts(output / "train.json")
     done = albertine("cloze", str(TEXT), "-o", str(output), "--questions", "300", "--json")
-    told = json.loads(done.out)
+    printed = json.loads(done.out)
     train, dev = (contexts(output / f"{name}.json") for name in ("train", "dev"))
-    assert told["language"] == "en"
-    assert (told["train_passages"], told["dev_passages"]) == (len(train), len(dev))
-    assert told["train_questions"] + told["dev_questions"] == 300
+    assert printed["language"] == "en"
+    assert (printed["train_passages"], printed["dev_passages"]) == (len(train), len(dev))
+    assert printed["train_questions"] + printed["dev_questions"] == 300
     assert len(train) > 30 * len(dev) > 0 and not set(train) & set(dev) and train[0] != first[0]
     assert sorted(path.name for path in output.iterdir()) == ["dev.json", "train.json"]
 

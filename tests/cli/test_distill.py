@@ -44,11 +44,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_the_words_come_to(albertine: Command, place: Path) -> None:
     words = ["distill", str(place / "big"), str(place / "corpus"), "--sharing", "all", "--dry-run", "seed=3"]
-    told = yaml.safe_load(albertine(*words, "--hidden-size", "8", "training.minutes=2").out)
-    student = {name: value for name, value in told["model"]["student"].items() if value is not None}
+    output = yaml.safe_load(albertine(*words, "--hidden-size", "8", "training.minutes=2").out)
+    student = {name: value for name, value in output["model"]["student"].items() if value is not None}
     assert student == {"sharing": "all", "hidden_size": 8}
-    assert told["objective"]["distillation"]["teacher"] == told["model"]["start_from"] == str(place / "big")
-    assert (told["name"], told["seed"], told["training"]["steps"]) == ("big-student", 3, None)
+    assert (
+        output["objective"]["distillation"]["teacher"] == output["model"]["start_from"] == str(place / "big")
+    )
+    assert (output["name"], output["seed"], output["training"]["steps"]) == ("big-student", 3, None)
     elsewhere = yaml.safe_load(albertine(*words, "output=/else where").out)
     assert (elsewhere["name"], elsewhere["output"]) == ("big-student", "/else where")
     half = albertine(*words[:3], "--dry-run").out
@@ -57,7 +59,7 @@ def test_what_the_words_come_to(albertine: Command, place: Path) -> None:
     assert halved["model"]["student"]["depth"] == 2 and halved["training"]["steps"] == 2000
 
 
-def test_parts_without_lines_say_nothing(albertine: Command, place: Path, tmp_path: Path) -> None:
+def test_parts_without_lines_report_nothing(albertine: Command, place: Path, tmp_path: Path) -> None:
     empty = tmp_path / "r.yaml"
     empty.write_text("model:\nobjective:  # max_length: 64\ntraining:\n", encoding="utf-8")
     words = ("distill", place / "big", place / "corpus", "--dry-run")
@@ -85,9 +87,9 @@ def test_a_branch_of_a_distillation(albertine: Command, place: Path, tmp_path: P
     first, second = tmp_path / "runs" / "first", tmp_path / "runs" / "second"
     assert albertine(*words, "training.steps=2", "-o", first).code == 0
     command = [*words, "training.steps=3", "-o", second]
-    told = albertine(*command, "--branch-from", first / "checkpoints" / "step-2")
-    assert told.code == 0 and "Done after 3 steps" in told.out
-    assert "begins at step 2 of" in " ".join(told.err.split()) and (second / "branch.json").is_file()
+    outcome = albertine(*command, "--branch-from", first / "checkpoints" / "step-2")
+    assert outcome.code == 0 and "Done after 3 steps" in outcome.out
+    assert "begins at step 2 of" in " ".join(outcome.err.split()) and (second / "branch.json").is_file()
 
 
 def test_other_processes_get_the_same_words(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,8 +120,8 @@ def test_wrong_words(albertine: Command, place: Path, tmp_path: Path) -> None:
         (["objective.distillation.teacher=x"], "TEACHER"),
         (["name=x", "-o", str(tmp_path / "y")], "--output"),
     ):
-        said = albertine("distill", str(place / "big"), str(place / "corpus"), "--dry-run", *given)
-        assert said.code == 2 and f"is set by {word}" in said.err
+        outcome = albertine("distill", str(place / "big"), str(place / "corpus"), "--dry-run", *given)
+        assert outcome.code == 2 and f"is set by {word}" in outcome.err
     near = albertine("distill", str(place / "big"), str(place / "corpus"), "--hiden-size=8")
     assert near.code == 2 and "Did you mean --hidden-size" in near.err
     both = albertine(
@@ -142,8 +144,10 @@ def test_wrong_words(albertine: Command, place: Path, tmp_path: Path) -> None:
 
 def test_pruning_by_a_corpus(albertine: Command, place: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    told = albertine("prune", str(place / "big"), str(place / "corpus"), "-o", str(out), "--keep", "400").out
-    assert "pieces" in told and "400 of 500" in told and "unknown" in told
+    output = albertine(
+        "prune", str(place / "big"), str(place / "corpus"), "-o", str(out), "--keep", "400"
+    ).out
+    assert "pieces" in output and "400 of 500" in output and "unknown" in output
     assert load_model(out).config.vocab_size == 400 == load_tokenizer(out).vocab_size
     assert (place / "corpus" / "manifest.json").is_file()  # a corpus that was named is not tidied away
     for option in ("--workers=1", "--language=en"):

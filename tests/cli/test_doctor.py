@@ -26,9 +26,9 @@ from tests.toy import toy_corpus
 def tuned(folder: Path) -> Path:
     """A classifier with its vocabulary."""
     head = {"classifier.weight": torch.ones(2, 24), "classifier.bias": torch.zeros(2)}
-    told = head_config("albert", "classify", 0.1, names=("bad", "good"), kind="single")
+    extra_config = head_config("albert", "classify", 0.1, names=("bad", "good"), kind="single")
     model, pieces = builders.model(), WordPieceTokenizer(PIECES)
-    save_model(model, pieces, folder, extra_tensors=head, extra_config=told)
+    save_model(model, pieces, folder, extra_tensors=head, extra_config=extra_config)
     return folder
 
 
@@ -55,7 +55,7 @@ def foreign(folder: Path) -> None:
         (foreign, "has 53 word vectors, and its tokenizer has 84 tokens"),
     ],
 )
-def test_what_a_model_is_asked_with_is_read_too(
+def test_the_files_of_inference_are_checked_too(
     albertine: Command, tmp_path: Path, damage: Callable[[Path], None], words: str
 ) -> None:
     """Kills: `every number finite` of a folder that no predictor can use."""
@@ -87,7 +87,7 @@ def test_a_run_without_its_checkpoints_is_a_run(albertine: Command, tmp_path: Pa
     assert albertine("doctor", str(folder)).code == 2
 
 
-def test_how_an_adapter_becomes_a_model_is_said_everywhere(albertine: Command, tmp_path: Path) -> None:
+def test_how_an_adapter_becomes_a_model_is_explained_everywhere(albertine: Command, tmp_path: Path) -> None:
     (tmp_path / "adapter").mkdir()
     (tmp_path / "adapter" / "adapter_config.json").write_text('{"peft_type": "LORA"}')
     rows = tmp_path / "rows.csv"
@@ -111,7 +111,7 @@ def test_a_package_that_nobody_installed(albertine: Command, monkeypatch: pytest
     assert albertine("doctor").code == 0
 
 
-def test_what_was_chosen_for_products_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_choice_of_matrix_kernels_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes at which int8 gains nothing, and what training takes, included."""
     chosen = [
         KernelChoice("int8", "unsigned", "qlinear", 1.0, 2.0, ((256, 256), (1024, 256))),
@@ -131,5 +131,5 @@ def test_both_splits_of_a_corpus_are_looked_at(albertine: Command, tmp_path: Pat
     assert albertine("doctor", copy).code == 0
     lost = next((copy / "heldout").glob("*.npy"))
     lost.unlink()
-    told = albertine("doctor", copy)
-    assert told.code == 2 and lost.name in told.err
+    outcome = albertine("doctor", copy)
+    assert outcome.code == 2 and lost.name in outcome.err

@@ -83,7 +83,7 @@ def test_the_similarity_of_two_texts(albertine: Command, folder: Path) -> None:
     assert json.loads(outcome.out)["similarity"] == pytest.approx(float(expected[0, 0]), abs=0.01)
 
 
-def test_wrong_use_is_said(albertine: Command, folder: Path, tmp_path: Path) -> None:
+def test_wrong_use_is_reported(albertine: Command, folder: Path, tmp_path: Path) -> None:
     outcome = albertine("predict", "embed", folder, "a", "-o", tmp_path / "vectors.txt")
     assert outcome.code == 2 and ".npy" in outcome.err
     assert albertine("predict", "embed", folder, "a", "--pooling", "max").code == 2
@@ -117,9 +117,9 @@ def test_the_rows_of_a_table_get_their_vectors(
     alike = tmp_path / f"alike{ending}"
     how = ("--file", source, "-o", alike, "--text", "said", "--pair", "other", "--precision", "float32")
     assert albertine("predict", "similarity", folder, *how).code == 0
-    said = [float(row.fields["prediction"]) for row in rows_of(alike)]
+    cosines_of_rows = [float(row.fields["prediction"]) for row in rows_of(alike)]
     expected = Predictor(folder, precision="float32").similarity(TEXTS, ["old"])[:, 0]
-    np.testing.assert_allclose(said, expected, atol=1e-5)
+    np.testing.assert_allclose(cosines_of_rows, expected, atol=1e-5)
 
 
 def test_vectors_of_another_kind_are_another_job(folder: Path, tmp_path: Path) -> None:
@@ -151,14 +151,14 @@ def test_all_that_decides_a_vector_makes_the_model(folder: Path, tmp_path: Path)
         "config.json",
     )
     for name in files:
-        asked = Predictor(copied)
-        before = asked.fingerprint
+        predictor = Predictor(copied)
+        before = predictor.fingerprint
         (copied / name).parent.mkdir(exist_ok=True)
         (copied / name).write_bytes(b"other")
-        assert asked.fingerprint != before
+        assert predictor.fingerprint != before
         shutil.copytree(folder, copied, dirs_exist_ok=True)
     (copied / "model.safetensors").unlink()
-    assert asked.fingerprint
+    assert predictor.fingerprint
 
 
 def test_what_belongs_to_a_table(albertine: Command, folder: Path, tmp_path: Path) -> None:
@@ -209,17 +209,20 @@ def test_vectors_that_are_there_are_not_replaced_unasked(
     assert [albertine(*how, *more).code for more in ((), (), ("--overwrite",))] == [0, 2, 0]
 
 
-def test_the_pooling_of_a_table_is_that_asked_for(folder: Path) -> None:
-    asked, rows = Predictor(folder, precision="float32"), list(rows_of([{"text": "he was", "pair": "old"}]))
-    ((_, told),) = vectors(asked, rows, pooling="cls")
-    np.testing.assert_allclose(told["vector"], asked.embed("he was", pooling="cls")[0], atol=1e-6)
-    assert not np.allclose(told["vector"], asked.embed("he was")[0], atol=1e-2)
-    ((_, told),) = cosines(asked, rows, Fields(pair="pair"), pooling="cls")
-    one, two = asked.embed(["he was", "old"], pooling="cls", normalize=True)
-    assert told["prediction"] == pytest.approx(float(one @ two), abs=1e-5)
+def test_a_table_uses_the_requested_pooling(folder: Path) -> None:
+    predictor, rows = (
+        Predictor(folder, precision="float32"),
+        list(rows_of([{"text": "he was", "pair": "old"}])),
+    )
+    ((_, answer),) = vectors(predictor, rows, pooling="cls")
+    np.testing.assert_allclose(answer["vector"], predictor.embed("he was", pooling="cls")[0], atol=1e-6)
+    assert not np.allclose(answer["vector"], predictor.embed("he was")[0], atol=1e-2)
+    ((_, answer),) = cosines(predictor, rows, Fields(pair="pair"), pooling="cls")
+    one, two = predictor.embed(["he was", "old"], pooling="cls", normalize=True)
+    assert answer["prediction"] == pytest.approx(float(one @ two), abs=1e-5)
 
 
-def test_the_pooling_of_a_text_is_that_asked_for(albertine: Command, folder: Path) -> None:
+def test_a_text_uses_the_requested_pooling(albertine: Command, folder: Path) -> None:
     (line,) = albertine("predict", "embed", folder, "he was", "--pooling", "cls").out.splitlines()
     found = np.array(json.loads(line)["vector"], dtype=np.float32)
     np.testing.assert_array_equal(found, Predictor(folder).embed("he was", pooling="cls")[0])

@@ -49,7 +49,7 @@ def runs(model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.fixture
-def told(albertine: Command) -> Any:
+def run_json(albertine: Command) -> Any:
     """What a verb prints with --json."""
 
     def run(*words: object) -> Any:
@@ -64,15 +64,15 @@ def as_json(found: Any) -> Any:
     return json.loads(json.dumps(found))
 
 
-def test_info(told: Any, model: Path) -> None:
-    assert package.info() == told("info")
+def test_info(run_json: Any, model: Path) -> None:
+    assert package.info() == run_json("info")
     for words, given in (
         (("albert-base-v2",), {"what": "albert-base-v2"}),
         ((model, "--length", 16, "--length", 8), {"what": model, "length": [16, 8]}),
         ((model, "--length", 16), {"what": str(model), "length": 16}),
     ):
-        assert as_json(package.info(**given)) == told("info", *words)
-    recipe = told("info", "albert-tiny-en")
+        assert as_json(package.info(**given)) == run_json("info", *words)
+    recipe = run_json("info", "albert-tiny-en")
     assert recipe["name"] == "albert-tiny-en" and recipe["parameters"]
     for name in ("recipes/albert-tiny-en.yaml", "albert-tiny-en.yaml"):
         assert as_json(package.info(name)) == recipe | {"name": name}
@@ -152,9 +152,9 @@ def test_messages_name_arguments(model: Path, runs: list[Path], tmp_path: Path) 
     assert "(`sample` takes a text)" in notes[-1] and "--" not in " ".join(notes)
 
 
-def test_ensemble(told: Any, runs: list[Path], tmp_path: Path) -> None:
+def test_ensemble(run_json: Any, runs: list[Path], tmp_path: Path) -> None:
     assert as_json(package.ensemble(runs, output=tmp_path / "a")) == {
-        **told("ensemble", *runs, "--output", tmp_path / "b"),
+        **run_json("ensemble", *runs, "--output", tmp_path / "b"),
         "report": str(tmp_path / "a" / "report.md"),
     }
     picked = package.ensemble(runs, pick=1, rule="best", split="dev", output=tmp_path / "a")
@@ -174,10 +174,10 @@ def test_ensemble(told: Any, runs: list[Path], tmp_path: Path) -> None:
             package.ensemble(**wrong)
 
 
-def test_report(told: Any, runs: list[Path], tmp_path: Path) -> None:
+def test_report(run_json: Any, runs: list[Path], tmp_path: Path) -> None:
     found = package.report(runs, tmp_path / "a")
     assert as_json(found) == {
-        **told("report", *runs, "--output", tmp_path / "b"),
+        **run_json("report", *runs, "--output", tmp_path / "b"),
         "report": str(tmp_path / "a" / "report.md"),
     }
     assert list(found["tasks"]) == ["toy"] and Path(found["report"]).is_file()
@@ -189,12 +189,12 @@ def test_report(told: Any, runs: list[Path], tmp_path: Path) -> None:
         package.report(None, tmp_path / "c")
 
 
-def test_card_and_analyze(told: Any, model: Path, runs: list[Path], tmp_path: Path) -> None:
+def test_card_and_analyze(run_json: Any, model: Path, runs: list[Path], tmp_path: Path) -> None:
     run = shutil.copytree(runs[0], tmp_path / "run")
     page = package.card(run, licence="apache-2.0", language="en")
     assert page == run / "best" / "README.md" and "license: apache-2.0" in page.read_text()
     study = package.analyze(model, "the old man", depths=4)
-    assert study.residual == told("analyze", "depth", model, "the old man", "--depths", 4)["residual"]
+    assert study.residual == run_json("analyze", "depth", model, "the old man", "--depths", 4)["residual"]
     assert len(study.residual) == 4
     with pytest.raises(DataError, match="no text"):
         package.analyze(model, [])
@@ -215,10 +215,10 @@ def test_card_and_analyze(told: Any, model: Path, runs: list[Path], tmp_path: Pa
 
 
 @pytest.mark.usefixtures("few_pairs")
-def test_suite(told: Any, model: Path, tmp_path: Path) -> None:
+def test_suite(run_json: Any, model: Path, tmp_path: Path) -> None:
     folder = write(tmp_path / "files", "blimp", 2)
     found = package.suite("blimp", model, folder, limit=1)
-    assert as_json(found) == told("suite", "blimp", model, "--data", folder, "--limit", 1)
+    assert as_json(found) == run_json("suite", "blimp", model, "--data", folder, "--limit", 1)
     assert found["pairs"] == 67 and 0 <= found["right"] <= 1
     with pytest.raises(DataError, match="is no folder"):
         package.suite("blimp", model, tmp_path / "nothing")

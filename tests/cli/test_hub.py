@@ -45,7 +45,7 @@ FAST = ["training.steps=2", "watching.report=false", "watching.tensorboard=false
 TUNE = ["finetune", "task.train=t.csv", "task.dev=t.csv", "task.max_length=16", *FAST]
 
 
-def test_the_verbs_that_ask(albertine: Command, model: Path) -> None:
+def test_the_verbs_of_inference(albertine: Command, model: Path) -> None:
     for verb in (["predict", "fill-mask", "{}", MASKED, "--json"], ["tokenizer", "encode", "{}", "a cat"]):
         by_name, by_path = (albertine(*[w.format(m) for w in verb]) for m in (NAME, model))
         assert by_name.code == 0 and by_name.out == by_path.out, by_name.err
@@ -56,7 +56,7 @@ def test_the_verbs_that_ask(albertine: Command, model: Path) -> None:
     assert albertine("score", NAME, "--texts", "text.txt").code == 0
 
 
-def test_a_tuned_run_tells_the_revision(albertine: Command) -> None:
+def test_a_tuned_run_records_the_revision(albertine: Command) -> None:
     rows("t.csv")
     tuned = albertine(*TUNE, "name=x", f"encoder.folder={NAME}")
     assert tuned.code == 0, tuned.err
@@ -148,5 +148,5 @@ def test_a_model_comes_over_the_network(model: Path, tmp_path: Path) -> None:
         )
     assert done.returncode == 0, done.stderr
     assert contents(Path("copy")) == contents(model)
-    assert set(hub.asked) == set(contents(model))
+    assert set(hub.requested) == set(contents(model))
     assert (tmp_path / "home" / "hub" / "models--owner--new" / "refs" / "main").read_text() == COMMIT

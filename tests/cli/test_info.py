@@ -23,7 +23,7 @@ from tests.toy import toy_vocabulary
 
 
 @pytest.mark.parametrize("name", ["best", "final"])
-def test_a_run_is_told_by_its_model(tmp_path: Path, name: str) -> None:
+def test_a_run_is_described_by_its_model(tmp_path: Path, name: str) -> None:
     save_model(builders.model(), None, tmp_path / "run" / name)
     assert look_up(str(tmp_path / "run")) == look_up(str(tmp_path / "run" / name))
 
@@ -71,7 +71,7 @@ def test_without_a_table_of_positions_any_length_is_counted(albertine: Command) 
     assert list(found["training_flops_per_token"]) == ["1024"]
 
 
-def test_the_lengths_that_are_not_asked_for_are_those_that_fit(albertine: Command, tmp_path: Path) -> None:
+def test_default_lengths_are_those_that_fit(albertine: Command, tmp_path: Path) -> None:
     for positions, lengths in ((300, ["128"]), (32, ["32"])):
         save_model(Model(builders.config(max_position_embeddings=positions)), None, tmp_path / "model")
         found = json.loads(albertine("info", tmp_path / "model", "--json").out)
@@ -116,7 +116,7 @@ def test_a_configuration_of_google_is_read_as_with_its_checkpoint(
         assert json.loads(albertine("info", file, "--json").out)["encoder"]["hidden_act"] == "gelu"
 
 
-def test_weights_beside_the_report_of_an_export_are_told(albertine: Command, tmp_path: Path) -> None:
+def test_weights_beside_the_report_of_an_export_are_reported(albertine: Command, tmp_path: Path) -> None:
     """As everything else takes them."""
     save_model(Model(builders.config()), None, tmp_path / "model")
     report = {"answers": "classify", "source": {"name": "x", "digest": "y"}, "files": {}, "versions": {}}
@@ -129,8 +129,8 @@ def test_weights_beside_the_report_of_an_export_are_told(albertine: Command, tmp
 def test_a_recipe(albertine: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # where there is no corpora/en
     recipe = Path(__file__).parents[2] / "recipes" / "albert-base-en.yaml"
-    told = albertine("info", recipe).out
-    assert "11,683,584" in told and "the preset's vocabulary of 30,000 tokens" in told
+    output = albertine("info", recipe).out
+    assert "11,683,584" in output and "the preset's vocabulary of 30,000 tokens" in output
 
 
 def test_a_recipe_whose_corpus_is_there(albertine: Command, tmp_path: Path) -> None:
@@ -140,13 +140,13 @@ def test_a_recipe_whose_corpus_is_there(albertine: Command, tmp_path: Path) -> N
     recipe.write_text(
         f"name: a\ncorpus: {tmp_path / 'corpus'}\nmodel: {{preset: albert-tiny-zh}}\ntraining: {{steps: 1}}\n"
     )
-    told = albertine("info", recipe).out
-    assert "preset's vocabulary" not in told
+    output = albertine("info", recipe).out
+    assert "preset's vocabulary" not in output
     encoder = json.loads(albertine("info", recipe, "--json").out)["encoder"]
     assert encoder["vocab_size"] == load_manifest(tmp_path / "corpus").vocab_size
 
 
-def test_a_recipe_of_a_student_tells_what_the_student_costs(albertine: Command, tmp_path: Path) -> None:
+def test_info_of_a_student_recipe_reports_the_cost_of_the_student(albertine: Command, tmp_path: Path) -> None:
     """And not what the model costs that it begins with; so does the folder of a run that has none yet."""
     save_model(Model(builders.config(SharingPlan.unshared(4))), None, tmp_path / "large")
     (tmp_path / "run").mkdir()
@@ -168,7 +168,7 @@ def test_a_recipe_of_a_student_tells_what_the_student_costs(albertine: Command, 
         ("dropout: 0.2", "whitened", SharingPlan.shared(1)),
     ],
 )
-def test_a_fine_tuning_recipe_tells_what_the_encoder_that_is_tuned_costs(
+def test_info_of_a_fine_tuning_recipe_reports_the_cost_of_its_encoder(
     albertine: Command, tmp_path: Path, encoder: str, similarity: str, plan: SharingPlan
 ) -> None:
     before = SharingPlan((0, 0, 1, 1), (0, 0, 1, 1))

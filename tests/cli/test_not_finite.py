@@ -32,8 +32,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with torch.no_grad():
         base.encoder.embeddings.position.weight[20:] = 3e38  # type: ignore[union-attr]
     tuned = Classifier(base, 3, seed=3).eval()
-    said = head_config("albert", "classify", 0.1, names=("x", "y", "z"), kind="single", pooling="cls")
-    save_model(base, saved.tokenizer(), room, extra_tensors=tuned.head, extra_config=said)
+    extra_config = head_config("albert", "classify", 0.1, names=("x", "y", "z"), kind="single", pooling="cls")
+    save_model(base, saved.tokenizer(), room, extra_tensors=tuned.head, extra_config=extra_config)
     return room
 
 
@@ -42,8 +42,8 @@ def test_texts_beside_it_are_answered(verb: str, folder: Path, albertine: Comman
     words = ("--json",) if verb != "embed" else ()
     done = albertine("predict", verb, folder, GOOD, BAD, GOOD, *words)
     assert done.code == 1
-    told = [json.loads(line, parse_constant=pytest.fail) for line in done.out.splitlines()]
-    assert [one["text"] for one in told] == [GOOD, GOOD] and told[0] == told[1]
+    answers = [json.loads(line, parse_constant=pytest.fail) for line in done.out.splitlines()]
+    assert [one["text"] for one in answers] == [GOOD, GOOD] and answers[0] == answers[1]
     assert "text 2" in done.err and "not finite" in done.err
 
 
@@ -70,12 +70,12 @@ def test_analyze_depth(folder: Path, albertine: Command) -> None:
     assert done.code == 1 and not done.out and "text 2" in done.err
 
 
-def test_python_is_told_which_text(folder: Path) -> None:
+def test_errors_in_python_name_the_text(folder: Path) -> None:
     predictor = package.Predictor(folder)
-    for ask in (predictor.embed, predictor.fill_mask_all, predictor.classify):
+    for predict in (predictor.embed, predictor.fill_mask_all, predictor.classify):
         with pytest.raises(NotFinite, match="text 2"):
-            ask([GOOD, BAD])
-        assert len(ask([GOOD])) == 1
+            predict([GOOD, BAD])
+        assert len(predict([GOOD])) == 1
     with pytest.raises(NotFinite, match="pair 2"):
         predictor.sentence_order([(GOOD, "man"), (BAD, GOOD)])
     model, tokenizer = load_model(folder), load_tokenizer(folder)

@@ -39,14 +39,14 @@ def test_text_that_has_grown_goes_on_with_the_share_it_was_begun_with(
     assert albertine(*words).code == 0 and (corpus / "manifest.json").read_bytes() == made
 
 
-def test_narrow_lines_that_look_hard_wrapped_are_told(albertine: Command, tmp_path: Path) -> None:
+def test_narrow_lines_that_look_hard_wrapped_are_reported(albertine: Command, tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.mkdir()
     for name in "ab":
         (text / f"{name}.txt").write_text(wrapped(PROSE["en"], 30, "  "))
     words = ("prepare", text, "--tokenizer", "albertine-mini-en", "--workers", 1, "--keep-duplicates", "-o")
-    told = " ".join(albertine(*words, tmp_path / "c").err.split())
-    assert "a.txt and 1 more look hard-wrapped, at 30 columns" in told and "pass --format book" in told
+    stderr = " ".join(albertine(*words, tmp_path / "c").err.split())
+    assert "a.txt and 1 more look hard-wrapped, at 30 columns" in stderr and "pass --format book" in stderr
     assert "hard-wrapped" not in albertine(*words, tmp_path / "d", "--format", "book").err
 
 
@@ -71,13 +71,13 @@ def test_the_vocabulary_is_made_of_what_the_corpus_takes(
     """A text that the corpus would refuse is told before a vocabulary is made of it."""
     monkeypatch.setattr(source, "READ_LIMITS", Limits(document_characters=2000))
     (tmp_path / "book.txt").write_text("The old man said that it was good. " * 100, encoding="utf-8")
-    told = albertine("prepare", tmp_path / "book.txt", "--output", tmp_path / "c", "--format", "book")
-    assert told.code == 2 and "longer than 2,000 characters" in told.err
-    assert "sentences for the vocabulary" not in told.err
+    outcome = albertine("prepare", tmp_path / "book.txt", "--output", tmp_path / "c", "--format", "book")
+    assert outcome.code == 2 and "longer than 2,000 characters" in outcome.err
+    assert "sentences for the vocabulary" not in outcome.err
 
 
 @pytest.mark.parametrize(
-    ("words", "there", "told"),
+    ("words", "there", "message"),
     [
         (("--held-out", 1.5), None, "held_out is a share from 0 to below 1, not 1.5"),
         (("--words", "jieba"), None, "need the `jieba` package"),
@@ -93,7 +93,7 @@ def test_what_is_refused_is_refused_before_a_vocabulary_is_trained(
     monkeypatch: pytest.MonkeyPatch,
     words: tuple[object, ...],
     there: str | None,
-    told: str,
+    message: str,
 ) -> None:
     """Which takes minutes."""
     text, corpus = library(tmp_path / "text", 60), tmp_path / "c"
@@ -109,7 +109,7 @@ def test_what_is_refused_is_refused_before_a_vocabulary_is_trained(
     monkeypatch.setitem(sys.modules, "jieba", None)
     segmenting._segmenter.cache_clear()
     refused = albertine(*command, 50, *words)
-    assert refused.code == 2 and told in " ".join(refused.err.split())
+    assert refused.code == 2 and message in " ".join(refused.err.split())
 
 
 @pytest.mark.parametrize("damage", ["cut off", "another", "nested manifest"])
@@ -133,5 +133,7 @@ def test_a_damaged_vocabulary_is_trained_again(albertine: Command, tmp_path: Pat
 
 def test_a_seed_is_of_eight_bytes(albertine: Command, tmp_path: Path) -> None:
     text = library(tmp_path / "text", 3)
-    told = albertine("prepare", text, "--output", tmp_path / "c", "--seed", str(2**64), "--vocab-size", "40")
-    assert told.code == 2 and "seed is below 2 ** 64" in told.err
+    outcome = albertine(
+        "prepare", text, "--output", tmp_path / "c", "--seed", str(2**64), "--vocab-size", "40"
+    )
+    assert outcome.code == 2 and "seed is below 2 ** 64" in outcome.err

@@ -23,33 +23,33 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def pretrain(albertine: Command, corpus: Path, output: Path, *words: str) -> str:
     run = ("name=toy", f"output={output}", f"corpus={corpus}", *RUN, *words)
-    told = albertine("pretrain", *run)
-    assert told.code == 0, told.err
-    return told.out
+    outcome = albertine("pretrain", *run)
+    assert outcome.code == 0, outcome.err
+    return outcome.out
 
 
 @pytest.mark.parametrize("words", [[TINY], CAUSAL])
 def test_the_next_command_can_be_given(
     albertine: Command, corpus: Path, tmp_path: Path, words: list[str]
 ) -> None:
-    told = pretrain(albertine, corpus, tmp_path / "some runs", *words)
-    (line,) = [line for line in told.splitlines() if line.startswith("Next: albertine ")]
+    output = pretrain(albertine, corpus, tmp_path / "some runs", *words)
+    (line,) = [line for line in output.splitlines() if line.startswith("Next: albertine ")]
     following = albertine(*shlex.split(line.removeprefix("Next: albertine ")))
     assert following.code == 0, following.err
 
 
-def test_the_level_of_no_skill_is_told_where_sentences_are_judged(
+def test_the_baseline_is_reported_where_sentences_are_judged(
     albertine: Command, corpus: Path, tmp_path: Path
 ) -> None:
-    told = pretrain(albertine, corpus, tmp_path / "pairs", TINY)
-    assert re.search(r"without skill .*, sentence_accuracy (0\.[5-9]|1\.)", told)
+    output = pretrain(albertine, corpus, tmp_path / "pairs", TINY)
+    assert re.search(r"without skill .*, sentence_accuracy (0\.[5-9]|1\.)", output)
     assert "sentence_accuracy" not in pretrain(
         albertine, corpus, tmp_path / "none", TINY, "objective.pairs=none"
     )
 
 
 @pytest.mark.parametrize(
-    ("verb", "words", "said"),
+    ("verb", "words", "expected"),
     [
         (
             "pretrain",
@@ -63,14 +63,14 @@ def test_the_level_of_no_skill_is_told_where_sentences_are_judged(
         ),
     ],
 )
-def test_a_dry_run_says_what_every_setting_is(
-    albertine: Command, tmp_path: Path, verb: str, words: list[str], said: str
+def test_a_dry_run_prints_every_setting(
+    albertine: Command, tmp_path: Path, verb: str, words: list[str], expected: str
 ) -> None:
-    told = albertine(verb, "--dry-run", "name=toy", *words)
-    assert told.code == 0 and said in told.out
+    outcome = albertine(verb, "--dry-run", "name=toy", *words)
+    assert outcome.code == 0 and expected in outcome.out
     file = tmp_path / "again.yaml"
-    file.write_text(told.out, encoding="utf-8")
-    assert albertine(verb, "--dry-run", f"--config={file}").out == told.out
+    file.write_text(outcome.out, encoding="utf-8")
+    assert albertine(verb, "--dry-run", f"--config={file}").out == outcome.out
 
 
 def test_a_dry_run_knows_which_presets_there_are(albertine: Command) -> None:
@@ -82,13 +82,13 @@ def test_a_dry_run_knows_which_presets_there_are(albertine: Command) -> None:
         "training.steps=1",
         "model.preset=albert-base-v3",
     )
-    told = albertine(*words)
-    assert told.code == 2 and told.out == ""
-    assert told.err == "albertine: there is no preset `albert-base-v3`. Did you mean `albert-base-v2`?\n"
+    outcome = albertine(*words)
+    assert outcome.code == 2 and outcome.out == ""
+    assert outcome.err == "albertine: there is no preset `albert-base-v3`. Did you mean `albert-base-v2`?\n"
 
 
 @pytest.mark.parametrize(
-    ("setting", "says"),
+    ("setting", "message"),
     [
         ("model.sharing=13", "model.sharing: 13 groups need as many layers, and the encoder has 12"),
         ("objective.max_length=600", "objective.max_length 600 is more than the 512 positions"),
@@ -100,22 +100,22 @@ def test_a_dry_run_knows_which_presets_there_are(albertine: Command) -> None:
         ("objective.jacobian=2", "objective.jacobian: the Jacobian is that of a fixed-point iteration"),
     ],
 )
-def test_a_dry_run_refuses_what_the_run_would(albertine: Command, setting: str, says: str) -> None:
+def test_a_dry_run_refuses_what_the_run_would(albertine: Command, setting: str, message: str) -> None:
     words = ("name=toy", "corpus=c", "training.steps=1", "model.preset=albert-base-v2")
-    told = albertine("pretrain", "--dry-run", *words, *setting.split("; "))
-    assert told.code == 2 and told.out == "" and says in told.err
+    outcome = albertine("pretrain", "--dry-run", *words, *setting.split("; "))
+    assert outcome.code == 2 and outcome.out == "" and message in outcome.err
 
 
-def test_a_dry_run_says_what_stages_leave_untrained(albertine: Command) -> None:
+def test_a_dry_run_reports_layers_that_stages_leave_untrained(albertine: Command) -> None:
     words = ("name=toy", "corpus=c", "training.steps=9", "model.preset=albert-base-v2")
-    told = albertine("pretrain", "--dry-run", *words, "stages=[{begin: 0, depth: 3}]")
-    assert told.code == 0 and "# stages as they resolve:" in told.out
-    assert told.err.startswith("warning: stages: the run ends in number 1, which computes 3 layers only")
+    outcome = albertine("pretrain", "--dry-run", *words, "stages=[{begin: 0, depth: 3}]")
+    assert outcome.code == 0 and "# stages as they resolve:" in outcome.out
+    assert outcome.err.startswith("warning: stages: the run ends in number 1, which computes 3 layers only")
 
 
 @pytest.mark.parametrize("made_by", ["pieces", "jieba"])
 @pytest.mark.parametrize("whole", ["true", "false"])
-def test_words_that_are_not_hidden_whole_are_told_of(
+def test_words_that_are_not_masked_whole_are_reported(
     albertine: Command, corpus: Path, tmp_path: Path, made_by: str, whole: str
 ) -> None:
     copy = Path(shutil.copytree(corpus, tmp_path / "corpus"))

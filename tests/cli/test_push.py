@@ -75,10 +75,10 @@ def test_a_folder_goes_up_in_one_commit_and_comes_down_the_same(
 def test_a_dry_run_lists_what_would_go(albertine: Command, hub: Hub, folder: Path) -> None:
     done = albertine("push", folder, NAME, "--dry-run", "--json")
     assert done.code == 0, done.err
-    told = json.loads(done.out)
+    printed = json.loads(done.out)
     assert (
-        told["sent"] is None
-        and told["files"]["model.safetensors"] == (folder / "model.safetensors").stat().st_size
+        printed["sent"] is None
+        and printed["files"]["model.safetensors"] == (folder / "model.safetensors").stat().st_size
     )
     assert not hub.models and not hub.commits
     shown = albertine("push", folder, NAME, "--dry-run")

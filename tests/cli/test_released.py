@@ -111,10 +111,10 @@ def test_judged_by_name(albertine: Command, installed: Path, tmp_path: Path) -> 
     ):
         by_name, by_path = (albertine(verb, *more, m, "--json") for m in (EN, installed / EN))
         assert by_name.code == by_path.code == 0, by_name.err
-        told = [json.loads(outcome.out) for outcome in (by_name, by_path)]
+        printed = [json.loads(outcome.out) for outcome in (by_name, by_path)]
         if verb == "suite":
-            assert [one.pop("model") for one in told] == [EN, str(installed / EN)]
-        assert told[0] == told[1]
+            assert [one.pop("model") for one in printed] == [EN, str(installed / EN)]
+        assert printed[0] == printed[1]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_an_unknown_name_is_one_message(albertine: Command, command: tuple[str, 
     assert f"Did you mean `{EN}`? Released models: {EN}, {ZH}" in outcome.err
 
 
-def test_texts_longer_than_a_released_model_reads_are_told(albertine: Command) -> None:
+def test_texts_longer_than_a_released_model_reads_are_reported(albertine: Command) -> None:
     long = "北京是[MASK]国的首都。" + "很好。" * 300 + "[MASK]"
     for words in (["fill-mask", ZH, long], ["similarity", ZH, long, "很好"], ["order", ZH, long, "很好"]):
         outcome = albertine("predict", *words)
@@ -170,7 +170,7 @@ def test_texts_longer_than_a_released_model_reads_are_told(albertine: Command) -
         assert "too long" not in albertine("predict", *short).err, words
 
 
-def test_a_forgotten_text_is_told(albertine: Command) -> None:
+def test_a_missing_text_is_reported(albertine: Command) -> None:
     """A model is not taken for the first of two texts, and a text without a mask not for a model."""
     for model in (EN, "runs/typo", "albert/albert-base-v2"):
         for verb in ("similarity", "order"):
@@ -218,7 +218,7 @@ def test_a_text_in_another_encoding_is_refused(albertine: Command, command: tupl
         ("continue", EN, "{}"),
     ],
 )
-def test_the_name_of_a_file_is_not_asked_about(albertine: Command, command: tuple[str, ...]) -> None:
+def test_the_name_of_a_file_is_not_looked_up(albertine: Command, command: tuple[str, ...]) -> None:
     """Whoever writes it means what is in the file, and would be given an answer about a few letters."""
     Path("new mails.csv").write_text("text\nMy [MASK] is wrong.\n")
     outcome = albertine("predict", *(word.format("new mails.csv") for word in command))
@@ -246,7 +246,7 @@ def test_what_is_odd_on_the_command_line(albertine: Command) -> None:
     assert outcome.code == 2 and "the first word is empty: give a model, or a text" in outcome.err
 
 
-def test_no_released_model_says_to_name_a_folder(
+def test_without_released_models_the_error_suggests_a_folder(
     albertine: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(released, "FOLDER", tmp_path)

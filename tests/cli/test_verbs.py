@@ -43,7 +43,7 @@ def settings(home: Path, name: str, *more: str) -> list[str]:
     ]
 
 
-def test_prepare_says_what_it_read(albertine: Command, home: Path, tmp_path: Path) -> None:
+def test_prepare_reports_what_it_read(albertine: Command, home: Path, tmp_path: Path) -> None:
     files = sorted((home / "text").rglob("*.txt"))[:2]
     vocabulary = ["--tokenizer", home / "corpus" / "tokenizer", "--held-out", 0]
     outcome = albertine("prepare", *files, "-o", tmp_path / "c", *vocabulary)
@@ -61,9 +61,11 @@ def test_prepare_names_what_it_passes_over(albertine: Command, home: Path, tmp_p
         (text / name).write_text("x")
     vocabulary = ["--tokenizer", home / "corpus" / "tokenizer"]
     outcome = albertine("prepare", text, "-o", tmp_path / "c", *vocabulary)
-    told = " ".join(outcome.err.split())
-    assert outcome.code == 0 and "passed over by their names: 2 .csv, 1 LICENSE" in told
-    assert "old.txt (unreadable)" in told and "--encoding latin-1" in told and "blank.txt (empty)" in told
+    stderr = " ".join(outcome.err.split())
+    assert outcome.code == 0 and "passed over by their names: 2 .csv, 1 LICENSE" in stderr
+    assert (
+        "old.txt (unreadable)" in stderr and "--encoding latin-1" in stderr and "blank.txt (empty)" in stderr
+    )
     assert "1 empty, 3 skipped, 1 unreadable" in outcome.out
     trained = albertine("tokenizer", "train", text, "-o", tmp_path / "v", "--vocab-size", 300)
     assert trained.code == 0 and "old.txt (unreadable)" in trained.err
@@ -133,7 +135,7 @@ def test_dry_run_shows_stages_as_they_resolve(albertine: Command, home: Path, tm
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"),
+    ("wrong", "message"),
     [
         ("trainng.steps=3", "training"),
         ("training.stepps=3", "did you mean `training.steps`?"),
@@ -145,9 +147,9 @@ def test_dry_run_shows_stages_as_they_resolve(albertine: Command, home: Path, tm
         ("objective.max_length=600", "512 positions"),
     ],
 )
-def test_wrong_settings(albertine: Command, home: Path, wrong: str, says: str) -> None:
+def test_wrong_settings(albertine: Command, home: Path, wrong: str, message: str) -> None:
     outcome = albertine("pretrain", *settings(home, "wrong", wrong))
-    assert outcome.code == 2 and says in outcome.err and outcome.err.count("\n") == 1
+    assert outcome.code == 2 and message in outcome.err and outcome.err.count("\n") == 1
 
 
 def test_resume_never_keeps_an_earlier_run(albertine: Command, home: Path) -> None:
@@ -156,13 +158,13 @@ def test_resume_never_keeps_an_earlier_run(albertine: Command, home: Path) -> No
     assert (home / "runs" / "done" / "final" / "model.safetensors").is_file()
 
 
-def test_branch_from_begins_a_new_run_and_says_what_differs(albertine: Command, home: Path) -> None:
+def test_branch_from_begins_a_new_run_and_reports_what_differs(albertine: Command, home: Path) -> None:
     origin = home / "runs" / "done" / "checkpoints" / "step-2"
     command = ["pretrain", *settings(home, "branch", "training.steps=3"), "--branch-from", origin]
     outcome = albertine(*command)
     assert outcome.code == 0 and "Done after 3 steps" in outcome.out
-    said = " ".join(outcome.err.split())
-    assert "begins at step 2 of" in said and "training.steps: checkpoint 2, now 3" in said
+    stderr = " ".join(outcome.err.split())
+    assert "begins at step 2 of" in stderr and "training.steps: checkpoint 2, now 3" in stderr
     assert albertine(*command).code == 0
     refused = albertine("pretrain", *settings(home, "done", "training.steps=3"), "--branch-from", origin)
     assert refused.code == 2 and "holds checkpoints of another run" in refused.err
@@ -182,17 +184,17 @@ def test_score(albertine: Command, home: Path) -> None:
     assert "masked tokens" in printed and f"{order['accuracy']:.1%}" in printed
 
 
-def test_pretrain_tells_by_when_it_read(
+def test_pretrain_reports_the_context_onset(
     albertine: Command, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     again = ("pretrain", *settings(home, "done"))
     assert "reads" not in albertine(*again).out, "two steps teach nothing"
     monkeypatch.setattr("albertine.training.alarms.ONSET", -100.0)
-    told = " ".join(albertine(*again).out.split())
-    assert "by minute 0.0" in told or "by minute 0.1" in told, told
+    output = " ".join(albertine(*again).out.split())
+    assert "by minute 0.0" in output or "by minute 0.1" in output, output
 
 
-def test_score_tells_what_context_gains(albertine: Command, home: Path) -> None:
+def test_score_reports_the_gain_of_context(albertine: Command, home: Path) -> None:
     final, corpus = home / "runs" / "done" / "final", home / "corpus"
     words, order = json.loads(albertine("score", final, corpus, "--sequences", 40, "--json").out)
     assert words["context_gain"] == pytest.approx(words["mask_baseline_loss"] - words["mask_loss"])
@@ -235,7 +237,7 @@ def test_score_of_a_single_prediction(albertine: Command, home: Path, tmp_path: 
     assert printed.code == 0 and "context gain" in printed.out and "cosine" not in printed.out
 
 
-def test_score_computes_in_the_format_asked_for(albertine: Command, home: Path) -> None:
+def test_score_computes_in_the_requested_format(albertine: Command, home: Path) -> None:
     command = ("score", home / "runs" / "done" / "final", home / "corpus", "--sequences", 40, "--json")
 
     def losses(*more: object) -> list[float]:
@@ -265,10 +267,10 @@ def test_suite(albertine: Command, home: Path, tmp_path: Path) -> None:
 
     final, folder = home / "runs" / "done" / "final", write(tmp_path, "blimp", 3)
     command = ("suite", "blimp", final, "--data", folder, "--limit", 2)
-    told = json.loads(albertine(*command, "--json").out)
-    assert told["suite"] == "BLiMP" and told["pairs"] == 67 * 2 and len(told["paradigms"]) == 67
+    report = json.loads(albertine(*command, "--json").out)
+    assert report["suite"] == "BLiMP" and report["pairs"] == 67 * 2 and len(report["paradigms"]) == 67
     printed = albertine(*command).out
-    assert f"{told['right']:.1%}" in printed and "island_effects" in printed and "GPT-2 83.0%" in printed
+    assert f"{report['right']:.1%}" in printed and "island_effects" in printed and "GPT-2 83.0%" in printed
     for words, message in (
         (("suite", "glue", final, "--data", folder), "no suite `glue`"),
         (("suite", "sling", final, "--data", folder), "lacks 54 of the 54 files of SLING"),
@@ -311,15 +313,25 @@ def test_without_pairs_models_with_and_without_sentence_order_see_the_same(
     plain.load_state_dict(model.state_dict(), strict=False)
     save_model(plain, tokenizer, tmp_path / "plain")
 
-    def told(folder: Path, *words: object) -> Any:
-        asked = ("score", folder, home / "corpus", "--max-length", 64, "--sequences", 64, *words, "--json")
-        return json.loads(albertine(*asked).out)
+    def score_of(folder: Path, *words: object) -> Any:
+        arguments = (
+            "score",
+            folder,
+            home / "corpus",
+            "--max-length",
+            64,
+            "--sequences",
+            64,
+            *words,
+            "--json",
+        )
+        return json.loads(albertine(*arguments).out)
 
-    by_pairs, whole = told(final), told(final, "--no-pairs")
+    by_pairs, whole = score_of(final), score_of(final, "--no-pairs")
     assert [score["task"] for score in by_pairs] == ["mlm", "sop"]
     assert [score["task"] for score in whole] == ["mlm"]
     assert whole[0]["loss"] != by_pairs[0]["loss"]
-    assert whole[0]["loss"] == pytest.approx(told(tmp_path / "plain")[0]["loss"], rel=1e-5)
+    assert whole[0]["loss"] == pytest.approx(score_of(tmp_path / "plain")[0]["loss"], rel=1e-5)
 
 
 def test_score_refuses_what_does_not_fit(albertine: Command, home: Path, tmp_path: Path) -> None:
@@ -577,10 +589,10 @@ def test_choosing_needs_a_model_for_it(albertine: Command, home: Path) -> None:
 
 
 def test_every_option_of_score_reaches_it(albertine: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
+    calls: list[Any] = []
 
     def noted(model: Any, corpus: Any, *, on_file: Any, **how: Any) -> dict[str, Any]:
-        asked.append((model, corpus, how))
+        calls.append((model, corpus, how))
         return {}
 
     monkeypatch.setattr("albertine.pretraining.probes.score_pretrained", noted)
@@ -589,4 +601,4 @@ def test_every_option_of_score_reaches_it(albertine: Command, monkeypatch: pytes
     assert albertine("score", "m", "c", *words, "--device", "cuda", "--precision", "int8", "--json").code == 0
     how = {"texts": [Path("t")], "max_length": 16, "sequences": 5, "pairs": False, "memory": 7, "reach": 3}
     how["sentence_task"] = "nsp"
-    assert asked == [("m", Path("c"), how | {"clamp": 9, "device": "cuda", "precision": "int8"})]
+    assert calls == [("m", Path("c"), how | {"clamp": 9, "device": "cuda", "precision": "int8"})]

@@ -88,7 +88,7 @@ def test_an_unfinished_vocabulary_is_gone_on_with_for_the_same_text_alone(
     assert content(tmp_path / "another") == content(tmp_path / "fresh")
 
 
-def test_a_corpus_that_is_done_is_said_to_be(albertine: Command, tmp_path: Path) -> None:
+def test_a_finished_corpus_is_reported(albertine: Command, tmp_path: Path) -> None:
     text = library(tmp_path / "text")
     os.utime(text, (1, 1))
     words = ("prepare", text, "-o", tmp_path / "corpus", "--tokenizer", "albertine-mini-en", "--workers", 1)

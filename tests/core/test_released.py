@@ -87,7 +87,7 @@ def test_an_error_for_an_unknown_name_lists_the_known_ones(installed: Path, load
     assert f"Released models: {EN}, {ZH}" in message
 
 
-def test_without_any_the_message_asks_for_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_the_message_suggests_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(released, "FOLDER", tmp_path / "nothing")
     assert released.released_names() == ()
     with pytest.raises(ModelError, match="No released model is installed here; name a model folder"):

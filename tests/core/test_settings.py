@@ -88,7 +88,7 @@ def test_lists_and_parts_are_yaml() -> None:
             load(PretrainingSettings, None, [*PRETRAIN, unreadable])
 
 
-def test_a_file_means_what_yaml_says(tmp_path: Path) -> None:
+def test_a_settings_file_is_read_as_yaml(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("name: '\"a\"'\ntask: {train: x, pair: 'null'}\nencoder: {folder: m}\n")
     settings = load(FinetuneSettings, tmp_path / "a.yaml")
     assert settings.name == '"a"' and settings.task.pair == "null"
@@ -173,7 +173,7 @@ def test_what_has_no_parts_is_given_whole(assignment: str, whole: str, tmp_path:
         load(PretrainingSettings, tmp_path / "a.yaml", [*others, assignment])
 
 
-def test_leaving_a_list_out_says_how_none_is_written(tmp_path: Path) -> None:
+def test_leaving_a_list_out_explains_how_none_is_written(tmp_path: Path) -> None:
     """As the stages of a recipe, on the command line."""
     with pytest.raises(SettingsError, match=r"`stages`: input should be a list in square brackets, \[\] for"):
         load(PretrainingSettings, None, [*PRETRAIN, "stages=null"])

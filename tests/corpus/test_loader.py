@@ -139,7 +139,7 @@ def test_errors_of_ours_arrive_as_themselves(workers: int) -> None:
     assert not multiprocessing.active_children(), "an error that is kept must not keep the processes"
 
 
-def test_other_errors_say_where_they_arose() -> None:
+def test_other_errors_name_where_they_arose() -> None:
     def build(number: int) -> float:
         return 1 / number
 

@@ -188,9 +188,7 @@ def test_an_odd_file_in_a_folder_is_counted_in_the_manifest(tmp_path: Path, toke
         write_corpus([text, text / "bad.txt"], tmp_path / "c", tokenizer, "en", workers=1)
 
 
-def test_a_manifest_that_does_not_tell_what_was_passed_over_is_read(
-    tmp_path: Path, tokenizer: Tokenizer
-) -> None:
+def test_a_manifest_without_skipped_counts_is_read(tmp_path: Path, tokenizer: Tokenizer) -> None:
     run(library(tmp_path), tmp_path / "corpus", tokenizer)
     path = tmp_path / "corpus" / "manifest.json"
     tree = json.loads(path.read_text())
@@ -432,7 +430,7 @@ def test_a_text_whose_name_is_not_utf8(tmp_path: Path, tokenizer: Tokenizer) -> 
     assert run(text, tmp_path / "corpus", tokenizer) == manifest
 
 
-def test_nothing_left_says_why(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_an_empty_corpus_is_explained(tmp_path: Path, tokenizer: Tokenizer) -> None:
     text = write_lines(tmp_path / "t.txt", [["The old man went home."]] * 7 + [document(1, 9)] * 3)
     with pytest.raises(CorpusError, match="10 had fewer than 5000 characters, 0 were dup") as caught:
         run(text, tmp_path / "corpus", tokenizer, min_characters=5000)

@@ -47,11 +47,11 @@ def test_known_cases() -> None:
 def test_confusion() -> None:
     rng = np.random.default_rng(2)
     labels = ["a", "b", "c"]
-    gold, said = ([labels[i] for i in rng.integers(3, size=200)] for _ in range(2))
-    table = confusion(gold, said, labels)
+    gold, predicted = ([labels[i] for i in rng.integers(3, size=200)] for _ in range(2))
+    table = confusion(gold, predicted, labels)
     for i, right in enumerate(labels):
         for j, taken in enumerate(labels):
-            assert table[i, j] == sum(g == right and p == taken for g, p in zip(gold, said, strict=True))
+            assert table[i, j] == sum(g == right and p == taken for g, p in zip(gold, predicted, strict=True))
     with pytest.raises(ValueError, match="`d`"):
         confusion(["d"], ["a"], labels)
 

@@ -128,14 +128,14 @@ def test_a_question_has_its_best_gold_and_a_missing_one_counts() -> None:
 
 
 def test_the_same_by_name() -> None:
-    gold, said = [["北京", "北京大学"], ["上海"]], ["北京大学", "上海市"]
-    assert ANSWER_METRICS["cmrc_exact"](gold, said) == 0.5
-    assert ANSWER_METRICS["cmrc_f1"](gold, said) == pytest.approx(0.9)
-    assert ANSWER_METRICS["cmrc_average"](gold, said) == pytest.approx(0.7)
-    assert ANSWER_METRICS["dureader_f1"](gold, said) == pytest.approx(0.9)
-    assert ANSWER_METRICS["mlqa_f1"](gold, said) == pytest.approx(0.9)
+    gold, predictions = [["北京", "北京大学"], ["上海"]], ["北京大学", "上海市"]
+    assert ANSWER_METRICS["cmrc_exact"](gold, predictions) == 0.5
+    assert ANSWER_METRICS["cmrc_f1"](gold, predictions) == pytest.approx(0.9)
+    assert ANSWER_METRICS["cmrc_average"](gold, predictions) == pytest.approx(0.7)
+    assert ANSWER_METRICS["dureader_f1"](gold, predictions) == pytest.approx(0.9)
+    assert ANSWER_METRICS["mlqa_f1"](gold, predictions) == pytest.approx(0.9)
     with pytest.raises(ValueError, match="2 questions and 1 predictions"):
-        ANSWER_METRICS["cmrc_f1"](gold, said[:1])
+        ANSWER_METRICS["cmrc_f1"](gold, predictions[:1])
     decided = [
         AnswerDecision("cat", 0.1, "cat"),
         AnswerDecision("dog", 0.9, ""),
@@ -149,17 +149,17 @@ def test_the_same_by_name() -> None:
 def test_answers_that_may_not_be_there_are_compared_by_the_rules_that_are_named() -> None:
     """As SQuAD v2.0 counts them: where nothing is left of both, they agree."""
     gold = [["北京大学"], [], ["《上海》"], ["。"]]
-    said = [AnswerDecision(text, 0.1, text) for text in ("北京", "", "上海", "，")]
+    predictions = [AnswerDecision(text, 0.1, text) for text in ("北京", "", "上海", "，")]
     for rules in ("cmrc", "dureader", "mlqa"):
         by = f"squad2_by_{rules}"
-        assert ANSWER_METRICS[f"{by}_f1"](gold, said) == pytest.approx((2 / 3 + 3) / 4)
-        assert ANSWER_METRICS[f"{by}_best_f1"](gold, said) == pytest.approx((2 / 3 + 3) / 4)
+        assert ANSWER_METRICS[f"{by}_f1"](gold, predictions) == pytest.approx((2 / 3 + 3) / 4)
+        assert ANSWER_METRICS[f"{by}_best_f1"](gold, predictions) == pytest.approx((2 / 3 + 3) / 4)
         assert (
-            ANSWER_METRICS[f"{by}_exact"](gold, said)
-            == ANSWER_METRICS[f"{by}_best_exact"](gold, said)
+            ANSWER_METRICS[f"{by}_exact"](gold, predictions)
+            == ANSWER_METRICS[f"{by}_best_exact"](gold, predictions)
             == 0.75
         )
-    assert ANSWER_METRICS["squad2_f1"](gold, said) == 0.25
+    assert ANSWER_METRICS["squad2_f1"](gold, predictions) == 0.25
 
 
 @pytest.mark.parametrize(

@@ -191,10 +191,10 @@ def test_accuracy_of_words_wants_every_piece(
     """A made-up model that gets all but the first piece of every question."""
     tokenizer = vocabularies["small"]
     passages = choose_passages(texts["en"], count=10)
-    asked: list[MaskedInput] = []
+    inputs: list[MaskedInput] = []
 
     def known(model: Model, questions: list[MaskedInput]) -> list[TokenScores]:
-        asked.extend(questions)
+        inputs.extend(questions)
         for question in questions:
             assert all(question.ids[place] == tokenizer.mask_id for place in question.places)
             assert question.ids.count(tokenizer.mask_id) == len(question.places)
@@ -202,14 +202,14 @@ def test_accuracy_of_words_wants_every_piece(
 
     monkeypatch.setattr(cloze, "score_masked_tokens", known)
     found = score_cloze(made(tokenizer), tokenizer, passages, even(tokenizer), max_length=256)
-    assert len(asked) == 10
+    assert len(inputs) == 10
     assert found.piece_accuracy == pytest.approx(1 - 10 / found.pieces)
     assert found.span_accuracy == pytest.approx(1 - 10 / found.spans)
     assert found.nats_per_character == pytest.approx(found.pieces / found.characters)
 
 
 @pytest.mark.parametrize("heads", [{"mlm", "sop"}, {"mlm"}])
-def test_a_model_that_copies_is_told_from_one_that_does_not(
+def test_a_model_that_copies_is_distinguished_from_one_that_does_not(
     heads: set[str], vocabularies: Vocabularies, texts: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokenizer = vocabularies["large"]
@@ -221,13 +221,13 @@ def test_a_model_that_copies_is_told_from_one_that_does_not(
         for ids, _, places, labels in questions:
             assert len(ids) <= 64
             begin, end = places[0], places[-1] + 1
-            said = None
+            copied = None
             for at in range(begin - 1):
                 same = ids[at - 1] == ids[begin - 1] and tokenizer.mask_id not in ids[at : at + end - begin]
                 if at and same and ids[at + end - begin : at + end - begin + 1] == ids[end : end + 1]:
-                    said = ids[at : at + end - begin]
+                    copied = ids[at : at + end - begin]
             right = np.array(
-                [said is not None and s == x for s, x in zip(said or labels, labels, strict=True)]
+                [copied is not None and s == x for s, x in zip(copied or labels, labels, strict=True)]
             )
             found.append(TokenScores(-np.ones(len(places)), right))
         return found

@@ -21,8 +21,8 @@ from albertine.inference.probabilities import sigmoid, softmax
 
 def test_probabilities_are_averaged_and_not_logits() -> None:
     # softmax of (0, ln 3) is (1/4, 3/4), of (ln 9, 0) it is (9/10, 1/10); the mean is (23/40, 17/40).
-    said = [np.array([[0.0, math.log(3)]]), np.array([[math.log(9), 0.0]])]
-    assert softmax(mean_softmax(said))[0].tolist() == pytest.approx([23 / 40, 17 / 40])
+    logits = [np.array([[0.0, math.log(3)]]), np.array([[math.log(9), 0.0]])]
+    assert softmax(mean_softmax(logits))[0].tolist() == pytest.approx([23 / 40, 17 / 40])
     # sigmoid of ln 3 is 3/4, of 0 it is 1/2; the mean is 5/8.
     assert sigmoid(mean_sigmoid([np.array([math.log(3)]), np.zeros(1)])).item() == pytest.approx(5 / 8)
     assert mean_score([np.array([[1.0]]), np.array([[2.0]]), np.array([[6.0]])]).item() == 3
@@ -79,9 +79,9 @@ def test_of_equal_ensembles_the_smaller_and_earlier_wins() -> None:
 
 
 def test_a_mean_holds_few_members_at_once() -> None:
-    said = [np.zeros((50_000, 10), np.float32) for _ in range(16)]
+    members = [np.zeros((50_000, 10), np.float32) for _ in range(16)]
     tracemalloc.start()
-    mean_softmax(said)
+    mean_softmax(members)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 8 * 50_000 * 10 * 8

@@ -47,13 +47,13 @@ def test_triples_as_the_script_compares_them() -> None:
 
 def test_the_mean_over_types_of_cluener() -> None:
     gold = [[("a", i, i + 1)] for i in range(10)] + [[("b", 0, 1)]]
-    said = [[("a", i, i + 1)] for i in range(9)] + [[], []]
-    assert METRICS["entity_f1"](gold, said) == pytest.approx(0.9)
-    assert METRICS["entity_macro_f1"](gold, said) == pytest.approx((18 / 19 + 0) / 2)
+    predicted = [[("a", i, i + 1)] for i in range(9)] + [[], []]
+    assert METRICS["entity_f1"](gold, predicted) == pytest.approx(0.9)
+    assert METRICS["entity_macro_f1"](gold, predicted) == pytest.approx((18 / 19 + 0) / 2)
     assert METRICS["entity_macro_f1"]([[]], [[]]) == 0
     assert named("cluener").metrics[0] == "entity_macro_f1"
 
 
 def test_a_type_that_is_only_predicted_counts() -> None:
-    gold, said = [[("a", 0, 1)]], [[("a", 0, 1), ("b", 2, 3)]]
-    assert METRICS["entity_macro_f1"](gold, said) == pytest.approx(0.5)
+    gold, predicted = [[("a", 0, 1)]], [[("a", 0, 1), ("b", 2, 3)]]
+    assert METRICS["entity_macro_f1"](gold, predicted) == pytest.approx(0.5)

@@ -18,13 +18,15 @@ from albertine.evaluation.runs import Run, read_run, write_predictions, write_re
 pytestmark = pytest.mark.pictures
 
 
-def line(number: int, right: str, said: str, sure: float, labels: tuple[str, str] = ("fine", "poor")) -> Any:
-    other = next(name for name in labels if name != said)
-    values = {said: sure, other: 1 - sure}
+def line(
+    number: int, right: str, predicted: str, sure: float, labels: tuple[str, str] = ("fine", "poor")
+) -> Any:
+    other = next(name for name in labels if name != predicted)
+    values = {predicted: sure, other: 1 - sure}
     return {
         "id": str(number),
         "text": f"text {number}",
-        "prediction": said,
+        "prediction": predicted,
         "label": right,
         "probabilities": {name: values[name] for name in labels},
     }
@@ -62,8 +64,13 @@ def test_one_run(tmp_path: Path) -> None:
     page = write_report(tmp_path / "report", "toy", {"toy": [run]})
     text = page.read_text()
     assert "| toy | accuracy | 0.5000 | 0.5 |" in text
-    for said in ("11,683,584 parameters, 12 layers of 768", "corpus wiki", "train: 9 examples", f"{ECE:.4f}"):
-        assert said in text
+    for words in (
+        "11,683,584 parameters, 12 layers of 768",
+        "corpus wiki",
+        "train: 9 examples",
+        f"{ECE:.4f}",
+    ):
+        assert words in text
     assert "| fine | 1 | 1 |" in text and "| poor | 1 | 1 |" in text
     worst = text[text.index("Worst mistakes") :]
     third, first = "3: **fine** (92.0% confidence), right is **poor**", "1: **poor** (75.0% confidence)"
@@ -185,11 +192,11 @@ def test_texts_hold_separators_of_lines(tmp_path: Path) -> None:
 
 
 def test_findings_of_options_numbers_and_parts() -> None:
-    asked = {"question": "who?", "options": ["Ann", "Bo"]}
+    fields = {"question": "who?", "options": ["Ann", "Bo"]}
     chosen = [
-        {"id": "m-0", **asked, "prediction": 1, "label": 0, "group": "middle"},
-        {"id": "h-0", **asked, "prediction": 0, "label": 0, "group": "high"},
-        {"id": "h-1", **asked, "prediction": 1, "label": 0, "group": "high"},
+        {"id": "m-0", **fields, "prediction": 1, "label": 0, "group": "middle"},
+        {"id": "h-0", **fields, "prediction": 0, "label": 0, "group": "high"},
+        {"id": "h-1", **fields, "prediction": 1, "label": 0, "group": "high"},
     ]
     shown = analyze_errors([{**row, "probabilities": [0.2, 0.8]} for row in chosen])
     assert shown.groups == {"middle": (1, 0.0), "high": (2, 0.5)}
@@ -216,24 +223,24 @@ def test_what_is_no_run(tmp_path: Path) -> None:
         read_run(tmp_path)
 
 
-def test_of_many_classes_only_the_cells_that_are_not_empty_are_told(tmp_path: Path) -> None:
+def test_of_many_classes_only_nonempty_cells_are_reported(tmp_path: Path) -> None:
     names = [str(n) for n in range(2000)]
 
-    def told(number: int) -> dict[str, Any]:
+    def row(number: int) -> dict[str, Any]:
         """What was said of one example: the ten likeliest classes, the right one not always among them."""
-        said = (number + number % 3) % 2000
-        likely = {names[(said + i) % 2000]: 0.5 / (i + 1) for i in range(10)}
+        predicted = (number + number % 3) % 2000
+        likely = {names[(predicted + i) % 2000]: 0.5 / (i + 1) for i in range(10)}
         return {
             "id": names[number],
             "label": names[number],
-            "prediction": names[said],
+            "prediction": names[predicted],
             "probabilities": likely,
         }
 
-    run = made(tmp_path / "a", 0.5, [told(n) for n in range(1999, -1, -2)], labels=names)
+    run = made(tmp_path / "a", 0.5, [row(n) for n in range(1999, -1, -2)], labels=names)
     page = write_report(tmp_path / "report", "many", {"many": [run]})
     assert (page.parent / "report.json").stat().st_size < 200_000
     best = json.loads((page.parent / "report.json").read_text())["tasks"]["many"]["best_run"]
     assert best["labels"] == names and best["examples"] == 1000
     assert best["confusion"] == [[n, (n + n % 3) % 2000, 1] for n in range(1, 2000, 2)]
-    assert analyze_errors([told(5)]).labels == (*names[7:17], "5")
+    assert analyze_errors([row(5)]).labels == (*names[7:17], "5")

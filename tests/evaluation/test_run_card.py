@@ -95,25 +95,25 @@ def sections(page: str) -> dict[str, str]:
 
 
 def test_a_tuned_model_and_its_seeds(tuned: Path, capsys: Any) -> None:
-    said = ["--licence", "apache-2.0", "--watts", "65", "--grid", "380", "--language", "en"]
-    assert command(["card", str(tuned), *said]) == 0, capsys.readouterr().err
+    options = ["--licence", "apache-2.0", "--watts", "65", "--grid", "380", "--language", "en"]
+    assert command(["card", str(tuned), *options]) == 0, capsys.readouterr().err
     page = (tuned / "best" / "README.md").read_text()
     record = json.loads((tuned / "result.json").read_text())
     values = [json.loads((tuned.parent / f"films-seed-{i}" / "result.json").read_text())["scores"]["accuracy"]
               for i in (1, 2)]  # fmt: skip
-    told = sections(page)
-    assert list(told) == ["model", "data", "training", "scores", "limits", "licence", "carbon", "use", "cite"]
+    text = sections(page)
+    assert list(text) == ["model", "data", "training", "scores", "limits", "licence", "carbon", "use", "cite"]
     assert (
         f"| accuracy, dev | {np.median(values):.4f} | seeds {min(values):.4f} to {max(values):.4f} |" in page
     )
-    assert "batch_size 4, steps 2, precision" in told["training"] and "epochs" not in told["training"]
-    assert "Tuned on sst-2, from albertine-mini-en." in told["model"] and "train: 5 examples" in told["data"]
+    assert "batch_size 4, steps 2, precision" in text["training"] and "epochs" not in text["training"]
+    assert "Tuned on sst-2, from albertine-mini-en." in text["model"] and "train: 5 examples" in text["data"]
     hours = record["seconds"] / 3600
     assert (
         f"= {hours * 65 / 1000:.3g} kWh; x 380 g CO2e/kWh (stated) = {hours * 65 * 380 / 1e6:.3g} kg"
-        in told["carbon"]
+        in text["carbon"]
     )
-    assert "transformers has no name" in told["use"] and ".classify(" in told["use"]
+    assert "transformers has no name" in text["use"] and ".classify(" in text["use"]
     assert values[0] < values[1] and f"median of 2 seeds ({values[0]:.4f} to {values[1]:.4f})" in page
     assert str(tuned.parents[1]) not in page, "no path of this machine"
 
@@ -143,7 +143,7 @@ def test_scores_are_published_of_the_data_that_was_scored() -> None:
     assert row["value"] == 0.5 and "on dev" in row["notes"]
 
 
-def test_what_a_person_wrote_stays_and_what_they_said_is_kept(tuned: Path) -> None:
+def test_text_by_hand_stays_and_metadata_is_kept(tuned: Path) -> None:
     folder = tuned / "best"
     write_card(folder, CardMetadata(licence="mit", watts=10.0))
     page = (folder / "README.md").read_text()
@@ -168,20 +168,20 @@ def test_what_a_person_wrote_stays_and_what_they_said_is_kept(tuned: Path) -> No
 
 
 @pytest.mark.parametrize("pairs", [False, True, None])
-def test_a_card_asks_as_the_model_answers(tuned: Path, pairs: bool | None) -> None:
+def test_the_example_of_a_card_uses_the_settings_of_the_model(tuned: Path, pairs: bool | None) -> None:
     """A classifier of pairs refuses a single text, and the other way round."""
     folder = tuned / "best"
     config = json.loads((folder / "config.json").read_text())
     config["albertine"]["pairs"] = pairs
     (folder / "config.json").write_text(json.dumps(config))
     write_card(folder, CardMetadata())
-    (asked,) = [
+    (calls,) = [
         line
         for line in (folder / "README.md").read_text().splitlines()
         if line.startswith("albertine.Predictor(")
     ]
-    assert ('("a text", "another")' in asked) == (pairs is True)
-    (found,) = eval(asked.replace("path/to/this/folder", str(folder)), {"albertine": albertine})
+    assert ('("a text", "another")' in calls) == (pairs is True)
+    (found,) = eval(calls.replace("path/to/this/folder", str(folder)), {"albertine": albertine})
     assert found.keys() == {"0", "1"}
     compared = {"albertine": {"task": "classify", "pooling": "compared", "pairs": pairs}}
     assert usage_call(compared) == 'classify([("a text", "another")])'
@@ -229,11 +229,11 @@ def begun_with(run: Path, typed: str, meant: str) -> None:
     (run / "settings.yaml").write_text(yaml.safe_dump(settings))
 
 
-def test_what_the_run_tells_is_not_kept_as_what_a_person_said(tuned: Path) -> None:
+def test_facts_of_the_run_are_not_kept_as_metadata(tuned: Path) -> None:
     begun_with(tuned, "someone/a-model", "someone/a-model")
     card = tuned / "best" / "README.md"
-    for said, kept in ((None, {}), (None, {}), ("me/other", {"base": "me/other"})):
-        write_card(card.parent, CardMetadata(base=said))
+    for base, kept in ((None, {}), (None, {}), ("me/other", {"base": "me/other"})):
+        write_card(card.parent, CardMetadata(base=base))
         assert stored_metadata(card.read_text()) == kept
     assert head_of(card.read_text())["base_model"] == "me/other"
 
@@ -249,7 +249,7 @@ def retold(run: Path, picks: str, found: Sequence[float | None]) -> None:
     (run / "metrics.jsonl").write_text("".join(lines))
 
 
-def test_the_last_model_of_a_tuned_run_is_not_told_the_scores_of_the_best(tuned: Path) -> None:
+def test_the_card_of_the_last_model_lacks_the_scores_of_the_best(tuned: Path) -> None:
     retold(tuned, "accuracy", [0.6, 0.9, 0.7])
     record = json.loads((tuned / RECORD).read_text()) | {"step": 30, "test": {"accuracy": 0.95}}
     (tuned / RECORD).write_text(json.dumps(record | {"scores": {"step": 20.0, "accuracy": 0.9}}))
@@ -257,15 +257,17 @@ def test_the_last_model_of_a_tuned_run_is_not_told_the_scores_of_the_best(tuned:
     assert final.scores == (Score("accuracy", 0.7, "dev", "last step", count=5),) and final.seeds == 1
     assert [(s.value, s.split) for s in best.scores] == [(0.9, "dev"), (0.95, "test")] and best.seeds == 2
     assert (best.steps, best.picked, final.steps, final.picked) == (30, 20, 30, None)
-    told = {}
+    pages = {}
     for model in ("best", "final"):
         write_card(tuned / model, CardMetadata())
-        told[model] = sections((tuned / model / "README.md").read_text())
-    assert "- 30 updates" in told["best"]["training"] and "those after update 20." in told["best"]["training"]
-    assert "chosen on the dev set" in told["best"]["scores"]
-    assert "these weights" not in told["final"]["training"]
-    assert "| last step: accuracy, dev | 0.7000 |" in told["final"]["scores"]
-    assert "picked by" not in told["final"]["scores"]
+        pages[model] = sections((tuned / model / "README.md").read_text())
+    assert (
+        "- 30 updates" in pages["best"]["training"] and "those after update 20." in pages["best"]["training"]
+    )
+    assert "chosen on the dev set" in pages["best"]["scores"]
+    assert "these weights" not in pages["final"]["training"]
+    assert "| last step: accuracy, dev | 0.7000 |" in pages["final"]["scores"]
+    assert "picked by" not in pages["final"]["scores"]
     # Where the last step was the best, or dev is another one now, by which the best alone was scored again:
     (tuned / RECORD).write_text(json.dumps(record | {"scores": {"step": 30.0, "accuracy": 0.7}}))
     assert read_facts(tuned / "final").scores == read_facts(tuned / "best").scores
@@ -306,7 +308,7 @@ def test_only_a_name_of_the_hub_is_a_base_model(
     monkeypatch.chdir(
         tuned.parents[1] if beside else tmp_path / "elsewhere"
     )  # whether runs/ is a folder here
-    for typed, meant, base, told in (
+    for typed, meant, base, recorded in (
         ("someone/a-model", "someone/a-model", "someone/a-model", "someone/a-model"),
         ("runs/before", str(tuned.parent / "before"), None, "before"),
         ("runs/before/best", str(tuned.parent / "before" / "best"), None, "before"),
@@ -315,10 +317,10 @@ def test_only_a_name_of_the_hub_is_a_base_model(
         (tuned / "best" / "README.md").unlink()
         write_card(tuned / "best", CardMetadata())
         page = (tuned / "best" / "README.md").read_text()
-        assert head_of(page).get("base_model") == base and f"from {told}." in page
+        assert head_of(page).get("base_model") == base and f"from {recorded}." in page
 
 
-def test_no_path_of_the_machine_is_told(tuned: Path) -> None:
+def test_no_path_of_the_machine_is_in_a_card(tuned: Path) -> None:
     record = json.loads((tuned / "result.json").read_text())
     record |= {"data": "/srv/ann/a.csv, data/b.csv, /srv/ann/c.csv"}
     record |= {"pretraining": "corpus /srv/ann/corpora/en, objective sop, 150.0 minutes"}
@@ -356,19 +358,19 @@ def test_a_pretrained_model(runs: Path, tmp_path: Path) -> None:
     model = run / "best" if (run / "best").is_dir() else run / "final"
     write_card(model, CardMetadata())
     page = (model / "README.md").read_text()
-    told = sections(page)
+    text = sections(page)
     manifest = read_facts(model).corpus
     assert (
-        manifest is not None and f"train: {manifest.count('documents', 'train'):,} documents" in told["data"]
+        manifest is not None and f"train: {manifest.count('documents', 'train'):,} documents" in text["data"]
     )
-    assert "Text: some text; language en." in told["data"] and "heldout" in told["data"]
-    assert "Pretrained from albertine-mini-en." in told["model"] and "2 updates" in told["training"]
+    assert "Text: some text; language en." in text["data"] and "heldout" in text["data"]
+    assert "Pretrained from albertine-mini-en." in text["model"] and "2 updates" in text["training"]
     assert (
-        "power of its machine is not stated" in told["carbon"]
-        and "Unknown: no licence is stated" in told["licence"]
+        "power of its machine is not stated" in text["carbon"]
+        and "Unknown: no licence is stated" in text["licence"]
     )
     assert head_of(page)["license"] == "unknown" and head_of(page)["language"] == ["en"]
-    assert "held out" in told["scores"] and "For scores without an interval" in told["scores"]
+    assert "held out" in text["scores"] and "For scores without an interval" in text["scores"]
     assert str(runs.parent) not in page and not (model / ".eval_results").exists()
     rows = [{"task": "mlm", "accuracy": 0.5, "count": 100, "baseline": 0.25, "loss": 3.0}]
     for floor, chance in (({}, "0.2500"), ({"floor": 0.375}, "0.3750")):  # of which some are shown
@@ -419,7 +421,7 @@ def test_a_head_that_cannot_be_read_stays(head: str) -> None:
 
 
 @pytest.mark.parametrize(("by_length", "chance"), [(0.6, 0.6), (0.4, 0.52), (None, 0.52)])
-def test_an_order_that_lengths_tell_is_no_skill(
+def test_sentence_order_predicted_by_lengths_is_the_baseline(
     by_length: float | None, chance: float, tmp_path: Path
 ) -> None:
     row = {"task": "sop", "accuracy": 0.62, "count": 100, "baseline": 0.52, "by_length": by_length}
@@ -438,26 +440,26 @@ def test_intervals_that_do_not_stand_in_the_table_are_not_explained() -> None:
 def test_what_gave_off_carbon() -> None:
     """A student of a pretrained model whose corpus is gone, on a machine that nobody told."""
     facts = Facts(made="distilled", seconds=3600.0, settings={"objective": {}})
-    told = emissions(facts, CardMetadata(watts=10.0, grid=100.0))
-    assert told is not None and told["training_type"] == "pre-training" and "hardware_used" not in told
+    text = emissions(facts, CardMetadata(watts=10.0, grid=100.0))
+    assert text is not None and text["training_type"] == "pre-training" and "hardware_used" not in text
     tuned = replace(facts, settings={"task": {}}, environment={"device": "cpu", "cpu": "A processor"})
-    told = emissions(tuned, CardMetadata(watts=10.0, grid=100.0))
-    assert told is not None and told["training_type"] == "fine-tuning"
-    assert told["hardware_used"] == "A processor"
+    text = emissions(tuned, CardMetadata(watts=10.0, grid=100.0))
+    assert text is not None and text["training_type"] == "fine-tuning"
+    assert text["hardware_used"] == "A processor"
 
 
 @pytest.mark.parametrize(
-    ("tokens", "seconds", "told", "hours"),
+    ("tokens", "seconds", "duration", "hours"),
     [
         (6_412, 9.7, "6,412 tokens, 0.0027 hours", "0.0027"),
         (1_250_000, 5400.0, "1.2 million tokens, 1.50 hours", "1.50"),
     ],
 )
-def test_a_run_of_seconds_is_not_said_to_have_taken_nothing(
-    tokens: int, seconds: float, told: str, hours: str
+def test_the_time_of_a_run_of_seconds_is_not_rounded_to_zero(
+    tokens: int, seconds: float, duration: str, hours: str
 ) -> None:
     facts = Facts(settings={"objective": {}}, steps=16, tokens=tokens, seconds=seconds)
-    assert f"- 16 updates, {told} by the clock." in card_sections.training(facts)
+    assert f"- 16 updates, {duration} by the clock." in card_sections.training(facts)
     assert carbon(facts, CardMetadata(watts=65.0)).startswith(f"{hours} hours (record of the run) x 65 W")
     assert f"the run took {hours} hours" in carbon(facts, CardMetadata())
 
@@ -486,7 +488,7 @@ def test_the_scores_of_a_pretrained_model_are_of_its_weights(
     assert "- 40 updates" in page and ("those after update" in page) == (picked is not None)
 
 
-def test_another_corpus_in_the_place_of_the_runs_is_not_told(runs: Path, tmp_path: Path) -> None:
+def test_another_corpus_at_the_path_of_the_runs_is_not_described(runs: Path, tmp_path: Path) -> None:
     run = shutil.copytree(runs / "more", tmp_path / "more")
     settings = (run / "settings.yaml").read_text()
     assert str(runs.parent / "corpus") in settings
@@ -502,25 +504,25 @@ def test_another_corpus_in_the_place_of_the_runs_is_not_told(runs: Path, tmp_pat
     assert read_facts(run / "best").corpus is not None
 
 
-def test_a_model_without_a_run_says_what_is_not_known(tmp_path: Path) -> None:
+def test_the_card_of_a_model_without_a_run_states_what_is_unknown(tmp_path: Path) -> None:
     folder = stand_in.put(tmp_path, "zh")
     write_card(folder, CardMetadata())
     page = (folder / "README.md").read_text()
-    told = sections(page)
-    assert "there is no run beside it" in told["model"] and "Not known" in told["data"]
-    assert "None was measured." in told["scores"] and "Its quality was not measured" in told["limits"]
-    assert "no record of a run" in told["carbon"] and head_of(page)["pipeline_tag"] == "fill-mask"
+    text = sections(page)
+    assert "there is no run beside it" in text["model"] and "Not known" in text["data"]
+    assert "None was measured." in text["scores"] and "Its quality was not measured" in text["limits"]
+    assert "no record of a run" in text["carbon"] and head_of(page)["pipeline_tag"] == "fill-mask"
     assert "converted" in head_of(page)["tags"] and "language" not in head_of(page)
 
 
 @pytest.mark.parametrize(
-    "said", [CardMetadata(licence="Apache 2.0!"), CardMetadata(watts=0.0), CardMetadata(grid=-1.0)]
+    "metadata", [CardMetadata(licence="Apache 2.0!"), CardMetadata(watts=0.0), CardMetadata(grid=-1.0)]
 )
-def test_what_makes_no_sense_is_refused(said: CardMetadata, tmp_path: Path) -> None:
+def test_what_makes_no_sense_is_refused(metadata: CardMetadata, tmp_path: Path) -> None:
     folder = stand_in.put(tmp_path, "en")
     before = (folder / "README.md").read_text()
     with pytest.raises(SettingsError):
-        write_card(folder, said)
+        write_card(folder, metadata)
     assert (folder / "README.md").read_text() == before
 
 
@@ -550,11 +552,11 @@ def test_the_card_of_an_earlier_version_goes() -> None:
         ("albertine", "one attention block used", {"plan": SharingPlan.attention_only(3)}),
     ],
 )
-def test_a_card_tells_what_the_depths_share(kind: str, words: str, changes: dict[str, Any]) -> None:
+def test_a_card_states_which_parameters_are_shared(kind: str, words: str, changes: dict[str, Any]) -> None:
     config = builders.config(**({"embedding_size": 24} | changes))
-    told = f"({kind}): 7 parameters, hidden size 24, embedding size 24, vocabulary 53; "
-    told += f"{config.plan.depth} depths, {words}"
-    assert f"A text encoder {told}" in describe_shape(config_json(Model(config)), 7)
+    description = f"({kind}): 7 parameters, hidden size 24, embedding size 24, vocabulary 53; "
+    description += f"{config.plan.depth} depths, {words}"
+    assert f"A text encoder {description}" in describe_shape(config_json(Model(config)), 7)
 
 
 def test_intervals() -> None:
@@ -592,14 +594,14 @@ def test_intervals() -> None:
 @pytest.mark.parametrize(
     ("data", "kind", "metric"), [("squad", "reading", "text_f1"), ("mnli", "similarity", "spearman")]
 )
-def test_a_set_asked_otherwise_is_no_benchmark(data: str, kind: str, metric: str) -> None:
+def test_a_data_set_of_another_task_kind_is_no_benchmark(data: str, kind: str, metric: str) -> None:
     facts = Facts(data=data, settings={"task": {"kind": kind}}, scores=(Score(metric, 0.5, "dev"),))
-    facts, asked = facts_of_kind(facts), facts
-    assert result_files(facts) == {} and result_files(asked) != {}
-    for one, kind in ((facts, data), (asked, HUB[data].dataset)):
+    facts, benchmark = facts_of_kind(facts), facts
+    assert result_files(facts) == {} and result_files(benchmark) != {}
+    for one, kind in ((facts, data), (benchmark, HUB[data].dataset)):
         (index,) = model_index(one, "a", None) or ()
-        said = index["results"][0]["dataset"]
-        assert said["type"] == kind and ("config" in said) == (one is asked)
+        dataset = index["results"][0]["dataset"]
+        assert dataset["type"] == kind and ("config" in dataset) == (one is benchmark)
 
 
 def test_scores_of_an_earlier_card_go_where_they_are_none_any_more(
@@ -625,29 +627,29 @@ def test_scores_beside_a_card_that_is_not_ours_stay(tuned: Path) -> None:
 
 def test_questions_of_one_passage_are_not_independent() -> None:
     score = Score("squad_exact", 0.8, "dev", interval=intervals.of_share(0.8, 100))
-    for kind, told in (("answers", True), ("single", False)):
+    for kind, dependent in (("answers", True), ("single", False)):
         facts = facts_of_kind(Facts(scores=(score,), settings={"task": {"kind": kind}}))
-        assert ("Questions of one passage" in "".join(card_sections.scores(facts))) == told
+        assert ("Questions of one passage" in "".join(card_sections.scores(facts))) == dependent
 
 
-def test_the_card_of_a_branch_tells_of_the_run_before(runs: Path, tmp_path: Path) -> None:
+def test_the_card_of_a_branch_describes_the_run_before(runs: Path, tmp_path: Path) -> None:
     run = shutil.copytree(runs / "more", tmp_path / "more")
     differ = {"training.learning_rate": {"before": 0.1, "now": 0.2}}
     record = {"checkpoint": "/srv/a/checkpoints/step-1", "step": 1, "differences": differ}
     (run / "branch.json").write_text(json.dumps(record))
     write_card(run / "final", CardMetadata(watts=10.0, grid=100.0))
     page = (run / "final" / "README.md").read_text()
-    told = sections(page)
-    assert "up to update 1 it is another run" in told["model"] and "/srv" not in page
-    assert "its other settings: training.learning_rate" in told["training"]
-    assert "this run alone" not in told["carbon"]
+    text = sections(page)
+    assert "up to update 1 it is another run" in text["model"] and "/srv" not in page
+    assert "its other settings: training.learning_rate" in text["training"]
+    assert "this run alone" not in text["carbon"]
 
 
-def test_copies_are_told_as_what_they_are_read_as(tmp_path: Path) -> None:
+def test_copies_are_described_as_the_shared_model(tmp_path: Path) -> None:
     save_model(builders.model(SharingPlan.shared(3)), None, tmp_path / "copies", layout="electra")
     write_card(tmp_path / "copies", CardMetadata())
-    told = sections((tmp_path / "copies" / "README.md").read_text())["model"]
-    assert "one block used at every depth" in told and "its own block" not in told
+    text = sections((tmp_path / "copies" / "README.md").read_text())["model"]
+    assert "one block used at every depth" in text and "its own block" not in text
 
 
 def test_a_causal_model_guesses_no_hidden_words(runs: Path, tmp_path: Path) -> None:
@@ -662,7 +664,7 @@ def test_a_causal_model_guesses_no_hidden_words(runs: Path, tmp_path: Path) -> N
     assert "masked tokens" not in "".join(card_sections.limits(found, Facts(), None))
 
 
-def test_a_base_model_is_told_without_its_revision(tuned: Path) -> None:
+def test_the_base_model_of_a_card_has_no_revision(tuned: Path) -> None:
     begun_with(tuned, "someone/a-model@abc", "someone/a-model@abc")
     write_card(tuned / "best", CardMetadata())
     page = (tuned / "best" / "README.md").read_text()

@@ -49,7 +49,7 @@ GOLD = {"a": ["cat"], "b": ["big dog"], "c": [], "d": ["the"], "e": ["owl"]}
 ANSWERS = {"a": "cat", "b": "dog", "c": "", "d": "mouse"}
 
 
-def test_version_two_leaves_out_what_is_missing_and_tells_the_groups_apart() -> None:
+def test_version_two_leaves_out_missing_answers_and_separates_the_groups() -> None:
     scores = score_v2(GOLD, ANSWERS)
     # "d" has no gold answer left after normalisation, but it has one in the file; "e" was not answered.
     assert scores["exact"] == pytest.approx(100 * (1 + 0 + 1 + 0) / 4)

@@ -81,9 +81,9 @@ def test_right_wrong_and_ties(tmp_path: Path) -> None:
     assert found.overall.value == pytest.approx((67 - 2 - 2 + 1) / 67)
     assert found.overall.pairs == 67 * PAIRS
     assert found.overall.published["GPT-2"] == 0.83
-    told = json.loads(json.dumps(found.as_dict()))
-    assert len(told["paradigms"]) == 67 and told["paradigms"]["ellipsis_n_bar_1"]["right"] == 0
-    assert told["paradigms"]["ellipsis_n_bar_1"]["phenomenon"] == "ellipsis"
+    record = json.loads(json.dumps(found.as_dict()))
+    assert len(record["paradigms"]) == 67 and record["paradigms"]["ellipsis_n_bar_1"]["right"] == 0
+    assert record["paradigms"]["ellipsis_n_bar_1"]["phenomenon"] == "ellipsis"
 
 
 def test_points_forgive_the_rounding_of_equal_sums() -> None:
@@ -108,7 +108,7 @@ def test_standard_errors_by_hand(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("few_pairs")
-def test_single_pairs_tell_no_standard_error(tmp_path: Path) -> None:
+def test_single_pairs_have_no_standard_error(tmp_path: Path) -> None:
     """Which is no error of 0."""
     found = score_suite(read_suite("blimp", write(tmp_path, "blimp"), limit=1), score)
     assert found.overall.error is None and found.phenomena["ellipsis"].error is None
@@ -186,7 +186,9 @@ def test_an_archive_is_as_good_as_a_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["gz", "xz"])
 @pytest.mark.parametrize("damage", ["flipped", "cut"])
-def test_a_damaged_archive_is_told_from_a_part_of_the_files(kind: str, damage: str, tmp_path: Path) -> None:
+def test_a_damaged_archive_is_distinguished_from_missing_files(
+    kind: str, damage: str, tmp_path: Path
+) -> None:
     folder, archive = write(tmp_path / "a", "blimp", 40), tmp_path / "b" / f"blimp.tar.{kind}"
     archive.parent.mkdir()
     with tarfile.open(archive, f"w:{kind}") as tar:  # type: ignore[call-overload]
@@ -261,9 +263,9 @@ def test_two_editions_in_a_folder_are_refused(tmp_path: Path) -> None:
     shorten(other, 3)
     with pytest.raises(
         DataError, match=r"differs from \S+a_filtered/wh_island.jsonl.*Name the folder"
-    ) as told:
+    ) as caught:
         read_suite("blimp", folder)
-    assert told.value.where == f"{folder}/blimp.tar.gz:data/wh_island.jsonl"
+    assert caught.value.where == f"{folder}/blimp.tar.gz:data/wh_island.jsonl"
     (folder / "blimp.tar.gz").unlink()
     with pytest.raises(DataError, match="differs from"):
         read_suite("blimp", folder)

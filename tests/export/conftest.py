@@ -67,8 +67,8 @@ def put_model(folder: Path, task: str | None = None, **changes: object) -> Path:
         return target
     family = FAMILIES[task]()
     model = family.build(base, 0.0, 1)
-    told = family.config(written_type(base.config), 0.0)
-    save_model(base, tokenizer, target, extra_tensors=model.head, extra_config=told)
+    extra_config = family.config(written_type(base.config), 0.0)
+    save_model(base, tokenizer, target, extra_tensors=model.head, extra_config=extra_config)
     return target
 
 

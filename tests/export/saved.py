@@ -54,9 +54,9 @@ def embedder(
             for layer in (block.query, block.key):
                 layer.weight *= sharp  # type: ignore[union-attr,operator]
     files = sentence_files(Embedder(base, pooling, normalize))
-    said = head_config("albert", "embed", 0.1, pooling=pooling)
-    said["albertine"] |= {"normalize": normalize} if pooling == "depths" else {}
-    save_model(base, tokenizer(), folder, extra_config=said, extra_files=files)
+    extra_config = head_config("albert", "embed", 0.1, pooling=pooling)
+    extra_config["albertine"] |= {"normalize": normalize} if pooling == "depths" else {}
+    save_model(base, tokenizer(), folder, extra_config=extra_config, extra_files=files)
     return folder
 
 
@@ -65,19 +65,21 @@ def of_two_texts(folder: Path, task: Literal["classify", "answer"], **changes: A
     base = model(**changes)
     if task == "classify":
         tuned = Classifier(base, 3, seed=3)
-        said = head_config("albert", task, 0.1, names=("x", "y", "z"), kind="single", pairs=True)
+        extra_config = head_config("albert", task, 0.1, names=("x", "y", "z"), kind="single", pairs=True)
     else:
         tuned = Classifier(base, 2, per_token=True, name="qa_outputs", seed=3)
-        said = head_config("albert", task, 0.1)
+        extra_config = head_config("albert", task, 0.1)
     with torch.no_grad():
         tuned.head[f"{tuned.name}.bias"].add_(2.0)
-    save_model(base, tokenizer(), folder, extra_tensors=tuned.eval().head, extra_config=said)
+    save_model(base, tokenizer(), folder, extra_tensors=tuned.eval().head, extra_config=extra_config)
     return folder
 
 
 def classifier(folder: Path, pooling: Pooling = "cls", **changes: Any) -> Path:
     """A model that was tuned to tell three classes apart."""
     tuned = Classifier(model(**changes), 3, pooling=pooling, seed=3).eval()
-    said = head_config("albert", "classify", 0.1, names=("x", "y", "z"), kind="single", pooling=pooling)
-    save_model(tuned.base, tokenizer(), folder, extra_tensors=tuned.head, extra_config=said)
+    extra_config = head_config(
+        "albert", "classify", 0.1, names=("x", "y", "z"), kind="single", pooling=pooling
+    )
+    save_model(tuned.base, tokenizer(), folder, extra_tensors=tuned.head, extra_config=extra_config)
     return folder

@@ -38,8 +38,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("stem", "layout"), [("model", "padded"), ("model_packed", "packed")])
 def test_it_was_verified_in_another_process(stem: str, layout: str, folder: Path) -> None:
-    told = json.loads((folder / "export.json").read_text())["files"]
-    one = told[f"torch/{stem}.pt2"]
+    report = json.loads((folder / "export.json").read_text())["files"]
+    one = report[f"torch/{stem}.pt2"]
     assert one["layout"] == layout
     assert one["greatest_difference"] < 1e-5 and len(one["shapes"]) >= 12
 
@@ -51,8 +51,8 @@ def test_heads_that_look_at_neighbours_are_traced(name: str, tmp_path: Path) -> 
     head = head_of(name)
     graph = graph_of(head, packed=False)
     save_program(graph, tmp_path / "model.pt2")
-    ask = OtherProcess(tmp_path / "model.pt2", tuple(graph.inputs), tuple(graph.outputs))
-    assert verify(head, ask).exact
+    other = OtherProcess(tmp_path / "model.pt2", tuple(graph.inputs), tuple(graph.outputs))
+    assert verify(head, other).exact
 
 
 def test_it_is_loaded_by_torch_alone(folder: Path) -> None:
@@ -82,10 +82,10 @@ def test_packed_texts_do_not_see_each_other(folder: Path) -> None:
     """Each alone in its batch gets the answers that it gets among others."""
     ids, ends = np.arange(19) + 5, [0, 4, 5, 19]
     names = ("input_ids", "token_type_ids", "cu_seqlens")
-    ask = OtherProcess(folder / "torch" / "model_packed.pt2", names, ("logits",))
+    other = OtherProcess(folder / "torch" / "model_packed.pt2", names, ("logits",))
 
     def logits(ids: np.ndarray, ends: list[int]) -> np.ndarray:
-        return ask(dict(zip(names, (ids, np.zeros_like(ids), np.array(ends)), strict=True)))["logits"]
+        return other(dict(zip(names, (ids, np.zeros_like(ids), np.array(ends)), strict=True)))["logits"]
 
     together = logits(ids, ends)
     alone = [logits(ids[a:b], [0, b - a]) for a, b in pairwise(ends)]
@@ -94,7 +94,7 @@ def test_packed_texts_do_not_see_each_other(folder: Path) -> None:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("packed", [False, True])
-def test_the_benchmark_asks_it_in_its_own_process(packed: bool, folder: Path) -> None:
+def test_the_benchmark_runs_it_in_its_own_process(packed: bool, folder: Path) -> None:
     """Kills: other tokens than everyone else's; a packed archive that is asked for padding."""
     head = opened(folder.parent / "source").head
     batch = inputs("varied", [5, 16, 9], head.base.config.vocab_size)
@@ -131,11 +131,11 @@ def test_torch_may_lie_where_this_process_alone_looks(
     EnvBuilder(with_pip=False).create(tmp_path / "bare")
     monkeypatch.setattr(sys, "executable", str(tmp_path / "bare" / "bin" / "python"))
     names = ("input_ids", "attention_mask", "token_type_ids")
-    ask = OtherProcess(folder / "torch" / "model.pt2", names, ("logits",))
-    assert np.isfinite(ask({name: np.ones((1, 3), np.int64) for name in names})["logits"]).all()
+    other = OtherProcess(folder / "torch" / "model.pt2", names, ("logits",))
+    assert np.isfinite(other({name: np.ones((1, 3), np.int64) for name in names})["logits"]).all()
 
 
-def test_a_file_that_is_none_is_told_by_its_reader(tmp_path: Path) -> None:
+def test_the_reader_reports_a_file_that_is_no_archive(tmp_path: Path) -> None:
     (tmp_path / "x.pt2").write_bytes(b"nothing")
     with pytest.raises(RunError, match="cannot be run"):
         OtherProcess(tmp_path / "x.pt2", ("input_ids",), ("logits",))(

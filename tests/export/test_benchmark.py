@@ -41,7 +41,7 @@ RESULT = {
 }
 
 
-def test_the_page_tells_sizes_shares_and_ratios(tmp_path: Path) -> None:
+def test_the_page_lists_sizes_shares_and_ratios(tmp_path: Path) -> None:
     assert "".join(exported(tmp_path)) == ""
     (tmp_path / "2026-11-23-exports.json").write_text(json.dumps(RESULT))
     page = "".join(exported(tmp_path))
@@ -53,32 +53,32 @@ def test_the_page_tells_sizes_shares_and_ratios(tmp_path: Path) -> None:
 @pytest.mark.matrix
 def test_every_format_takes_part(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Kills: latencies of ONNX alone; an 8-bit export that is refused and then not measured at all."""
-    asked: list[tuple[Any, Any]] = []
+    calls: list[tuple[Any, Any]] = []
 
     def exported(folder: Path, out: Path, to: list[str], *, head: str, options: ExportOptions) -> Any:
-        asked.append((to, options))
+        calls.append((to, options))
         if to == ["openvino"] and options.int8:
             raise ModelError("is another model")
         files = {"onnx": "onnx/model.onnx", "openvino": "openvino/openvino_model.xml", "torch": "model.pt2"}
-        said = {"layout": "padded", "bytes": 1, "greatest_difference": 0.0, "least_cosine": 1.0}
-        return Exported(out, {"files": {files[to[0]]: said | {"precision": "float32"}}}, [])
+        entry = {"layout": "padded", "bytes": 1, "greatest_difference": 0.0, "least_cosine": 1.0}
+        return Exported(out, {"files": {files[to[0]]: entry | {"precision": "float32"}}}, [])
 
     monkeypatch.setattr(exports, "export", exported)
     monkeypatch.setattr(exports, "_in_8_bits", lambda *of: (tmp_path / "refused.xml", {"quantised": 7}))
     monkeypatch.setattr(exports, "_way", lambda *of: lambda given: torch.zeros(1))
-    ways, told = exports.exports(tmp_path, tmp_path, 1)
+    ways, record = exports.exports(tmp_path, tmp_path, 1)
     names = {f"export {name} float32" for name in ("ONNX", "OpenVINO", "torch")}
-    assert ways.keys() == told.keys() == names | {"export OpenVINO int8"}
-    assert told["export OpenVINO int8"] == {"bytes": 0, "quantised": 7, "refused": "is another model"}
-    assert [to for to, _ in asked] == [["onnx"], ["openvino"], ["openvino"], ["torch"]]
-    for to, options in asked:
+    assert ways.keys() == record.keys() == names | {"export OpenVINO int8"}
+    assert record["export OpenVINO int8"] == {"bytes": 0, "quantised": 7, "refused": "is another model"}
+    assert [to for to, _ in calls] == [["onnx"], ["openvino"], ["openvino"], ["torch"]]
+    for to, options in calls:
         check_options(options, {name: format_of(name) for name in to})
         assert all(file.is_file() for file in options.sample)
 
 
-def test_the_page_tells_what_other_programs_computed(tmp_path: Path) -> None:
-    said = {"runtime": "llama.cpp", "model": "bert", "answers": "features", "difference": 1.2e-6}
-    compared = [{**said, "same_tokens": same} for same in (True, False)]
+def test_the_page_lists_outputs_of_other_programs(tmp_path: Path) -> None:
+    row = {"runtime": "llama.cpp", "model": "bert", "answers": "features", "difference": 1.2e-6}
+    compared = [{**row, "same_tokens": same} for same in (True, False)]
     (tmp_path / "2026-11-23-foreign-runtimes.json").write_text(
         json.dumps({"versions": {"optimum.version": "2.1"}, "note": "So it was.", "compared": compared})
     )
@@ -87,7 +87,7 @@ def test_the_page_tells_what_other_programs_computed(tmp_path: Path) -> None:
     assert "Used: optimum 2.1. So it was." in page
 
 
-def test_the_page_tells_every_package_and_which_is_never_imported(tmp_path: Path) -> None:
+def test_the_page_lists_every_package_and_those_never_imported(tmp_path: Path) -> None:
     packages = {"numpy": [57.4, 14.0], "rich": [1.3, 1.4], "tqdm": [0.2, 0.3], "h11": [0.1, 0.1]}
     sizes = {"without caches": 59.0, "with caches": 74.8, "packages": packages, "never imported": ["rich"]}
     result = {"megabytes": sizes, "seconds_to_first_answer": {"torch": 2.0, "no torch": 0.5}}

@@ -36,12 +36,12 @@ from tests.cli.conftest import Command, albertine  # noqa: F401
 from tests.export import saved
 from tests.export.conftest import put_model
 from tests.export.heads import head_of
-from tests.export.test_graph import asked
+from tests.export.test_graph import traced
 from tests.model.builders import config
 
 
 class Torch:
-    """A format without files: the graph, asked by torch; as exact as it is told to be."""
+    """A format without files: the graph, run by torch with a chosen error."""
 
     NEEDS: tuple[str, ...] = ()
     EXTRA = "export"
@@ -49,7 +49,7 @@ class Torch:
 
     def __init__(self, wrong: float = 0.0, precision: str = "float32") -> None:
         self.wrong, self.precision = wrong, precision
-        self.asked: list[Arrays] = []
+        self.inputs: list[Arrays] = []
 
     def write(self, source: Opened, folder: Path, options: ExportOptions) -> list[ExportedFile]:
         graph = graph_of(source.head)
@@ -57,7 +57,7 @@ class Torch:
 
         @torch.no_grad()
         def run(inputs: Arrays) -> Arrays:
-            self.asked.append(inputs)
+            self.inputs.append(inputs)
             found = graph(*(torch.from_numpy(inputs[name]) for name in graph.inputs))
             return {name: x.numpy() + self.wrong for name, x in zip(graph.outputs, found, strict=True)}
 
@@ -80,12 +80,12 @@ def test_a_folder_is_a_saved_model_without_weights(exported: Path, classifier: P
     files = files_in(exported)
     assert {"config.json", "tokenizer.json", "export.json", "onnx/model.onnx"} <= files
     assert not any(name.endswith(".safetensors") for name in files)
-    told, source = (json.loads((folder / "config.json").read_text()) for folder in (exported, classifier))
-    assert told["albertine"] == source["albertine"] and told["id2label"] == source["id2label"]
+    stored, source = (json.loads((folder / "config.json").read_text()) for folder in (exported, classifier))
+    assert stored["albertine"] == source["albertine"] and stored["id2label"] == source["id2label"]
     first, second = load_tokenizer(exported), load_tokenizer(classifier)
     assert first.fingerprint == second.fingerprint
     cut = json.loads((exported / "tokenizer_config.json").read_text())["model_max_length"]
-    assert cut == told["max_position_embeddings"] == 48
+    assert cut == stored["max_position_embeddings"] == 48
 
 
 def test_the_report(exported: Path) -> None:
@@ -101,7 +101,7 @@ def test_the_report(exported: Path) -> None:
     assert report["files"]["onnx/model_int8.onnx"]["weight_bits"] in (7, 8)
 
 
-def test_info_tells_what_an_export_is(exported: Path, albertine: Command) -> None:  # noqa: F811
+def test_info_describes_an_export(exported: Path, albertine: Command) -> None:  # noqa: F811
     out = albertine("info", exported).out
     assert "exported model" in out and "classify" in out
     assert "opset 20" in out and "products in int8" in out and "over 20 shapes" in out
@@ -113,7 +113,7 @@ def test_info_of_a_damaged_report(tmp_path: Path, albertine: Command) -> None:  
     assert done.code == 2 and "is no report of an export" in done.err and "Traceback" not in done.err
 
 
-def test_an_export_is_not_replaced_unless_asked(in_torch: Torch, classifier: Path, tmp_path: Path) -> None:
+def test_an_export_is_replaced_only_with_overwrite(in_torch: Torch, classifier: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     first = export(classifier, out)
     with pytest.raises(SettingsError, match=r"exists.*--overwrite"):
@@ -169,7 +169,7 @@ def test_what_stands_beside_an_export_stays(in_torch: Torch, classifier: Path, t
     assert (out / "README.md").read_text() == "a card"
 
 
-def test_an_export_is_told_where_a_model_is_wanted(in_torch: Torch, classifier: Path, tmp_path: Path) -> None:
+def test_an_export_in_place_of_a_model_is_reported(in_torch: Torch, classifier: Path, tmp_path: Path) -> None:
     """And what to do about it; kills: the advice to fetch weights that an export never had."""
     out = export(classifier, tmp_path / "out").folder
     wanted = r"is an export of classify, which has no weights\. Use the model that it was made from"
@@ -208,7 +208,7 @@ def test_a_missing_library_is_one_message(
     assert not list(tmp_path.iterdir())
 
 
-def test_an_export_that_says_something_else_is_not_left(
+def test_an_export_that_computes_something_else_is_removed(
     in_torch: Torch, classifier: Path, tmp_path: Path
 ) -> None:
     in_torch.wrong = 1e-3
@@ -228,11 +228,11 @@ def test_vectors_of_a_coarse_format_are_judged_by_texts(head: str, in_torch: Tor
     tokenizer = load_tokenizer(folder)
 
     def texts() -> list[bool]:
-        """Of every row that was asked about, whether it is a text."""
-        asked, in_torch.asked = in_torch.asked, []
+        """Whether each row that was computed is a text."""
+        inputs, in_torch.inputs = in_torch.inputs, []
         return [
             (ids[0], ids[mask.sum() - 1], types.any()) == (tokenizer.cls_id, tokenizer.sep_id, False)
-            for one in asked
+            for one in inputs
             for ids, mask, types in zip(*one.values(), strict=True)
         ]
 
@@ -264,9 +264,9 @@ def test_loops_have_no_graph(changes: dict[str, object], words: str, tmp_path: P
 
 def test_writing_has_no_graph_and_its_encoder_has(tmp_path: Path) -> None:
     folder = put_model(tmp_path)
-    told = json.loads((folder / "config.json").read_text())
-    told["albertine"] |= {"task": "generate", "source_length": 8, "target_length": 8}
-    (folder / "config.json").write_text(json.dumps(told))
+    stored = json.loads((folder / "config.json").read_text())
+    stored["albertine"] |= {"task": "generate", "source_length": 8, "target_length": 8}
+    (folder / "config.json").write_text(json.dumps(stored))
     with pytest.raises(ModelError, match=r"generates token by token .*--head features"):
         opened(folder)
     assert list(opened(folder, "features").head.axes) == ["last_hidden_state", "pooler_output"]
@@ -285,11 +285,11 @@ def test_every_task_is_read_from_its_folder(task: str, in_torch: Torch, tmp_path
     done = export(put_model(tmp_path, task), tmp_path / "out")
     assert done.report["answers"] == task
     assert done.report["files"]["model.torch"]["greatest_difference"] <= 1e-5
-    told = json.loads((tmp_path / "out" / "config.json").read_text())
-    assert told["albertine"]["task"] == task
+    stored = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert stored["albertine"]["task"] == task
 
 
-def test_a_pretrained_model_answers_what_is_asked(in_torch: Torch, tmp_path: Path) -> None:
+def test_a_pretrained_model_exports_the_requested_output(in_torch: Torch, tmp_path: Path) -> None:
     folder = put_model(tmp_path)
     for wanted, answers in {"task": "fill-mask", "embed": "embed", "features": "features"}.items():
         assert export(folder, tmp_path / wanted, head=wanted).report["answers"] == answers
@@ -356,7 +356,7 @@ def test_rounding_is_small_and_leaves_the_model_as_it_was() -> None:
 
 def test_places_that_are_not_the_models_are_no_export(tmp_path: Path) -> None:
     """Numbers that agree are not enough for a head that points."""
-    head, run = asked("answer or not", False)
+    head, run = traced("answer or not", False)
     assert isinstance(head, Head)
 
     def nowhere(inputs: Arrays) -> Arrays:
@@ -371,7 +371,7 @@ def test_places_that_are_not_the_models_are_no_export(tmp_path: Path) -> None:
 def test_a_coarse_format_that_points_elsewhere_is_another_model(tmp_path: Path) -> None:
     """Kills: probabilities compared in the order of their ranks, whosever they are; two places that are as
     likely taken for a difference; the ends of one start held against those of another."""
-    head, run = asked("answer or not", False)
+    head, run = traced("answer or not", False)
     assert isinstance(head, Head)
     with torch.no_grad():
         for x in head.joint.start_logits.parameters():  # type: ignore[attr-defined]
@@ -390,12 +390,14 @@ def test_a_coarse_format_that_points_elsewhere_is_another_model(tmp_path: Path) 
     assert _verified(source, ExportedFile("m.onnx", "int8", run)).cosine > 0.999
 
     batch = list(verify.batches(head.base.config))[-1]
-    told = run(batch)
+    arrays = run(batch)
     ranks = [1, 0, 2, 3, 4]
-    turned = {name: x[:, ranks] for name, x in told.items() if name.startswith("start")}
+    turned = {name: x[:, ranks] for name, x in arrays.items() if name.startswith("start")}
     for name in ("end_top_log_probs", "end_top_index"):
-        turned[name] = told[name].reshape(len(told[name]), -1, 5)[:, :, ranks].reshape(told[name].shape)
-    assert verify._same_places(told, turned) == pytest.approx([1] * len(verify._same_places(told, told)))
+        turned[name] = arrays[name].reshape(len(arrays[name]), -1, 5)[:, :, ranks].reshape(arrays[name].shape)
+    assert verify._same_places(arrays, turned) == pytest.approx(
+        [1] * len(verify._same_places(arrays, arrays))
+    )
 
     likely = np.array([0.5, 0.1, 0.1])
     one, other = (np.array([4, 7, last]) for last in (2, 9))
@@ -403,8 +405,8 @@ def test_a_coarse_format_that_points_elsewhere_is_another_model(tmp_path: Path) 
     assert verify._alike((one, likely), (one[::-1], likely)) < 0.9
 
 
-def test_a_model_that_says_no_numbers_is_no_source() -> None:
-    head, run = asked("classify", False)
+def test_a_model_whose_outputs_are_not_finite_is_not_exported() -> None:
+    head, run = traced("classify", False)
     assert isinstance(head, Head)
     with torch.no_grad():
         list(head.model.parameters())[-1].view(-1)[0] = float("nan")
@@ -434,10 +436,10 @@ def test_every_option_of_the_command_reaches_the_export(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[object] = []
+    calls: list[object] = []
 
     def noted(model: str, output: Path, to: list[str], **how: object) -> export_model.Exported:
-        asked.append((to, how))
+        calls.append((to, how))
         return export_model.Exported(output, {}, [])
 
     monkeypatch.setattr(export_model, "export", noted)
@@ -450,21 +452,21 @@ def test_every_option_of_the_command_reaches_the_export(
     }
     for words, options in given.items():
         assert albertine("export", "m", tmp_path / "out", *words).code == 0
-        assert asked.pop() == (["onnx"], {"head": "task", "overwrite": False, "options": options})
+        assert calls.pop() == (["onnx"], {"head": "task", "overwrite": False, "options": options})
     more = ("--to", "openvino", "--to", "gguf", "--head", "embed", "--overwrite")
     assert albertine("export", "m", tmp_path / "out", *more).code == 0
     how = {"head": "embed", "overwrite": True, "options": ExportOptions()}
-    assert asked.pop() == (["openvino", "gguf"], how)
+    assert calls.pop() == (["openvino", "gguf"], how)
 
 
 @pytest.mark.parametrize("task", ["choose", "answer", "relate", "classify", "tag"])
-def test_vectors_of_a_tuned_model_tell_of_no_head(task: str, tmp_path: Path) -> None:
+def test_vectors_of_a_tuned_model_mention_no_head(task: str, tmp_path: Path) -> None:
     """Kills: options told by the first number of their vectors, a server that does not start."""
     assert task_in(opened(put_model(tmp_path, task), "embed").config) is None
 
 
 def test_one_number_a_text_is_compared_by_its_size() -> None:
-    head, run = asked("choose", False)
+    head, run = traced("choose", False)
     assert isinstance(head, Head)
     much = verify.verify(head, lambda x: {name: 100 * y for name, y in run(x).items()})
     assert much.cosine < 0.999

@@ -25,17 +25,17 @@ def test_differences() -> None:
     assert foreign.difference([[3.0, 3.0]], even, "classify") == 0
 
 
-def test_other_tokens_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_other_tokens_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     questions: list[Any] = []
 
-    def asked(python: str, driver: str, given: list[Any], libraries: str | None = None) -> list[Any]:
+    def answers_of(python: str, driver: str, given: list[Any], libraries: str | None = None) -> list[Any]:
         questions.extend(given)
         ids = foreign.saved.tokenizer()([*foreign.TEXTS])["input_ids"]
         right = [[[i for i in row if i], [0.0]] for row in ids]
         return [right] * (len(given) - 1) + [[[[7], [1.0]]] * len(right)]
 
     ours = [np.zeros(1)] * len(foreign.TEXTS)
-    monkeypatch.setattr(foreign, "asked", asked)
+    monkeypatch.setattr(foreign, "answers_of", answers_of)
     monkeypatch.setattr(foreign, "made", lambda folder, *case: (folder, ours))
     *found, last = foreign.of_llama("python", tmp_path, None)
     assert all((one.difference, one.same_tokens) == (0, True) for one in found) and len(found) == 9
@@ -58,16 +58,16 @@ def test_what_is_not_there_is_passed_over(
     nowhere = str(tmp_path / "python")
     monkeypatch.setattr(sys, "argv", ["foreign_runtimes", "--llama", nowhere, "--onnx", nowhere, "--save"])
     foreign.main()
-    said = capsys.readouterr().out.splitlines()
-    assert [line.partition(":")[0] for line in said] == [
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [
         "llama.cpp",
         "sentence-transformers and optimum-onnx",
     ]
-    assert all("passed over" in line and "No such file" in line for line in said)
+    assert all("passed over" in line and "No such file" in line for line in lines)
     assert "albertine_of_nowhere" in str(foreign.lacking(sys.executable, "albertine_of_nowhere"))
     assert foreign.lacking(sys.executable, "numpy") is None
 
 
 def test_a_program_that_fails_is_no_agreement(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"ask_llama\.py: .*"):
-        foreign.asked(sys.executable, "ask_llama.py", [{"file": "nowhere"}])
+    with pytest.raises(SystemExit, match=r"run_llama\.py: .*"):
+        foreign.answers_of(sys.executable, "run_llama.py", [{"file": "nowhere"}])

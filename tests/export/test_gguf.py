@@ -44,8 +44,8 @@ KINDS: dict[str, dict[str, Any]] = {
 def written(source: Path, folder: Path, head: str = "task") -> tuple[Any, dict[str, Any]]:
     """The file as gguf-py reads it, and what the report says of it."""
     export(source, folder, ["gguf"], head=head, options=ExportOptions())
-    told = json.loads((folder / "export.json").read_text())["files"]["model.gguf"]
-    return gguf.GGUFReader(folder / "model.gguf"), told
+    report = json.loads((folder / "export.json").read_text())["files"]["model.gguf"]
+    return gguf.GGUFReader(folder / "model.gguf"), report
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -53,9 +53,9 @@ def test_each_architecture_is_read_by_gguf_py_and_has_the_tensors_that_it_names(
     kind: str, tmp_path: Path
 ) -> None:
     save_model(saved.model(**KINDS[kind]), saved.tokenizer(), tmp_path / "m")
-    found, told = written(tmp_path / "m", tmp_path / "out", "features")
+    found, report = written(tmp_path / "m", tmp_path / "out", "features")
     values = {name: field.contents() for name, field in found.fields.items()}
-    assert values["general.architecture"] == told["architecture"] == kind
+    assert values["general.architecture"] == report["architecture"] == kind
     assert values[f"{kind}.block_count"] == 3 and values[f"{kind}.attention.causal"] is False
     assert f"{kind}.pooling_type" not in values
     arch = next(arch for arch, name in gguf.MODEL_ARCH_NAMES.items() if name == kind)
@@ -65,7 +65,7 @@ def test_each_architecture_is_read_by_gguf_py_and_has_the_tensors_that_it_names(
     names = {tensor.name for tensor in found.tensors}
     assert {name.rpartition(".")[0] for name in names} <= known
     assert (f"{kind}.rope.freq_base" in values) == (kind != "bert")
-    assert told["greatest_difference"] < 1e-5 and len(told["shapes"]) >= 12
+    assert report["greatest_difference"] < 1e-5 and len(report["shapes"]) >= 12
 
 
 def test_every_depth_has_the_shared_block_and_rows_are_rows(tmp_path: Path) -> None:
@@ -98,20 +98,20 @@ def test_modern_berts_factors_are_multiplied_and_its_three_projections_are_one(t
 
 def test_a_classifier_is_berts_pooler_and_one_layer(tmp_path: Path) -> None:
     source = saved.classifier(tmp_path / "m", **KINDS["bert"])
-    found, told = written(source, tmp_path / "out")
+    found, report = written(source, tmp_path / "out")
     names = {tensor.name for tensor in found.tensors}
     assert {"cls.weight", "cls.bias", "cls.output.weight", "cls.output.bias"} <= names
     assert found.fields["bert.pooling_type"].contents() == 4
     assert found.fields["bert.classifier.output_labels"].contents() == ["x", "y", "z"]
-    assert told["greatest_difference"] < 1e-5
+    assert report["greatest_difference"] < 1e-5
 
 
 def test_a_vector_is_the_mean_or_the_first(tmp_path: Path) -> None:
     for pooling, number in (("mean", 1), ("cls", 2)):
         source = saved.embedder(tmp_path / pooling, pooling, True, **KINDS["bert"])  # type: ignore[arg-type]
-        found, told = written(source, tmp_path / f"out {pooling}")
+        found, report = written(source, tmp_path / f"out {pooling}")
         assert found.fields["bert.pooling_type"].contents() == number
-        assert told["greatest_difference"] < 1e-5
+        assert report["greatest_difference"] < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -151,17 +151,17 @@ def test_heads_that_it_lacks_are_refused(tmp_path: Path) -> None:
 
 
 def test_wordpieces_carry_the_mark_at_the_beginning_of_a_word() -> None:
-    told = vocabulary(saved.tokenizer(), len(saved.PIECES) + 2)
-    tokens = told["tokenizer.ggml.tokens"]
+    metadata = vocabulary(saved.tokenizer(), len(saved.PIECES) + 2)
+    tokens = metadata["tokenizer.ggml.tokens"]
     assert isinstance(tokens, list)
     pairs = dict(zip(saved.PIECES, tokens, strict=False))
     assert (pairs["the"], pairs["##ing"], pairs["[CLS]"], pairs["北"]) == ("▁the", "ing", "[CLS]", "▁北")
-    types = told["tokenizer.ggml.token_type"]
+    types = metadata["tokenizer.ggml.token_type"]
     assert isinstance(types, np.ndarray)
     assert types[1] == PieceType.UNKNOWN and types[[0, 2, 3, 4]].tolist() == [PieceType.CONTROL] * 4
     assert types[-2:].tolist() == [PieceType.UNUSED] * 2 and len(set(tokens)) == len(tokens)
     cased = vocabulary(WordPieceTokenizer(saved.PIECES, lower=False), len(saved.PIECES))
-    assert told["tokenizer.ggml.normalizer.lowercase"] is True
+    assert metadata["tokenizer.ggml.normalizer.lowercase"] is True
     assert cased["tokenizer.ggml.normalizer.strip_accents"] is False
     with pytest.raises(ModelError, match="Chinese words whole"):
         vocabulary(WordPieceTokenizer(saved.PIECES, chinese=False), len(saved.PIECES))
@@ -174,17 +174,17 @@ def test_wordpieces_carry_the_mark_at_the_beginning_of_a_word() -> None:
 def test_user_defined_pieces_are_plain_ones_that_win(released_english: Path) -> None:
     """llama.cpp would cut a text at them first, and begin a word behind each."""
     tokenizer: Any = load_tokenizer(released_english)
-    told: Any = vocabulary(tokenizer, tokenizer.vocab_size + 1)
+    metadata: Any = vocabulary(tokenizer, tokenizer.vocab_size + 1)
     defined = [i for i, piece in enumerate(tokenizer.proto.pieces) if piece.type is PieceType.USER_DEFINED]
     assert defined
-    types, scores = told["tokenizer.ggml.token_type"], told["tokenizer.ggml.scores"]
+    types, scores = metadata["tokenizer.ggml.token_type"], metadata["tokenizer.ggml.scores"]
     normal = [i for i, piece in enumerate(tokenizer.proto.pieces) if piece.type is PieceType.NORMAL]
     for i in set(defined) - tokenizer.special_ids:
         size = len(tokenizer.id_to_piece(i).encode())
         assert types[i] == PieceType.NORMAL
         assert scores[i] == pytest.approx(size * scores[normal].max() - 0.1)
     assert scores[-1] == LEAST_SCORE and types[-1] == PieceType.UNUSED
-    assert told["tokenizer.ggml.model"] == "t5" and told["tokenizer.ggml.add_eos_token"] is True
+    assert metadata["tokenizer.ggml.model"] == "t5" and metadata["tokenizer.ggml.add_eos_token"] is True
     assert "small letters and no accents" in unlike(tokenizer)[0] and not unlike(saved.tokenizer())
 
 
@@ -230,19 +230,19 @@ def test_a_damaged_file_is_refused_in_bounded_time(tmp_path: Path) -> None:
 
 
 def test_special_pieces_have_their_numbers_and_accents_their_own_word() -> None:
-    told = vocabulary(saved.tokenizer(), len(saved.PIECES))
+    metadata = vocabulary(saved.tokenizer(), len(saved.PIECES))
     ids = {"bos": 2, "eos": 3, "unknown": 1, "seperator": 3, "padding": 0, "cls": 2, "mask": 4}
-    assert {name: told[f"tokenizer.ggml.{name}_token_id"] for name in ids} == ids
+    assert {name: metadata[f"tokenizer.ggml.{name}_token_id"] for name in ids} == ids
     for lower, accents, strips in ((True, None, True), (True, False, False), (False, True, True)):
         tokenizer = WordPieceTokenizer(saved.PIECES, lower=lower, strip_accents=accents)
-        told = vocabulary(tokenizer, len(saved.PIECES))
-        assert told["tokenizer.ggml.normalizer.strip_accents"] is strips
+        metadata = vocabulary(tokenizer, len(saved.PIECES))
+        assert metadata["tokenizer.ggml.normalizer.strip_accents"] is strips
 
 
 def test_a_sentencepiece_vocabulary_takes_its_normalisation_along(released_english: Path) -> None:
     tokenizer: Any = load_tokenizer(released_english)
-    told: Any = vocabulary(tokenizer, tokenizer.vocab_size)
+    metadata: Any = vocabulary(tokenizer, tokenizer.vocab_size)
     proto = tokenizer.proto
-    assert proto.charsmap and told["tokenizer.ggml.precompiled_charsmap"].tobytes() == proto.charsmap
-    assert told["tokenizer.ggml.add_space_prefix"] is proto.add_dummy_prefix
-    assert told["tokenizer.ggml.remove_extra_whitespaces"] is proto.remove_extra_whitespaces
+    assert proto.charsmap and metadata["tokenizer.ggml.precompiled_charsmap"].tobytes() == proto.charsmap
+    assert metadata["tokenizer.ggml.add_space_prefix"] is proto.add_dummy_prefix
+    assert metadata["tokenizer.ggml.remove_extra_whitespaces"] is proto.remove_extra_whitespaces

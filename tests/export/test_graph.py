@@ -1,4 +1,4 @@
-"""The traced model, asked by torch: equal to its source for every head, and for every kind of encoder."""
+"""The traced model run by torch: equal to its source for every head, and for every kind of encoder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.model.builders import config, model, packed
 from tests.model.builders import padded as builders_padded
 
 
-def asked(name: str, as_packed: bool, **changes: object) -> tuple[object, Run]:
+def traced(name: str, as_packed: bool, **changes: object) -> tuple[object, Run]:
     head = head_of(name, model(**changes))  # type: ignore[arg-type]
     graph = graph_of(head, as_packed)
 
@@ -31,7 +31,7 @@ def asked(name: str, as_packed: bool, **changes: object) -> tuple[object, Run]:
 @pytest.mark.parametrize("as_packed", [False, True], ids=["padded", "packed"])
 @pytest.mark.parametrize("name", HEADS)
 def test_every_head_answers_as_its_source(name: str, as_packed: bool) -> None:
-    head, run = asked(name, as_packed)
+    head, run = traced(name, as_packed)
     found = verify(head, run, packed=as_packed)  # type: ignore[arg-type]
     assert found.exact, found.lines()
     assert all(one.places == 1 for one in found.shapes)
@@ -41,10 +41,10 @@ def test_every_head_answers_as_its_source(name: str, as_packed: bool) -> None:
 @pytest.mark.parametrize("name", ["features", "classify", "answer or not", "fill-mask", "compare"])
 @pytest.mark.parametrize("plan", PLANS)
 def test_every_encoder_computes_as_its_source(plan: str, name: str) -> None:
-    head, run = asked(name, False, **PLANS[plan])
+    head, run = traced(name, False, **PLANS[plan])
     assert verify(head, run).exact  # type: ignore[arg-type]
     if PLANS[plan].get("positions") != "relative":
-        head, run = asked(name, True, **PLANS[plan])
+        head, run = traced(name, True, **PLANS[plan])
         assert verify(head, run, packed=True).exact  # type: ignore[arg-type]
 
 
@@ -53,7 +53,7 @@ def test_a_model_with_one_kind_of_segment_is_traced_and_reads_pairs(as_packed: b
     """By its one vector, and by a head that tells the two texts apart as ever; kills: a row of the table of
     segments that is not there."""
     for name in ("classify", "compare"):
-        head, run = asked(name, as_packed, type_vocab_size=1)
+        head, run = traced(name, as_packed, type_vocab_size=1)
         example_of(graph_of(head, as_packed))  # type: ignore[arg-type]
         assert verify(head, run, packed=as_packed).exact  # type: ignore[arg-type]
 
@@ -74,8 +74,8 @@ def test_padding_may_stand_on_the_left() -> None:
 
 def test_ends_of_spans_with_padding_on_the_left() -> None:
     """The same rows, padded on either side: the same numbers, and places that are as much further right."""
-    _, run = asked("answer or not", False, **PLANS["xlnet"])
-    told = []
+    _, run = traced("answer or not", False, **PLANS["xlnet"])
+    outputs = []
     lengths, width = (8, 15, 11), 15
     for left in (False, True):
         batch = {name: np.zeros((3, width), np.int64) for name in ("input_ids", "token_type_ids")}
@@ -84,17 +84,17 @@ def test_ends_of_spans_with_padding_on_the_left() -> None:
             there = slice(width - length, None) if left else slice(length)
             batch["input_ids"][row, there] = np.arange(length) % 20 + 1
             batch["attention_mask"][row, there] = 1
-        told.append(run(batch))
+        outputs.append(run(batch))
     shift = width - np.array(lengths)[:, None]
     for name in ("start", "end"):
-        right, left = (one[f"{name}_top_log_probs"] for one in told)
+        right, left = (one[f"{name}_top_log_probs"] for one in outputs)
         np.testing.assert_allclose(left, right, atol=1e-4)
-        right, left = (one[f"{name}_top_index"] for one in told)
-        found = told[0][f"{name}_top_log_probs"] > -1e29
+        right, left = (one[f"{name}_top_index"] for one in outputs)
+        found = outputs[0][f"{name}_top_log_probs"] > -1e29
         assert ((left - shift == right) | ~found).all()
 
 
-def test_relations_are_asked_as_the_model_itself_asks_them() -> None:
+def test_relations_of_the_graph_are_those_of_the_model() -> None:
     """The source of that head shares the lookup of subjects with its graph, so it is held to `Relations`."""
     head = head_of("relate")
     assert isinstance(head, Pointers)
@@ -111,7 +111,7 @@ def test_relations_are_asked_as_the_model_itself_asks_them() -> None:
 
 def test_what_padding_holds_changes_nothing() -> None:
     """A mutant that leaves the mask out of attention passes where padding is what training had there."""
-    head, run = asked("classify", False)
+    head, run = traced("classify", False)
     for batch in batches(head.base.config):  # type: ignore[attr-defined]
         other = dict(batch)
         other["input_ids"] = np.where(batch["attention_mask"] == 1, batch["input_ids"], 7)
@@ -173,7 +173,7 @@ def test_a_framed_row_is_a_text_alone(cls_last: bool) -> None:
 @pytest.mark.parametrize("name", ["features", "embed"])
 def test_the_least_cosine_is_that_of_one_text(name: str) -> None:
     """Kills: all vectors of a batch taken as one, in which a large one hides a small one."""
-    head, run = asked(name, False)
+    head, run = traced(name, False)
 
     def one_turned(inputs: Arrays) -> Arrays:
         return {output: np.concatenate([-x[:1], x[1:]]) for output, x in run(inputs).items()}

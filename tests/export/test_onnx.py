@@ -135,7 +135,7 @@ def test_nothing_of_this_machine_is_in_the_file(exported: Path) -> None:
     assert b"stack_trace" not in content and b"albertine/model" not in content
 
 
-def test_opset_as_asked(tmp_path: Path, exported: Path, classifier: Path) -> None:
+def test_opset_as_requested(tmp_path: Path, exported: Path, classifier: Path) -> None:
     source = opened(classifier)
     with pytest.raises(SettingsError, match="opset 12 is not supported"):
         write(source, tmp_path, ExportOptions(opset=12))
@@ -201,8 +201,8 @@ def test_without_preprocessing_such_a_graph_is_refused(
     """The trap of onnxruntime's `quantize_dynamic`: 1 of 97 products quantised, and nobody says so."""
     turned = tmp_path / "model.onnx"
     transposed(exported / "onnx" / "model.onnx", turned)
-    told = onnx_int8.quantized(turned, tmp_path / "good.onnx")
-    assert told["quantised"] / told["products"] >= 70 / 97
+    report = onnx_int8.quantized(turned, tmp_path / "good.onnx")
+    assert report["quantised"] / report["products"] >= 70 / 97
     monkeypatch.setattr(
         onnx_int8, "_preprocess", lambda source, target: target.write_bytes(source.read_bytes())
     )
@@ -229,12 +229,12 @@ def test_weights_have_seven_bits_where_sums_overflow(
     assert onnx_int8.saturates() is narrow
 
 
-def test_seven_bits_are_written_and_told(
+def test_seven_bits_are_written_and_recorded(
     exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(onnx_int8, "saturates", lambda: True)
-    told = onnx_int8.quantized(exported / "onnx" / "model.onnx", tmp_path / "model.onnx")
-    assert told["weight_bits"] == 7
+    report = onnx_int8.quantized(exported / "onnx" / "model.onnx", tmp_path / "model.onnx")
+    assert report["weight_bits"] == 7
     held = onnx.load(tmp_path / "model.onnx").graph.initializer
     weights = [onnx.numpy_helper.to_array(x) for x in held if x.data_type == onnx.TensorProto.INT8]
     assert weights and max(np.abs(x.astype(int)).max() for x in weights) <= 64
@@ -270,7 +270,7 @@ def test_two_matrices_at_once_stay_float(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(onnx_int8, "LEAST_SHARE", 0.5)
     head = head_of("compare")
     save_graph(graph_of(head, packed=False), tmp_path / "model.onnx", 20)
-    told = onnx_int8.quantized(tmp_path / "model.onnx", tmp_path / "int8.onnx")
-    assert told["quantised"] >= 7 and onnx_int8.left(tmp_path / "int8.onnx") == 1
+    report = onnx_int8.quantized(tmp_path / "model.onnx", tmp_path / "int8.onnx")
+    assert report["quantised"] >= 7 and onnx_int8.left(tmp_path / "int8.onnx") == 1
     found = verify(head, runner(tmp_path / "int8.onnx"))
     assert found.cosine > 0.9

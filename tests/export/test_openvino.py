@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(folder: Path) -> dict[str, Any]:
+def files(folder: Path) -> dict[str, Any]:
     files: dict[str, Any] = json.loads((folder / "export.json").read_text())["files"]
     return files
 
@@ -52,18 +52,18 @@ def model_of(file: Path) -> Any:
     return openvino.Core().read_model(file)
 
 
-def test_three_files_that_were_verified(folder: Path, told: dict[str, Any]) -> None:
+def test_three_files_that_were_verified(folder: Path, files: dict[str, Any]) -> None:
     names = [f"openvino/openvino_model{end}.xml" for end in ("", "_bf16", "_int8")]
-    assert list(told) == names
+    assert list(files) == names
     for name in names:
-        one = told[name]
+        one = files[name]
         assert len(one["shapes"]) >= LEAST_SHAPES
         assert one["bytes"] == sum(
             (folder / name).with_suffix(end).stat().st_size for end in (".xml", ".bin")
         )
-    assert told[names[0]]["greatest_difference"] < 1e-5
-    assert told[names[1]]["least_cosine"] > 0.999
-    assert told[names[2]]["quantised"] == 18 and told[names[2]]["products"] == 24
+    assert files[names[0]]["greatest_difference"] < 1e-5
+    assert files[names[1]]["least_cosine"] > 0.999
+    assert files[names[2]]["quantised"] == 18 and files[names[2]]["products"] == 24
 
 
 def test_shared_weights_stand_once(folder: Path) -> None:
@@ -74,19 +74,19 @@ def test_shared_weights_stand_once(folder: Path) -> None:
     assert sizes[2] < 0.4 * wanted
 
 
-def test_what_the_runtime_computes_is_told(told: dict[str, Any]) -> None:
+def test_the_precision_of_the_runtime_is_recorded(files: dict[str, Any]) -> None:
     """Which format it takes, and whether it fuses attention's two products, it decides by the processor."""
-    plain, narrow, small = (one["executed"] for one in told.values())
+    plain, narrow, small = (one["executed"] for one in files.values())
     assert plain.keys() == {"f32"}  # as the hint says
     assert narrow.keys() <= {"f32", "bf16"}
     assert small.keys() & {"u8", "i8"}
-    for one in told.values():
+    for one in files.values():
         assert 18 <= sum(one["executed"].values()) <= 24
         listed = ", ".join(f"{count} in {kind}" for kind, count in sorted(one["executed"].items()))
         assert any(note.endswith(listed) for note in one["notes"])
 
 
-def test_the_benchmark_asks_it_in_its_own_format(folder: Path) -> None:
+def test_the_benchmark_runs_it_in_its_own_format(folder: Path) -> None:
     """Kills: another output than the states, bfloat16 where float32 is measured."""
     source = opened(folder.parent / "source").head.base
     batch = inputs("varied", [5, 16, 9], source.config.vocab_size)
@@ -157,7 +157,7 @@ def test_what_quantises_too_little_is_not_called_int8(folder: Path, monkeypatch:
         openvino_int8.quantized(folder / "openvino/openvino_model.xml", [])
 
 
-def test_without_nncf_it_is_said_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nncf_the_error_names_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openvino_int8, "find_spec", lambda name: None)
     with pytest.raises(RunError, match=r"need nncf.*albertine\[openvino\]"):
         openvino_int8.quantized(folder / "openvino/openvino_model.xml", [])
@@ -171,10 +171,12 @@ def test_int8_needs_text(tmp_path: Path) -> None:
     rows = openvino_int8.calibration(source, [tmp_path / "text.txt"])
     tokenizer = saved.tokenizer()
     assert rows[0]["input_ids"][0].tolist() == list(tokenizer.layout(tokenizer.encode("the old man"))[0])
-    asked = list(text_batches(source.head.base.config, rows))
-    assert len(asked) >= LEAST_SHAPES and not any(batch["token_type_ids"].any() for batch in asked)
+    text_inputs = list(text_batches(source.head.base.config, rows))
+    assert len(text_inputs) >= LEAST_SHAPES and not any(
+        batch["token_type_ids"].any() for batch in text_inputs
+    )
     known = set(np.concatenate([row["input_ids"][0] for row in rows]).tolist())
-    real = [batch["input_ids"][batch["attention_mask"] != 0] for batch in asked]
+    real = [batch["input_ids"][batch["attention_mask"] != 0] for batch in text_inputs]
     assert {int(token) for ids in real for token in ids} == known
 
 
@@ -192,7 +194,7 @@ PAIRS: dict[str, tuple[dict[str, Any], bool | None]] = {
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("name", PAIRS)
-def test_a_head_of_two_texts_is_measured_and_asked_by_two(name: str, tmp_path: Path) -> None:
+def test_a_head_of_two_texts_is_measured_with_two(name: str, tmp_path: Path) -> None:
     """Kills: ranges of activations, and a comparison, in which segment 1 does not occur."""
     flags, wanted = PAIRS[name]
     source = opened(saved.embedder(tmp_path / "m", **MILD))
@@ -243,9 +245,9 @@ def test_heads_of_two_texts_have_8_bits(task: Any, tmp_path: Path, monkeypatch: 
     source = saved.of_two_texts(tmp_path / "m", task, plan=SharingPlan.shared(1), **MILD)
     export(source, tmp_path / "out", ["openvino"], options=options)
     report = json.loads((tmp_path / "out" / "export.json").read_text())
-    told = report["files"]["openvino/openvino_model_int8.xml"]
-    assert report["answers"] == task and told["least_cosine"] >= 0.999
-    assert told["quantised"] / told["products"] >= 70 / 97
+    files = report["files"]["openvino/openvino_model_int8.xml"]
+    assert report["answers"] == task and files["least_cosine"] >= 0.999
+    assert files["quantised"] / files["products"] >= 70 / 97
 
 
 @pytest.mark.parametrize(

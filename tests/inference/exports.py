@@ -56,7 +56,7 @@ FAMILIES: dict[str, Family] = {
 PAIRS: list[Any] = ["the old man", ("a house", "was good"), LONG]
 TWO = [("a house", "was good"), ("the old man", LONG), (LONG, "who")]
 PRINTED: list[Any] = [{"text": text, "pair": "the house"} for text in TEXTS]
-ASKED = [{"context": passage, "question": question} for question, passage in PASSAGES]
+QUESTION_ROWS = [{"context": passage, "question": question} for question, passage in PASSAGES]
 QUESTIONS: dict[str, list[tuple[str, list[Any]]]] = {
     "single": [("classify", [PAIRS]), ("predict", [TEXTS])],
     "multi": [("classify", [PAIRS]), ("predict", [TEXTS])],
@@ -64,8 +64,8 @@ QUESTIONS: dict[str, list[tuple[str, list[Any]]]] = {
     "cross-encoder": [("classify", [TWO]), ("predict", [TEXTS])],
     "compared": [("classify", [TWO])],
     "crf": [("tag_all", [[*TEXTS, ""]]), ("predict", [TEXTS])],
-    "answer": [("likely_spans", [PASSAGES]), ("predict", [ASKED])],
-    "answer or not": [("likely_spans", [PASSAGES]), ("answer", [*PASSAGES[0]]), ("predict", [ASKED])],
+    "answer": [("likely_spans", [PASSAGES]), ("predict", [QUESTION_ROWS])],
+    "answer or not": [("likely_spans", [PASSAGES]), ("answer", [*PASSAGES[0]]), ("predict", [QUESTION_ROWS])],
     "choose": [("choose", ["the man _ good", ["was", "said", "never in a house"]])],
     "relate": [("relate_all", [TEXTS])],
     "embed": [("predict", [PRINTED]), ("embed", [TEXTS]), ("similarity", [TEXTS[:2], TEXTS[2:]])],
@@ -105,9 +105,9 @@ def tuned(name: str, folder: Path) -> Path:
                 x.copy_(0.7 * torch.randn(x.shape, generator=draws))
     save_tuned(model, tokenizer, family, folder)
     if name == "cross-encoder":  # as a stranger's says nothing of its one number, whose sigmoid is meant
-        told = json.loads((folder / "config.json").read_text())
-        told = {key: x for key, x in told.items() if key not in ("problem_type", "sentence_transformers")}
-        (folder / "config.json").write_text(json.dumps(told))
+        config = json.loads((folder / "config.json").read_text())
+        config = {key: x for key, x in config.items() if key not in ("problem_type", "sentence_transformers")}
+        (folder / "config.json").write_text(json.dumps(config))
     return folder
 
 

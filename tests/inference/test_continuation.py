@@ -70,18 +70,18 @@ def test_xlnets_way_is_that_of_transformers(
     silent = sorted(tokenizer.special_ids - {tokenizer.sep_id})
     texts = [tokenizer.encode(text) for text in TEXTS]
     ours = Continuation(model, tokenizer, texts, Going())
-    said = ours.first
+    logits = ours.first
     for _ in range(6):
-        tokens = said.argmax(-1).tolist()
+        tokens = logits.argmax(-1).tolist()
         for row, ids in enumerate(texts):
             length = len(ids) + 1
             perm, mapping = torch.zeros(1, length, length), torch.zeros(1, 1, length)
             perm[:, :, -1], mapping[0, 0, -1] = 1, 1
             wanted = theirs(torch.tensor([[*ids, 7]]), perm_mask=perm, target_mapping=mapping).logits[0, 0]
             wanted = wanted.index_fill(0, torch.tensor(silent), float("-inf")).log_softmax(-1)
-            torch.testing.assert_close(said[row], wanted, atol=1e-4, rtol=1e-4)
+            torch.testing.assert_close(logits[row], wanted, atol=1e-4, rtol=1e-4)
             ids.append(tokens[row])
-        said = ours.next([0, 1], tokens)
+        logits = ours.next([0, 1], tokens)
 
 
 @torch.no_grad()
@@ -89,7 +89,7 @@ def test_beyond_a_segment_the_beginning_is_a_memory(model: Model, tokenizer: Sen
     ids = tokenizer.encode(TEXTS[0])
     assert len(ids) > 12
     going = Going(memory=7, segment=5)
-    said = Continuation(model, tokenizer, [ids], going).first
+    logits = Continuation(model, tokenizer, [ids], going).first
     memory = None
     for start in range(0, (len(ids) - 1) // 5 * 5, 5):
         part = Segments(pack([ids[start : start + 5]]))
@@ -101,12 +101,12 @@ def test_beyond_a_segment_the_beginning_is_a_memory(model: Model, tokenizer: Sen
     content = perm.clone()
     content[-1, -1] = True
     place = torch.tensor([len(rest) - 1])
-    asked = Segments(pack([rest]), targets=place, masks=(content,), target_masks=(perm[-1:],))
-    wanted, _ = predict_segments(model, asked, memory)
-    open_ = said.isfinite()
-    torch.testing.assert_close(said[open_], _log(wanted, tokenizer)[open_], atol=1e-5, rtol=1e-5)
+    segments = Segments(pack([rest]), targets=place, masks=(content,), target_masks=(perm[-1:],))
+    wanted, _ = predict_segments(model, segments, memory)
+    open_ = logits.isfinite()
+    torch.testing.assert_close(logits[open_], _log(wanted, tokenizer)[open_], atol=1e-5, rtol=1e-5)
     forgetful = Continuation(model, tokenizer, [ids], replace(going, memory=0)).first
-    assert (forgetful[open_] - said[open_]).abs().max() > 1e-3
+    assert (forgetful[open_] - logits[open_]).abs().max() > 1e-3
 
 
 def _log(logits: torch.Tensor, tokenizer: SentencePieceTokenizer) -> torch.Tensor:
@@ -122,13 +122,15 @@ def test_left_to_right_a_memory_of_all_is_one_pass_over_all(
     first, second = (tokenizer.encode(text) for text in TEXTS)
     ours = Continuation(model, tokenizer, [first[:4], second[:9]], Going(left_to_right=True))
     ours.next([1, 0, 1], [second[9], first[4], 20])
-    said = ours.next([1, 0], [first[5], second[10]])
+    logits = ours.next([1, 0], [first[5], second[10]])
     for row, ids in ((0, first[:6]), (1, second[:11])):
         packed = pack([ids])
         segments = Segments(packed, causal(packed.lengths, packed.input_ids))
         wanted, _ = predict_segments(model, segments, rows=packed.last_tokens)
-        open_ = said[row].isfinite()
-        torch.testing.assert_close(said[row][open_], _log(wanted, tokenizer)[0][open_], atol=1e-5, rtol=1e-5)
+        open_ = logits[row].isfinite()
+        torch.testing.assert_close(
+            logits[row][open_], _log(wanted, tokenizer)[0][open_], atol=1e-5, rtol=1e-5
+        )
 
 
 @torch.no_grad()
@@ -137,12 +139,12 @@ def test_left_to_right_a_short_memory_reaches_so_far(tokenizer: SentencePieceTok
     model, ids = model_of(tokenizer, 1), tokenizer.encode(TEXTS[1])
     ours = Continuation(model, tokenizer, [ids[:1]], Going(left_to_right=True, memory=3))
     for token in ids[1:10]:
-        said = ours.next([0], [token])
+        logits = ours.next([0], [token])
     packed = pack([ids[:10]])
     segments = Segments(packed, causal(packed.lengths, packed.input_ids), reach=3)
     wanted, _ = predict_segments(model, segments, rows=packed.last_tokens)
-    open_ = said.isfinite()
-    torch.testing.assert_close(said[open_], _log(wanted, tokenizer)[open_], atol=1e-5, rtol=1e-5)
+    open_ = logits.isfinite()
+    torch.testing.assert_close(logits[open_], _log(wanted, tokenizer)[open_], atol=1e-5, rtol=1e-5)
 
 
 @torch.no_grad()
@@ -153,14 +155,14 @@ def test_left_to_right_a_long_beginning_is_read_in_segments(
     ids = (tokenizer.encode(TEXTS[0]) * 4)[:40]
     other = [(ids[0] + 5) % tokenizer.vocab_size, *ids[1:]]
     near, far = Going(left_to_right=True, memory=4, segment=4), Going(left_to_right=True, segment=5)
-    said = [Continuation(model, tokenizer, [text, ids[:7]], near).first for text in (ids, other)]
-    assert torch.equal(said[0], said[1])
+    logits = [Continuation(model, tokenizer, [text, ids[:7]], near).first for text in (ids, other)]
+    assert torch.equal(logits[0], logits[1])
     ours = Continuation(model, tokenizer, [ids[:39], ids[:5]], far)
-    said = [ours.first[:1], ours.next([0], [ids[39]])]
+    logits = [ours.first[:1], ours.next([0], [ids[39]])]
     packed = pack([ids])
     segments = Segments(packed, causal(packed.lengths, packed.input_ids))
     wanted = _log(predict_segments(model, segments, rows=torch.tensor([38, 39]))[0], tokenizer)
-    torch.testing.assert_close(torch.cat(said), wanted[:, : tokenizer.vocab_size], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(torch.cat(logits), wanted[:, : tokenizer.vocab_size], atol=1e-5, rtol=1e-5)
 
 
 @torch.no_grad()
@@ -189,20 +191,22 @@ def test_texts_are_found_and_drawn(model: Model, tokenizer: SentencePieceTokeniz
     assert drawn[0] == drawn[1] != drawn[2]
 
 
-def test_the_command_goes_on_and_says_what_it_cannot(
+def test_the_command_continues_texts_and_refuses_the_rest(
     model: Model, tokenizer: SentencePieceTokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save_model(model, tokenizer, tmp_path / "xl")
     how = ["--max-tokens", "6", "--segment", "4", "--json"]
     assert run(["predict", "continue", str(tmp_path / "xl"), TEXTS[0], *how]) == 0
-    told = json.loads(capsys.readouterr().out)
+    printed = json.loads(capsys.readouterr().out)
     found = Predictor(tmp_path / "xl").go_on(TEXTS[0], Search(1, 6), Going(segment=4))
-    assert told["text"] == TEXTS[0] and told["found"][0]["text"] == found[0].text
+    assert printed["text"] == TEXTS[0] and printed["found"][0]["text"] == found[0].text
     save_model(model, tokenizer, tmp_path / "causal", extra_config=objective_config("causal"))
     assert run(["convert", str(tmp_path / "causal"), str(tmp_path / "again"), "--to", "albertine"]) == 0
     for left, name in ((False, "xl"), (True, "causal"), (True, "again")):
-        asked = Predictor(tmp_path / name)
-        scores = [asked.go_on(TEXTS[0], Search(1, 6), Going(way))[0].score for way in (None, left, not left)]
+        predictor = Predictor(tmp_path / name)
+        scores = [
+            predictor.go_on(TEXTS[0], Search(1, 6), Going(way))[0].score for way in (None, left, not left)
+        ]
         assert scores[0] == scores[1] != scores[2]
     capsys.readouterr()
     rotary = replace(model.config, positions="rotary", embedding_norm=True)
@@ -226,13 +230,13 @@ def test_without_a_memory_the_next_token_sees_the_newest_ones(
 ) -> None:
     """Within a segment all of them, beyond it the last segment; kills: a text known by its last token."""
     ids, going = tokenizer.encode(TEXTS[0])[:10], Going(left_to_right=True, memory=0, segment=10)
-    said = Continuation(model, tokenizer, [ids[:9]], going).next([0], [ids[9]])
-    torch.testing.assert_close(said, Continuation(model, tokenizer, [ids], going).first)
+    logits = Continuation(model, tokenizer, [ids[:9]], going).next([0], [ids[9]])
+    torch.testing.assert_close(logits, Continuation(model, tokenizer, [ids], going).first)
     beyond = Continuation(model, tokenizer, [ids], replace(going, segment=6)).first
     torch.testing.assert_close(beyond, Continuation(model, tokenizer, [ids[4:]], going).first)
 
 
 @pytest.mark.parametrize("given", [{"memory": 0, "segment": 0}, {"segment": -1}, {"memory": -1}])
-def test_segments_in_which_nothing_is_read_are_told(given: dict[str, int]) -> None:
+def test_segments_without_targets_are_reported(given: dict[str, int]) -> None:
     with pytest.raises(SettingsError, match="segments of 1 token or more, and a memory of 0 or more"):
         Going(**given)

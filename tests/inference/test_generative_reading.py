@@ -53,9 +53,9 @@ LETTERS: Any = Letters()
 
 
 def inquiry(*passages: str, question: str = "wh", limit: int = 24) -> PassageQuestion:
-    asked = LETTERS.encode(question)
+    question_ids = LETTERS.encode(question)
     return PassageQuestion(
-        tuple(SourcePassage.of(LETTERS, asked, p, LETTERS.spans(p), limit) for p in passages)
+        tuple(SourcePassage.of(LETTERS, question_ids, p, LETTERS.spans(p), limit) for p in passages)
     )
 
 
@@ -81,15 +81,15 @@ def test_going_on_with_memory_equals_going_on_without(
     with torch.inference_mode():
         speaker = Decoder(model, LETTERS, sources)
         texts: list[tuple[list[int], list[int]]] = [(source, []) for source in sources]
-        said = speaker.first
+        logits = speaker.first
         for step in [None, *steps]:
             if step is not None:
                 rows = [row % len(texts) for row, _ in step]
                 tokens = [token for _, token in step]
-                said = speaker.next(rows, tokens)
+                logits = speaker.next(rows, tokens)
                 texts = [(texts[r][0], [*texts[r][1], t]) for r, t in zip(rows, tokens, strict=True)]
             wanted = torch.stack([without_memory(model, *text) for text in texts])
-            torch.testing.assert_close(said, wanted, atol=1e-4, rtol=1e-4)
+            torch.testing.assert_close(logits, wanted, atol=1e-4, rtol=1e-4)
 
 
 def test_beams_with_memory_find_what_beams_without_find() -> None:
@@ -143,17 +143,17 @@ def test_a_vote_by_hand() -> None:
 def fixed(*tables: list[float]) -> Any:
     """A speaker that says the same after anything; a row of probabilities a source."""
     first = torch.tensor(tables).log()
-    said = SimpleNamespace(first=first, rows=list(range(len(tables))))
+    decoder = SimpleNamespace(first=first, rows=list(range(len(tables))))
 
     def after(rows: list[int], tokens: list[int]) -> torch.Tensor:
-        said.rows = [said.rows[r] for r in rows]
-        return first[said.rows]
+        decoder.rows = [decoder.rows[r] for r in rows]
+        return first[decoder.rows]
 
-    said.next = after
-    return said
+    decoder.next = after
+    return decoder
 
 
-def test_passages_that_say_nothing_have_no_vote() -> None:
+def test_passages_without_probabilities_have_no_vote() -> None:
     sure, unsure, silent = [0.1, 0.8, 0.1], [0.3, 0.4, 0.3], [0.9, 0.05, 0.05]
     panel = PassageVote(fixed(sure, silent, unsure, silent, silent), [3, 2], end=0)
     wanted = [(a * a + b * b) / (a + b + 1) for a, b in zip(sure, unsure, strict=True)]
@@ -188,22 +188,24 @@ def test_an_answer_is_a_part_of_a_passage(passages: list[str], seed: int, beams:
 
 def test_a_free_answer_need_not_stand_anywhere() -> None:
     model = builders.model(seed=1)
-    asked = inquiry("aaaa")
-    free = {w.text for w in generate_answers(model, LETTERS, [asked], Search(4, 6), extract=False)[0]}
+    question = inquiry("aaaa")
+    free = {w.text for w in generate_answers(model, LETTERS, [question], Search(4, 6), extract=False)[0]}
     assert not all(set(text) <= {"a"} for text in free)
 
 
 def test_a_long_passage_is_shown_in_windows_and_searched_as_a_whole() -> None:
     text = "abcdefghij" * 5
-    asked = inquiry(text)
-    assert len(asked.sources) > 2 and max(map(len, asked.sources)) <= 24
-    assert all(source[0] == START and source[-3:] == [*LETTERS.encode("wh"), END] for source in asked.sources)
-    assert asked.words(tuple(LETTERS.encode("jabcdefghijab"))) == "jabcdefghijab"
-    assert asked.words(()) == ""
+    question = inquiry(text)
+    assert len(question.sources) > 2 and max(map(len, question.sources)) <= 24
+    assert all(
+        source[0] == START and source[-3:] == [*LETTERS.encode("wh"), END] for source in question.sources
+    )
+    assert question.words(tuple(LETTERS.encode("jabcdefghijab"))) == "jabcdefghijab"
+    assert question.words(()) == ""
 
 
 def test_what_the_vocabulary_lacks_is_read_all_the_same() -> None:
     passage = SourcePassage.of(LETTERS, LETTERS.encode("wh"), "é", Spans([UNKNOWN], [0], [1]), 24)
-    asked = [PassageQuestion((passage,))]
-    (found,) = generate_answers(builders.model(seed=1), LETTERS, asked, Search(4, 3), always=True)
+    questions = [PassageQuestion((passage,))]
+    (found,) = generate_answers(builders.model(seed=1), LETTERS, questions, Search(4, 3), always=True)
     assert [written.text for written in found] == ["é"]

@@ -40,8 +40,8 @@ def test_a_model_that_changes_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     tokenizer = load_tokenizer(vocabulary)
     model = builders.model(vocab_size=tokenizer.vocab_size, initializer_range=0.1)
     save_model(model, tokenizer, tmp_path / "model")
-    said = Predictor(tmp_path / "model", precision="int8").fill_mask("The old [MASK] said.")
-    assert len(said) == 1 and sum(guess.probability for guess in said[0]) <= 1
+    guesses = Predictor(tmp_path / "model", precision="int8").fill_mask("The old [MASK] said.")
+    assert len(guesses) == 1 and sum(guess.probability for guess in guesses[0]) <= 1
     monkeypatch.setattr(int8_parity, "MIN_COSINE", 1.0)
     with pytest.raises(ModelError, match="in int8 it is another model"):
         Predictor(tmp_path / "model", precision="int8")

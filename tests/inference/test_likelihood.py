@@ -67,17 +67,17 @@ def test_against_the_reference(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyP
     model = made()
     expected = [slow(model, tokenizer, text) for text in TEXTS]
     assert len(set(expected)) == 5 and expected[-1] == 0
-    told: list[tuple[int, int | None]] = []
-    found = PseudoLikelihood(model, tokenizer)(TEXTS, lambda done, total: told.append((done, total)))
+    calls: list[tuple[int, int | None]] = []
+    found = PseudoLikelihood(model, tokenizer)(TEXTS, lambda done, total: calls.append((done, total)))
     np.testing.assert_allclose(found.nats, expected, rtol=1e-4)
     assert found.tokens.tolist() == [len(tokenizer.encode(text)) for text in TEXTS]
-    assert found.nats[0] == found.nats[3] and told[-1][0] == told[-1][1]
+    assert found.nats[0] == found.nats[3] and calls[-1][0] == calls[-1][1]
     monkeypatch.setattr(likelihood, "COPIES", 7)  # sentences in chunks of their own
     model.batch_tokens = 20
-    told.clear()
-    again = PseudoLikelihood(model, tokenizer)(TEXTS, lambda done, total: told.append((done, total)))
+    calls.clear()
+    again = PseudoLikelihood(model, tokenizer)(TEXTS, lambda done, total: calls.append((done, total)))
     np.testing.assert_allclose(again.nats, expected, rtol=1e-4)
-    assert len(told) > 2
+    assert len(calls) > 2
 
 
 def test_what_sentences_share_is_computed_once(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:

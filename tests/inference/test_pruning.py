@@ -61,17 +61,17 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with torch.no_grad():
         model.mlm.bias.copy_(torch.arange(config.vocab_size) / 100)
     head = {"classifier.weight": torch.randn(2, 16), "classifier.bias": torch.zeros(2)}
-    told = head_config("albert", "classify", 0.1, names=("a", "b"), max_length=64)
-    save_model(model, tokenizer, folder / "model", extra_tensors=head, extra_config=told)
+    extra_config = head_config("albert", "classify", 0.1, names=("a", "b"), max_length=64)
+    save_model(model, tokenizer, folder / "model", extra_tensors=head, extra_config=extra_config)
     return folder
 
 
 def test_hidden_states_are_the_same_to_the_bit(place: Path, tmp_path: Path) -> None:
-    told = prune(place / "model", place / "corpus", tmp_path / "small")
+    report = prune(place / "model", place / "corpus", tmp_path / "small")
     before, after = read_folder(place / "model"), read_folder(tmp_path / "small")
     old, new = load_tokenizer(place / "model"), load_tokenizer(tmp_path / "small")
     kept = torch.tensor([old.piece_to_id(new.id_to_piece(i)) for i in range(new.vocab_size)])
-    assert told.pieces == (500, new.vocab_size) and new.vocab_size == after.model.config.vocab_size < 500
+    assert report.pieces == (500, new.vocab_size) and new.vocab_size == after.model.config.vocab_size < 500
     assert after.model.config.pad_token_id == new.pad_id
     text = (place / "some.txt").read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if line.strip()][:20]
@@ -91,10 +91,10 @@ def test_hidden_states_are_the_same_to_the_bit(place: Path, tmp_path: Path) -> N
     assert torch.equal(after.extra["classifier.weight"], before.extra["classifier.weight"])
     assert after.config["id2label"] == {"0": "a", "1": "b"}
     rows_gone = 503 - new.vocab_size
-    assert told.parameters[0] - told.parameters[1] == rows_gone * (8 + 1)
+    assert report.parameters[0] - report.parameters[1] == rows_gone * (8 + 1)
 
 
-def test_what_is_told_is_what_a_person_would_count(place: Path, tmp_path: Path) -> None:
+def test_the_reported_coverage_equals_a_naive_count(place: Path, tmp_path: Path) -> None:
     corpus = Corpus(place / "corpus")
     old = corpus.tokenizer()
     sentences = [corpus.sentence_tokens(i).tolist() for i in range(corpus.num_sentences)]
@@ -102,18 +102,18 @@ def test_what_is_told_is_what_a_person_would_count(place: Path, tmp_path: Path) 
     assert counts.tolist() == np.bincount([i for s in sentences for i in s], minlength=500).tolist()
     kept = select_tokens(old, counts, coverage=0.9)
     new = prune_tokenizer(old, kept)
-    told, stays = measure_coverage(place / "corpus", old, new, kept), set(kept.tolist())
+    report, stays = measure_coverage(place / "corpus", old, new, kept), set(kept.tolist())
     changed = [s for s in sentences if not stays.issuperset(s)]
-    assert (told.sentences, told.sentences_changed) == (len(sentences), len(changed)) and changed
-    assert told.tokens == sum(map(len, sentences))
-    assert told.tokens_kept == sum(i in stays for s in sentences for i in s)
-    assert 0.9 <= told.tokens_kept / told.tokens < 0.91 or told.tokens_kept == told.tokens
+    assert (report.sentences, report.sentences_changed) == (len(sentences), len(changed)) and changed
+    assert report.tokens == sum(map(len, sentences))
+    assert report.tokens_kept == sum(i in stays for s in sentences for i in s)
+    assert 0.9 <= report.tokens_kept / report.tokens < 0.91 or report.tokens_kept == report.tokens
     again = sum(len(new.encode(old.decode(s))) for s in changed)
-    assert told.tokens_after == told.tokens - sum(map(len, changed)) + again > told.tokens
-    assert told.unknown == told.unknown_after == 0
+    assert report.tokens_after == report.tokens - sum(map(len, changed)) + again > report.tokens
+    assert report.unknown == report.unknown_after == 0
     written = prune(place / "model", place / "corpus", tmp_path / "small", share=0.9)
     record = json.loads((tmp_path / "small" / "pruning.json").read_text())
-    assert record["coverage"] == vars(told) == vars(written.coverage)
+    assert record["coverage"] == vars(report) == vars(written.coverage)
     assert record["pieces"] == {"before": 500, "after": len(kept)}
 
 
@@ -134,8 +134,8 @@ def test_unknown_characters_are_counted(place: Path, tmp_path: Path) -> None:
     letter = old.piece_to_id("e")
     kept = stays[[not (i not in old.special_ids and "e" in old.id_to_piece(i)) for i in stays.tolist()]]
     assert letter not in kept
-    told = measure_coverage(place / "corpus", old, prune_tokenizer(old, kept), kept)
-    assert told.unknown == 0 < told.unknown_after
+    report = measure_coverage(place / "corpus", old, prune_tokenizer(old, kept), kept)
+    assert report.unknown == 0 < report.unknown_after
 
 
 @pytest.mark.parametrize("stored", ["float16", "bfloat16"])
@@ -214,13 +214,13 @@ def test_a_corpus_that_was_named_stays(place: Path, tmp_path: Path) -> None:
     assert Corpus(named).num_sentences == Corpus(place / "corpus").num_sentences
 
 
-def test_how_many_pieces_stay_is_what_was_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[object] = []
+def test_as_many_tokens_stay_as_requested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
 
     def noted(
         model: Path, corpus: Path, output: Path, *, keep: object, share: object, progress: object
     ) -> object:
-        asked.append((keep, share))
+        calls.append((keep, share))
         return SimpleNamespace(as_dict=dict)
 
     monkeypatch.setattr("albertine.inference.pruning.prune", noted)
@@ -230,10 +230,10 @@ def test_how_many_pieces_stay_is_what_was_asked(tmp_path: Path, monkeypatch: pyt
     words = ["prune", str(stand_in.put(tmp_path, "en")), str(corpus), "-o", str(tmp_path / "out"), "--json"]
     for more in ([], ["--coverage", "0.9"], ["--keep", "7"]):
         assert run([*words, *more]) == 0
-    assert asked == [(None, 1.0), (None, 0.9), (7, 1.0)]
+    assert calls == [(None, 1.0), (None, 0.9), (7, 1.0)]
 
 
-def test_a_head_that_is_left_aside_is_told(place: Path, tmp_path: Path) -> None:
+def test_an_ignored_head_is_reported(place: Path, tmp_path: Path) -> None:
     shapes = {
         "dense.weight": (16, 16),
         "dense.bias": (16,),
@@ -252,8 +252,10 @@ def test_a_head_that_is_left_aside_is_told(place: Path, tmp_path: Path) -> None:
 def test_a_head_is_not_rounded(place: Path, tmp_path: Path) -> None:
     model = load_model(place / "model").half().float()
     head = {"classifier.weight": torch.full((2, 16), 0.1), "classifier.bias": torch.zeros(2)}
-    told = head_config("albert", "classify", 0.1, names=("a", "b"), max_length=64)
-    save_model(model, load_tokenizer(place / "model"), tmp_path / "m", extra_tensors=head, extra_config=told)
+    extra_config = head_config("albert", "classify", 0.1, names=("a", "b"), max_length=64)
+    save_model(
+        model, load_tokenizer(place / "model"), tmp_path / "m", extra_tensors=head, extra_config=extra_config
+    )
     prune(tmp_path / "m", place / "corpus", tmp_path / "small")
     found = read_folder(tmp_path / "small").extra["classifier.weight"]
     assert torch.equal(found, head["classifier.weight"])

@@ -177,10 +177,10 @@ def test_a_draw_is_named_by_the_asker_and_not_by_its_place() -> None:
 
 def test_a_text_that_ends_costs_no_beam() -> None:
     """Beside the end the two best tokens are followed, and the second of them is the better text."""
-    said = {1: [0.1, 0.45, 0.45], 2: [0.98, 0.01, 0.01]}
+    chances = {1: [0.1, 0.45, 0.45], 2: [0.98, 0.01, 0.01]}
 
     def after(rows: Sequence[int], tokens: Sequence[int]) -> Tensor:
-        return torch.tensor([said[token] for token in tokens]).log()
+        return torch.tensor([chances[token] for token in tokens]).log()
 
     (found,) = beam_search(torch.tensor([[0.5, 0.3, 0.2]]).log(), after, END, Search(2, 3))
     assert [f.ids for f in found] == [(), (2,)]

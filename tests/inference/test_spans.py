@@ -22,11 +22,11 @@ def letters(count: int) -> PassageTokens:
 
 def test_windows_cover_a_passage() -> None:
     assert [w.first for w in windows_of(2, 100, WindowSettings(45, stride=15))] == [0, 15, 30, 45, 60]
-    for asked, total, length, stride in [(2, 100, 45, 15), (5, 41, 12, 128), (1, 0, 12, 3), (3, 6, 12, 9)]:
-        windows = windows_of(asked, total, WindowSettings(length, stride=stride))
+    for question, total, length, stride in [(2, 100, 45, 15), (5, 41, 12, 128), (1, 0, 12, 3), (3, 6, 12, 9)]:
+        windows = windows_of(question, total, WindowSettings(length, stride=stride))
         seen = {token for w in windows for token in range(w.first, w.first + w.size)}
         assert seen == set(range(total))
-        assert all(w.size + asked + 3 <= length and w.offset == asked + 2 for w in windows)
+        assert all(w.size + question + 3 <= length and w.offset == question + 2 for w in windows)
         assert windows[-1].first + windows[-1].size == total
     with pytest.raises(SettingsError, match=r"leaves no room.*Raise task\.max_length"):
         windows_of(30, 10, WindowSettings(36))

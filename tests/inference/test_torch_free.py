@@ -28,7 +28,7 @@ from albertine.inference.onnx_session import ExportedModel
 from albertine.inference.probabilities import sigmoid
 from albertine.inference.tags import Transitions, allowed, tags_of
 from tests.inference.exports import QUESTIONS, TEXTS, TWO, exported, tuned
-from tests.inference.torch_free_driver import asked
+from tests.inference.torch_free_driver import answer_of
 from tests.serving.test_process import ask as fetched
 from tests.serving.test_process import process
 from tests.serving.torch_free_driver import POSTED, posted
@@ -86,7 +86,7 @@ def alike(one: Any, two: Any) -> bool:
     return bool(one == two)
 
 
-def told(answer: Any) -> Any:
+def plain_json(answer: Any) -> Any:
     """An answer as JSON has it."""
     return json.loads(json.dumps(answer))
 
@@ -98,7 +98,7 @@ def test_every_family_answers_as_with_torch(
     """Kills: a softmax over the wrong axis, padding that is read, a Viterbi without the end's scores, spans
     of the beam in the order of the graph, relations of the wrong text, a second norm of vectors."""
     questions = {
-        str(folders[name][1]): [{"ask": ask, "with": given} for ask, given in own]
+        str(folders[name][1]): [{"method": method, "with": given} for method, given in own]
         for name, own in QUESTIONS.items()
         if name in families
     }
@@ -110,9 +110,9 @@ def test_every_family_answers_as_with_torch(
     assert found.returncode == 0, found.stderr
     answers = json.loads(found.stdout)
     for name, ours in zip((name for name in QUESTIONS if name in families), answers, strict=True):
-        for (ask, given), answer in zip(QUESTIONS[name], ours, strict=True):
-            wanted = told(asked(str(folders[name][0]), {"ask": ask, "with": given}))
-            assert alike(wanted, answer), f"{name}, {ask}:\n{wanted}\n{answer}"
+        for (method, given), answer in zip(QUESTIONS[name], ours, strict=True):
+            wanted = plain_json(answer_of(str(folders[name][0]), {"method": method, "with": given}))
+            assert alike(wanted, answer), f"{name}, {method}:\n{wanted}\n{answer}"
 
 
 @FAMILIES
@@ -128,7 +128,7 @@ def test_a_server_answers_as_with_torch(folders: Folders, tmp_path: Path, famili
     assert found.returncode == 0, found.stderr
     for name, ours in zip(names, json.loads(found.stdout), strict=True):
         wanted = posted(str(folders[name][0]), POSTED[name])
-        assert alike(told(wanted), ours), f"{name}:\n{wanted}\n{ours}"
+        assert alike(plain_json(wanted), ours), f"{name}:\n{wanted}\n{ours}"
 
 
 def test_serve_is_a_command_without_torch(folders: Folders) -> None:
@@ -157,7 +157,7 @@ def test_a_cross_encoder_answers_with_a_sigmoid(folders: Folders) -> None:
     assert any(not 0 <= x <= 1 for x in raw)
 
 
-def test_what_is_asked_together_changes_nothing(folders: Folders) -> None:
+def test_batching_changes_nothing(folders: Folders) -> None:
     """Kills: padding that is read, rows that come back in the order of their lengths."""
     texts = [*TEXTS, *reversed(TEXTS), "a"]
     alone = [Predictor(folders["single"][1]).classify([text])[0] for text in texts]
@@ -196,7 +196,7 @@ def test_vectors_of_another_pooling_are_pooled_here(folders: Folders) -> None:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["embed by depths", "embed whitened"])
-def test_vectors_that_no_state_gives_are_told_before_their_norm_too(name: str, tmp_path: Path) -> None:
+def test_vectors_that_are_not_finite_are_reported_before_their_norm(name: str, tmp_path: Path) -> None:
     """Kills: a graph of vectors of length 1 that refuses `normalize=False`, which its model folder takes."""
     model, graph = (Predictor(folder, precision="float32") for folder in exported(name, tmp_path))
     for normalize in (None, True, False):
@@ -209,7 +209,7 @@ def test_vectors_that_no_state_gives_are_told_before_their_norm_too(name: str, t
         graph.embed(TEXTS, normalize=False)
 
 
-def test_states_are_pooled_as_the_folder_says(folders: Folders, tmp_path: Path) -> None:
+def test_states_are_pooled_as_the_folder_states(folders: Folders, tmp_path: Path) -> None:
     """A graph of states, of a folder whose vectors are those of the first token."""
     source, out = tmp_path / "by the first", tmp_path / "graph"
     shutil.copytree(folders["embed"][0], source)
@@ -245,7 +245,7 @@ def test_a_file_of_questions(folders: Folders, tmp_path: Path) -> None:
     found = without_torch("predict", "classify", graph, "--file", table, "--output", output)
     assert found.returncode == 0, found.stderr
     answers = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
-    assert alike(told(list(Predictor(source, precision="float32").predict(TEXTS))), answers)
+    assert alike(plain_json(list(Predictor(source, precision="float32").predict(TEXTS))), answers)
 
 
 def test_help_and_what_is_wrong_need_no_torch(folders: Folders) -> None:
@@ -273,7 +273,7 @@ def test_help_and_what_is_wrong_need_no_torch(folders: Folders) -> None:
     ],
     ids=lambda arguments: arguments[0],
 )
-def test_a_command_that_needs_torch_says_so(arguments: list[str]) -> None:
+def test_a_command_that_needs_torch_names_it(arguments: list[str]) -> None:
     found = without_torch(*arguments)
     assert found.returncode == 2, found.stderr
     assert found.stderr.rstrip().endswith(
@@ -282,7 +282,7 @@ def test_a_command_that_needs_torch_says_so(arguments: list[str]) -> None:
     assert "Traceback" not in found.stderr and found.stderr.count("\n") == 1
 
 
-ASKING = (
+INFERENCE_MODULES = (
     *(
         "albertine",
         "albertine.api",
@@ -296,9 +296,9 @@ ASKING = (
 )
 
 
-def test_the_asking_side_is_free_of_torch() -> None:
+def test_the_inference_side_is_free_of_torch() -> None:
     """Kills: `import torch` at the top of tasks/classify.py, or of anything that a family imports."""
-    found = without_torch(code="\n".join(f"import {module}" for module in ASKING))
+    found = without_torch(code="\n".join(f"import {module}" for module in INFERENCE_MODULES))
     assert found.returncode == 0, found.stderr
 
 
@@ -324,7 +324,7 @@ CALLS: dict[str, dict[str, Any]] = {
 }
 
 
-def test_a_function_that_needs_torch_says_so() -> None:
+def test_a_function_that_needs_torch_names_it() -> None:
     """Every one that `import albertine` offers; kills: a public function without `@needs_torch`."""
     code = f"""
 import albertine
@@ -338,11 +338,11 @@ assert albertine.load_tokenizer("albertine-mini-en").encode("a text") and albert
 """
     found = without_torch(code=code)
     assert found.returncode == 0, found.stderr
-    said = found.stdout.splitlines()
-    assert [line.split()[0] for line in said] == list(CALLS)
-    for line in said:
+    printed = found.stdout.splitlines()
+    assert [line.split()[0] for line in printed] == list(CALLS)
+    for line in printed:
         assert line.endswith("needs torch, which is not installed. pip install 'albertine[torch]'")
-    assert said[0].startswith("load albertine.load: needs torch")
+    assert printed[0].startswith("load albertine.load: needs torch")
 
 
 def test_another_missing_module_stays_what_it_is() -> None:
@@ -367,7 +367,7 @@ USED = {
 }
 
 
-def test_asking_imports_nothing_that_is_not_a_dependency(folders: Folders) -> None:
+def test_inference_imports_only_dependencies(folders: Folders) -> None:
     """What pip brings along for `tokenizers` to fetch with (huggingface_hub, hf-xet and theirs, 27 MB) may be
     uninstalled (docs/how-to/exporting.md). Kills: `import huggingface_hub` at the top of a file of the asking
     side, pandas or scipy for one function, a trainer's library there."""
@@ -389,7 +389,7 @@ print(*sorted({name.partition(".")[0] for name in set(sys.modules) - already} & 
     assert {"onnxruntime", "tokenizers"} <= imported <= USED, sorted(imported - USED)
 
 
-def test_what_cannot_be_asked(folders: Folders) -> None:
+def test_unsupported_requests(folders: Folders) -> None:
     graph = folders["single"][1]
     with pytest.raises(SettingsError, match="on the processor, not on `cuda`"):
         Predictor(graph, device="cuda")
@@ -458,15 +458,15 @@ def test_a_graph_with_a_loop_is_refused(folders: Folders, tmp_path: Path, where:
 
 def test_a_random_field_is_that_of_the_graph_that_was_opened(folders: Folders, tmp_path: Path) -> None:
     where = shutil.copytree(folders["crf"][1], tmp_path / "crf")
-    asked = Predictor(where)
-    wanted = asked.tag_all(TEXTS)
+    predictor = Predictor(where)
+    wanted = predictor.tag_all(TEXTS)
     (where / "head.safetensors").unlink()
-    assert asked.tag_all(TEXTS) == wanted
+    assert predictor.tag_all(TEXTS) == wanted
 
 
-def test_an_export_is_asked_in_another_process(tmp_path: Path) -> None:
+def test_an_export_answers_in_another_process(tmp_path: Path) -> None:
     """Kills: a pool of processes ends with a traceback about a session of onnxruntime."""
-    asked = Predictor(exported("single", tmp_path)[1], batch_tokens=7)
-    for other in (pickle.loads(pickle.dumps(asked)), copy.deepcopy(asked)):
-        assert other.classify(["a"]) == asked.classify(["a"])
-        assert other.model.tokens_per_pass == 7 and other.model.precision == asked.model.precision
+    predictor = Predictor(exported("single", tmp_path)[1], batch_tokens=7)
+    for other in (pickle.loads(pickle.dumps(predictor)), copy.deepcopy(predictor)):
+        assert other.classify(["a"]) == predictor.classify(["a"])
+        assert other.model.tokens_per_pass == 7 and other.model.precision == predictor.model.precision

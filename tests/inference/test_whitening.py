@@ -131,7 +131,7 @@ def test_no_sentence_is_drawn_twice(tmp_path: Path) -> None:
     assert len(set(found)) == 90 and found == sorted(found, key=lambda s: int(s.strip(".").split()[-1]))
 
 
-def test_convert_measures_the_depth_that_is_asked_for(
+def test_convert_measures_the_requested_depth(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command, text = Command(capsys), tmp_path / "text.txt"

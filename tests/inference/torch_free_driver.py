@@ -1,4 +1,4 @@
-"""Asks an exported folder in a process that cannot import torch; run as a program by `test_torch_free`."""
+"""Runs an exported folder in a process that cannot import torch; run as a program by `test_torch_free`."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from pathlib import Path
 from typing import Any
 
 
-def asked(folder: str, question: dict[str, Any]) -> Any:
-    """What a folder answers to a question of `test_torch_free`: the name of a method, and its arguments."""
+def answer_of(folder: str, question: dict[str, Any]) -> Any:
+    """The answer of a folder to a question of `test_torch_free`: the name of a method, and its arguments."""
     from albertine import Predictor
 
     predictor = Predictor(folder, precision="float32", batch_tokens=question.get("batch_tokens"))
-    if question["ask"] == "predict":
+    if question["method"] == "predict":
         return list(predictor.predict(*question["with"], top=3))
-    if question["ask"] == "likely_spans":
+    if question["method"] == "likely_spans":
         return [[list(one.spans.items()), one.no_answer] for one in predictor.likely_spans(*question["with"])]
-    found = getattr(predictor, question["ask"])(*question["with"])
-    if question["ask"] == "fill_mask":
+    found = getattr(predictor, question["method"])(*question["with"])
+    if question["method"] == "fill_mask":
         return [[asdict(guess) for guess in guesses] for guesses in found]
     return found.tolist() if hasattr(found, "tolist") else found
 
 
 if __name__ == "__main__":
-    sys.modules["torch"] = None  # type: ignore[assignment]  # whoever imports it gets a ModuleNotFoundError
+    sys.modules["torch"] = None  # type: ignore[assignment]  # importing it raises ModuleNotFoundError
     questions = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    answers = [[asked(folder, one) for one in own] for folder, own in questions.items()]
+    answers = [[answer_of(folder, one) for one in own] for folder, own in questions.items()]
     assert "torch" not in {name for name, module in sys.modules.items() if module is not None}
     print(json.dumps(answers))

@@ -82,10 +82,10 @@ def case(seed: int, number: int, files: list[bytes]) -> bytes:
     return target.getvalue()
 
 
-def outcome(file: Path, said: Path) -> str:
+def outcome(file: Path, log: Path) -> str:
     """How reading a file ended: "read", "refused", or what should not be."""
     if (child := os.fork()) == 0:
-        handle = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(handle, 1), os.dup2(handle, 2)
         try:
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -92,13 +92,13 @@ def test_what_it_can_hold_comes_back(shape: str, act: str, tmp_path: Path) -> No
     model = builders.model(plan, embedding_size=width, hidden_act=act)
     save_checkpoint(model, None, tmp_path, "bert4keras")
     assert_same_model(albertine.load(tmp_path), model)
-    told = read_json(tmp_path / f"{kind}_config.json")
-    assert told["hidden_act"] == {"gelu": "gelu_erf", "gelu_new": "gelu_tanh"}.get(act, act)
-    assert told.get("embedding_size", 24) == width
+    config = read_json(tmp_path / f"{kind}_config.json")
+    assert config["hidden_act"] == {"gelu": "gelu_erf", "gelu_new": "gelu_tanh"}.get(act, act)
+    assert config.get("embedding_size", 24) == width
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"plan": SharingPlan.grouped(4, 2)}, r"one block for all depths or one for each. Add --lossy"),
         ({"plan": SharingPlan.grouped(4, 1, 2)}, "a plan other than one block"),
@@ -107,11 +107,11 @@ def test_what_it_can_hold_comes_back(shape: str, act: str, tmp_path: Path) -> No
     ],
 )
 def test_what_it_would_compute_otherwise_is_refused(
-    changes: dict[str, object], says: str, tmp_path: Path
+    changes: dict[str, object], message: str, tmp_path: Path
 ) -> None:
     """It knows one group: the others of a checkpoint it would pass over without a word."""
     model = Model(builders.config(**changes), {"mlm"})  # type: ignore[arg-type]
-    with pytest.raises(SettingsError, match=says):
+    with pytest.raises(SettingsError, match=message):
         save_checkpoint(model, None, tmp_path / "m", "bert4keras")
 
 

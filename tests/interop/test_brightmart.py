@@ -216,16 +216,16 @@ def test_its_pre_norm_is_refused_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"plan": SharingPlan.unshared(3)}, "a plan other than one block for all depths"),
         ({"embedding_mapping": "if_needed"}, "the block of albert"),
         ({"hidden_act": "gelu"}, "the erf form"),
     ],
 )
-def test_what_albert_zh_does_not_compute(changes: dict[str, object], says: str, tmp_path: Path) -> None:
+def test_what_albert_zh_does_not_compute(changes: dict[str, object], message: str, tmp_path: Path) -> None:
     model = Model(builders.config(**{"embedding_mapping": "words"} | changes), {"mlm"})
-    with pytest.raises(SettingsError, match=says):
+    with pytest.raises(SettingsError, match=message):
         saved(model, tmp_path / "m")
 
 
@@ -234,7 +234,7 @@ def test_words_alone_are_not_mapped_before_a_pre_norm_encoder() -> None:
         builders.config(norm="pre", embedding_mapping="words")
 
 
-def test_older_versions_are_told() -> None:
+def test_older_versions_are_recognised() -> None:
     """They would not know the word; the number says why."""
     tree = preset("brightmart-tiny-zh").to_dict()
     assert tree["format"] == 4 and EncoderConfig.from_dict(tree) == preset("brightmart-tiny-zh")

@@ -64,8 +64,8 @@ def test_a_card_counts_the_parameters_of_its_model(
 def test_a_card_of_lonepatients_counts_ties_once(tmp_path: Path) -> None:
     model = builders.model()
     head = {"classifier.weight": torch.ones(3, 24), "classifier.bias": torch.ones(3)}
-    told = head_config("albert", "classify", 0.1, names=("a", "b", "c"), kind="single")
-    save_lonepatient(model, None, tmp_path, extra_tensors=head, extra_config=told)
+    extra_config = head_config("albert", "classify", 0.1, names=("a", "b", "c"), kind="single")
+    save_lonepatient(model, None, tmp_path, extra_tensors=head, extra_config=extra_config)
     assert counted(tmp_path) == sum(x.numel() for x in model.parameters()) + 75
 
 
@@ -78,7 +78,7 @@ def test_an_xlnet_has_no_parameter_that_nothing_reads(tmp_path: Path) -> None:
     assert counted(tmp_path / "m") == counted(tmp_path / "again") == count
 
 
-def test_nobody_is_told_to_load_lonepatients_names_with_transformers(tmp_path: Path) -> None:
+def test_the_card_of_lonepatients_names_does_not_suggest_transformers(tmp_path: Path) -> None:
     """Which starts from random weights there, without an error."""
     model: Model = builders.model()
     save_lonepatient(model, None, tmp_path)
@@ -93,7 +93,7 @@ def test_nobody_is_told_to_load_lonepatients_names_with_transformers(tmp_path: P
     assert "from transformers" in (tmp_path / "README.md").read_text()
 
 
-def test_nobody_is_told_to_load_a_checkpoint_of_tensorflow_with_transformers(tmp_path: Path) -> None:
+def test_the_card_of_a_tensorflow_checkpoint_does_not_suggest_transformers(tmp_path: Path) -> None:
     shutil.copytree(Path(__file__).with_name("tensorflow") / "albert", tmp_path / "albert")
     write_card(tmp_path / "albert", CardMetadata())
     card = (tmp_path / "albert" / "README.md").read_text()
@@ -107,9 +107,9 @@ def test_a_card_names_the_class_that_has_the_joint_head(tmp_path: Path) -> None:
     card = (tmp_path / "README.md").read_text()
     (name,) = re.findall(r"model = (\w+)\.from_pretrained", card)
     assert f"from transformers import {name}, AutoTokenizer" in card
-    _, told = getattr(transformers, name).from_pretrained(tmp_path, output_loading_info=True)
+    _, loading_info = getattr(transformers, name).from_pretrained(tmp_path, output_loading_info=True)
     left = {"sequence_summary.summary.weight", "sequence_summary.summary.bias"}  # of the pooler, not the head
-    assert not told["missing_keys"] and set(told["unexpected_keys"]) <= left
+    assert not loading_info["missing_keys"] and set(loading_info["unexpected_keys"]) <= left
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("albert", "albertine")])

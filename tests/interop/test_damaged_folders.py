@@ -59,7 +59,7 @@ def _long_shard(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("layout", "damage", "says"),
+    ("layout", "damage", "message"),
     [
         ("modernbert", _words("config.json", rope_parameters=[1]), "a word has a value of the wrong kind"),
         ("bert", _words("config.json", num_hidden_layers=4096), "46 tensors, and .* names 4,096 layers"),
@@ -72,16 +72,16 @@ def _long_shard(folder: Path) -> None:
     ],
 )
 def test_what_fuzzing_found(
-    layout: str, damage: Callable[[Path], None], says: str, sound: dict[str, Path], tmp_path: Path
+    layout: str, damage: Callable[[Path], None], message: str, sound: dict[str, Path], tmp_path: Path
 ) -> None:
     folder = tmp_path / "m"
     shutil.copytree(sound[layout], folder)
     damage(folder)
-    with pytest.raises(ModelError, match=says) as caught:
+    with pytest.raises(ModelError, match=message) as caught:
         albertine.load(folder)
     assert len(str(caught.value)) < 1000
-    if says.startswith("a word"):
-        with pytest.raises(ModelError, match=says):
+    if message.startswith("a word"):
+        with pytest.raises(ModelError, match=message):
             look_up_model(str(folder))
 
 
@@ -128,8 +128,8 @@ def _headed(change: Callable[[dict[str, Any]], None], length: int | None = None)
         head = json.loads(data[8 : 8 + size])
         change(head)
         text = json.dumps(head).encode()
-        told = len(text) if length is None else length
-        path.write_bytes(told.to_bytes(8, "little") + text + data[8 + size :])
+        stated = len(text) if length is None else length
+        path.write_bytes(stated.to_bytes(8, "little") + text + data[8 + size :])
 
     return damage
 
@@ -147,7 +147,7 @@ def _over_each_other(head: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "says"),
+    ("damage", "message"),
     [
         (_headed(_over_each_other), "not a whole safetensors file"),
         (_headed(lambda head: head[WORD].update(shape=[1 << 40, 1 << 40])), "not a whole safetensors file"),
@@ -168,13 +168,13 @@ def _over_each_other(head: dict[str, Any]) -> None:
     ],
 )
 def test_safetensors_that_lie_are_refused(
-    damage: Callable[[Path], None], says: str, sound: dict[str, Path], tmp_path: Path
+    damage: Callable[[Path], None], message: str, sound: dict[str, Path], tmp_path: Path
 ) -> None:
     """In less than a second of the processor."""
     shutil.copytree(sound["albert"], tmp_path / "m")
     damage(tmp_path / "m")
     start = time.process_time()
-    with pytest.raises(ModelError, match=says) as caught:
+    with pytest.raises(ModelError, match=message) as caught:
         albertine.load(tmp_path / "m")
     assert time.process_time() - start < 1 and len(str(caught.value)) < 500
 

@@ -56,14 +56,14 @@ def written(found: ModelFolder, folder: Path, to: str) -> ModelFolder:
     """A model, and the head of a task where it has one, as `convert` writes and anybody reads it."""
     model, extra, layout = found.model, found.extra, "transformers" if to == "hf" else to
     if to in TENSORFLOW:
-        told = head_config_for(found, written_kind(model, to))
-        save_checkpoint(model, None, folder, to, extra_tensors=extra, extra_config=told)
+        extra_config = head_config_for(found, written_kind(model, to))
+        save_checkpoint(model, None, folder, to, extra_tensors=extra, extra_config=extra_config)
     elif to == "lonepatient":
-        told = head_config_for(found, "albert")
-        save_lonepatient(model, None, folder, extra_tensors=extra, extra_config=told)
+        extra_config = head_config_for(found, "albert")
+        save_lonepatient(model, None, folder, extra_tensors=extra, extra_config=extra_config)
     else:
-        told = head_config_for(found, written_type(model.config, layout))  # type: ignore[arg-type]
-        save_model(model, None, folder, extra_tensors=extra, extra_config=told, layout=layout)  # type: ignore[arg-type]
+        extra_config = head_config_for(found, written_type(model.config, layout))  # type: ignore[arg-type]
+        save_model(model, None, folder, extra_tensors=extra, extra_config=extra_config, layout=layout)  # type: ignore[arg-type]
     return read_folder(folder)
 
 
@@ -91,8 +91,10 @@ def test_a_head_goes_along(name: str, task: str, tmp_path: Path) -> None:
     base = builders.model(plan, **changes)
     tuned = Classifier(base, 2, per_token=task == "answer", name=of, seed=1).eval()
     kind = "single" if task == "classify" else None
-    said = head_config("albert", task, 0.1, names=("x", "y") if kind else (), kind=kind, max_length=20)
-    found = ModelFolder(base, {"model_type": "albert"} | said, tuned.head)
+    extra_config = head_config(
+        "albert", task, 0.1, names=("x", "y") if kind else (), kind=kind, max_length=20
+    )
+    found = ModelFolder(base, {"model_type": "albert"} | extra_config, tuned.head)
     for i, to in enumerate((*chain, chain[0], "albertine")):
         found = written(found, tmp_path / str(i), to)
         assert_same_model(found.model, base)
@@ -161,11 +163,11 @@ def test_xlnet_through_every_layout(tmp_path: Path) -> None:
 def test_info_reads_every_layout(tmp_path: Path) -> None:
     """The parameters that a model has when it is loaded; of copies, those that stand there."""
     for name, folder in originals(tmp_path).items():
-        told, found = look_up_model(str(folder)), albertine.load(folder).config
+        described, found = look_up_model(str(folder)), albertine.load(folder).config
         if name in ("copies", "roformer", "modernbert", "xlnet", "product"):
-            assert told.num_hidden_layers == found.num_hidden_layers
+            assert described.num_hidden_layers == found.num_hidden_layers
         else:
-            assert parameters_by_part(told) == parameters_by_part(found), name
+            assert parameters_by_part(described) == parameters_by_part(found), name
 
 
 def reads_of_keras_xlnet(config: EncoderConfig) -> dict[str, tuple[int, ...]]:

@@ -158,9 +158,12 @@ def test_a_model_whose_vocabulary_grew(language, tmp_path):
 
 def test_heads_of_tasks_travel_beside_the_encoder(tmp_path):
     head = {"classifier.weight": torch.randn(3, 24), "classifier.bias": torch.randn(3)}
-    said = {"architectures": ["AlbertForSequenceClassification"], "id2label": {"0": "a", "1": "b", "2": "c"}}
+    extra_config = {
+        "architectures": ["AlbertForSequenceClassification"],
+        "id2label": {"0": "a", "1": "b", "2": "c"},
+    }
     model = builders.model()
-    save_model(model, None, tmp_path / "m", extra_tensors=head, extra_config=said)
+    save_model(model, None, tmp_path / "m", extra_tensors=head, extra_config=extra_config)
     found = read_folder(tmp_path / "m")
     assert found.extra.keys() == head.keys()
     assert torch.equal(found.extra["classifier.weight"], head["classifier.weight"])
@@ -245,7 +248,7 @@ def test_an_interrupted_save_leaves_the_old_folder(saved, moment, monkeypatch):
     assert [p.name for p in saved.parent.iterdir()] == ["m"]
 
 
-def test_a_full_disk_as_safetensors_tells_it(saved, monkeypatch):
+def test_a_full_disk_as_safetensors_reports_it(saved, monkeypatch):
     def full(*_, **__):
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
@@ -339,7 +342,7 @@ def test_a_tokenizer_larger_than_the_model_is_refused(tmp_path):
         albertine.save(builders.model(vocab_size=20), WordPieceTokenizer(PIECES), tmp_path / "m")
 
 
-def test_card_says_what_it_is(saved):
+def test_a_card_describes_its_model(saved):
     card = (saved / "README.md").read_text()
     assert "AlbertForPreTraining" in card
     assert f"{sum(p.numel() for p in builders.model().parameters()):,} parameters, hidden size 24" in card
@@ -388,7 +391,7 @@ def renamed(tensors):
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         (within("module."), "has `module.` in front"),
         (within("module."), r"module\.albert\.\S+, .*removeprefix\('module\.'\)"),
@@ -408,9 +411,9 @@ def renamed(tensors):
         (untied, r"not tied.*encoder can be used without that head: transformers\.AutoModel"),
     ],
 )
-def test_weights_that_do_not_fit_are_refused(saved, change, says):
+def test_weights_that_do_not_fit_are_refused(saved, change, message):
     rewrite(saved, change)
-    with pytest.raises(ModelError, match=says) as caught:
+    with pytest.raises(ModelError, match=message) as caught:
         load_model(saved)
     assert caught.value.where is not None
 

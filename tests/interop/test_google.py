@@ -120,12 +120,12 @@ def test_what_the_original_code_wrote_is_written_again(name: str, tmp_path: Path
     ours, theirs = variables(tmp_path), variables(HERE / name)
     assert ours.keys() == theirs.keys() and all(torch.equal(ours[n], x) for n, x in theirs.items())
     (file,) = HERE.joinpath(name).glob("*_config.json")
-    told, words = json.loads((tmp_path / file.name).read_text()), json.loads(file.read_text())
+    config, words = json.loads((tmp_path / file.name).read_text()), json.loads(file.read_text())
     if name == "brightmart":  # which has no groups; the words were added for what ran it
-        words = {word: x for word, x in words.items() if word in told}
+        words = {word: x for word, x in words.items() if word in config}
         assert words.keys() >= {"embedding_size", "ln_type", "num_hidden_layers"}
-    assert {word: told[word] for word in words} == words
-    assert told.keys() - words.keys() == {"albertine"}
+    assert {word: config[word] for word in words} == words
+    assert config.keys() - words.keys() == {"albertine"}
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))
@@ -366,7 +366,7 @@ def test_a_folder_of_transformers_with_some_index_is_one(tmp_path: Path) -> None
     assert checkpoint_in(tmp_path) is None
 
 
-def test_the_configuration_is_found_and_said_to_be_missing(tmp_path: Path) -> None:
+def test_the_configuration_is_found_or_reported_missing(tmp_path: Path) -> None:
     folder = google(builders.model(), tmp_path)
     file = folder / "albert_config.json"
     file.rename(folder / "albert_config_tiny_g.json")
@@ -381,7 +381,7 @@ def test_the_configuration_is_found_and_said_to_be_missing(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"hidden_size": 32}, "has shape .* its configuration says"),
         ({"num_hidden_groups": 2}, "has no bert/encoder/transformer/group_1"),
@@ -395,10 +395,12 @@ def test_the_configuration_is_found_and_said_to_be_missing(tmp_path: Path) -> No
         ({"albertine": {"initialization": [1]}}, "is not supported"),
     ],
 )
-def test_configurations_that_lie_are_refused(changes: dict[str, object], says: str, tmp_path: Path) -> None:
+def test_configurations_that_lie_are_refused(
+    changes: dict[str, object], message: str, tmp_path: Path
+) -> None:
     folder = google(builders.model(), tmp_path)
     edit(folder, **changes)
-    with pytest.raises(ModelError, match=says):
+    with pytest.raises(ModelError, match=message):
         albertine.load(folder)
 
 
@@ -419,7 +421,7 @@ def test_variables_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "wanted", "says"),
+    ("changes", "wanted", "message"),
     [
         ({"plan": SharingPlan.attention_only(3)}, "google", "a plan other than groups of whole blocks"),
         ({"plan": SharingPlan((0, 1, 0), (0, 1, 0))}, "google", "a plan other than groups"),
@@ -432,16 +434,16 @@ def test_variables_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         ({}, "xlnet-tf", "the block of albert"),
     ],
 )
-def test_what_google_has_no_place_for_is_said(
-    changes: dict[str, Any], wanted: str, says: str, tmp_path: Path
+def test_what_the_google_layout_cannot_hold_is_reported(
+    changes: dict[str, Any], wanted: str, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(SettingsError) as caught:
         google(Model(builders.config(**changes), {"mlm"}), tmp_path / "m", wanted)
-    assert says in str(caught.value) and not (tmp_path / "m").exists()
+    assert message in str(caught.value) and not (tmp_path / "m").exists()
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({}, "shared weights"),
         ({"plan": SharingPlan.unshared(3), "clamp_positions": 4}, "clamp_positions"),
@@ -449,8 +451,10 @@ def test_what_google_has_no_place_for_is_said(
         ({"plan": SharingPlan.unshared(3), "type_vocab_size": 0}, "segments that are not told apart"),
     ],
 )
-def test_what_xlnet_has_no_place_for_is_said(changes: dict[str, Any], says: str, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=says):
+def test_what_the_xlnet_layout_cannot_hold_is_reported(
+    changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingsError, match=message):
         google(xlnet_model({"lm"}, **changes), tmp_path / "m", "xlnet-tf")
     with pytest.raises(SettingsError, match="the block of xlnet"):
         google(xlnet_model({"lm"}), tmp_path / "m")
@@ -484,7 +488,7 @@ def test_a_checkpoint_is_converted_before_it_is_sent(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "shape"), [("albert", "albert-xxlarge-zh"), ("bert", "bert-base"), ("xlnet", "xlnet-base")]
 )
-def test_presets_are_told_by_their_configuration(kind: Kind, shape: str) -> None:
+def test_presets_are_recognised_by_their_configuration(kind: Kind, shape: str) -> None:
     """Written and read, a configuration is the same; and as Google published them, without our words."""
     with torch.device("meta"):
         model = Model(preset(shape), preset(shape).pretraining_heads)

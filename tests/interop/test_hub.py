@@ -87,11 +87,11 @@ def test_the_rest_of_what_another_program_fetched_is_fetched_once(
     some = {name: files[name] for name in ("config.json", "model.safetensors")}
     snapshot = keep(kept, NAME, some)
     assert model_folder(NAME) == snapshot
-    assert contents(snapshot) == hub.models[NAME] and not any("safetensors" in path for path in hub.asked)
-    hub.asked.clear()
+    assert contents(snapshot) == hub.models[NAME] and not any("safetensors" in path for path in hub.requested)
+    hub.requested.clear()
     hub.models.clear()
     _completed.cache_clear()  # as in another process
-    assert model_folder(NAME) == snapshot and not hub.asked
+    assert model_folder(NAME) == snapshot and not hub.requested
 
 
 def test_a_part_that_was_fetched_is_used_where_there_is_no_network(
@@ -135,7 +135,7 @@ def test_the_cache_lies_where_the_hubs_programs_have_it(
     assert cache() == Path(where).expanduser()
 
 
-def test_offline_the_message_says_how_to_get_a_folder() -> None:
+def test_offline_the_message_explains_how_to_get_a_folder() -> None:
     message = refused("albert/albert-base-v2")
     assert "not in the cache of the hub, and was not downloaded: HF_HUB_OFFLINE is set" in message
     assert "`hf download albert/albert-base-v2 --revision main --local-dir FOLDER`" in message
@@ -194,7 +194,7 @@ def test_near_names_of_the_cache_and_of_folders(kept: Path, files: dict[str, byt
     assert "Did you mean `runs/reviews`?" in refused("rnus/reviws")
 
 
-def test_a_path_in_a_folder_that_exists_is_not_asked_for(hub: Hub) -> None:
+def test_a_path_in_an_existing_folder_is_not_requested(hub: Hub) -> None:
     Path("runs/reviews").mkdir(parents=True)
     hub.models["runs/reviws"] = {}
     message = refused("runs/reviws")
@@ -220,11 +220,11 @@ def test_what_is_fetched_is_read_from_then_on(
     }
     folder = model_folder(NAME)
     assert folder == kept / "models--someone--a-model" / "snapshots" / COMMIT
-    assert set(hub.asked) == set(contents(folder)) == set(files) | {"1_Pooling/config.json"}
+    assert set(hub.requested) == set(contents(folder)) == set(files) | {"1_Pooling/config.json"}
     assert torch.equal(weights(albertine.load(NAME)), weights(albertine.load(model)))
-    asked = len(hub.asked)
+    count = len(hub.requested)
     hub.models.clear()
-    assert model_folder(NAME) == model_folder(f"{NAME}@{COMMIT}") == folder and len(hub.asked) == asked
+    assert model_folder(NAME) == model_folder(f"{NAME}@{COMMIT}") == folder and len(hub.requested) == count
 
 
 def test_a_copy_that_is_not_whole_is_filled_up(hub: Hub, kept: Path, files: dict[str, bytes]) -> None:
@@ -238,7 +238,7 @@ def test_weights_that_are_pickled_are_not_fetched(hub: Hub, kept: Path, files: d
     message = refused(NAME)
     assert "has no weights in safetensors, only pytorch_model.bin, a format that can run code" in message
     assert f"`hf download {NAME} --local-dir FOLDER` and name that FOLDER" in message
-    assert hub.asked == [] and not kept.exists()
+    assert hub.requested == [] and not kept.exists()
     hub.models[NAME] = {"config.json": files["config.json"]}
     assert "has no weights in safetensors. If you" in refused(NAME)
 

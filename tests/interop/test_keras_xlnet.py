@@ -56,13 +56,13 @@ def assert_computed(model: Model, stored: Mapping[str, np.ndarray]) -> None:
     torch.testing.assert_close(found.view(given["after"].shape), given["after"], **BOUND)
     without, _ = encode_segments(model.encoder, Segments(after))
     assert (without - found).abs().max() > 0.01
-    asked = Segments(
+    streams = Segments(
         after,
         targets=torch.arange(12),
         masks=(torch.ones(6, 6).bool(),) * 2,
         target_masks=(~torch.eye(6).bool(),) * 2,
     )
-    logits, _ = predict_segments(model, asked)
+    logits, _ = predict_segments(model, streams)
     chances = logits.softmax(-1).view(given["chances"].shape)
     torch.testing.assert_close(chances, given["chances"], **BOUND)
 

@@ -53,14 +53,14 @@ def unshared(layout: str, heads: set[str]) -> Model:
 @pytest.mark.parametrize(("task", "name"), [("tag", "classifier"), ("answer", "qa_outputs")])
 def test_heads_that_are_roformers_own_load_there(task: Task, name: str, tmp_path: Path) -> None:
     tuned = Classifier(unshared("roformer", set()), 2, per_token=True, name=name).eval()
-    said = head_config("roformer", task, 0.1, names=("A", "B"))
-    save_model(tuned.base, None, tmp_path / "m", extra_tensors=tuned.head, extra_config=said)
+    extra_config = head_config("roformer", task, 0.1, names=("A", "B"))
+    save_model(tuned.base, None, tmp_path / "m", extra_tensors=tuned.head, extra_config=extra_config)
     auto = {
         "tag": transformers.AutoModelForTokenClassification,
         "answer": transformers.AutoModelForQuestionAnswering,
     }[task]
-    theirs, told = auto.from_pretrained(tmp_path / "m", output_loading_info=True)
-    assert not any(told.values()) and theirs.config.architectures == [type(theirs).__name__]
+    theirs, loading_info = auto.from_pretrained(tmp_path / "m", output_loading_info=True)
+    assert not any(loading_info.values()) and theirs.config.architectures == [type(theirs).__name__]
     batch = batch_of(builders.VOCABULARY, 2, 20)
     real = batch["attention_mask"].bool()
     with torch.no_grad():
@@ -81,9 +81,7 @@ def test_heads_that_are_roformers_own_load_there(task: Task, name: str, tmp_path
         (transformers.ModernBertConfig(), transformers.ModernBertForTokenClassification),
     ],
 )
-def test_their_heads_are_left_aside_and_never_asked(
-    config: Any, auto: Any, tmp_path: Path, capsys: Any
-) -> None:
+def test_their_heads_are_ignored_and_never_run(config: Any, auto: Any, tmp_path: Path, capsys: Any) -> None:
     small = {"vocab_size": 40, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 2}
     more = {"layer_types": ["full_attention"] * 2, "pad_token_id": 0, "intermediate_size": 20}
     theirs = auto(type(config)(**(config.to_dict() | small | more)))
@@ -105,13 +103,15 @@ def test_their_heads_are_left_aside_and_never_asked(
     assert read_folder(tmp_path / "again").left_aside == ()
 
 
-def test_classes_of_one_name_are_told_apart(tmp_path: Path) -> None:
+def test_classes_of_one_name_are_distinguished(tmp_path: Path) -> None:
     """Kills: the chance of one told for the other, and the likeliest class left out."""
     tuned = Classifier(unshared("modernbert", {"pooler"}), 3)
     with torch.no_grad():
         tuned.head["classifier.bias"].copy_(torch.tensor([0.0, 9.0, -9.0]))
-    said = head_config("modernbert", "classify", 0.1, names=("y", "x", "x"), kind="single")
-    save_model(tuned.base, WordPieceTokenizer(PIECES), tmp_path, extra_tensors=tuned.head, extra_config=said)
+    extra_config = head_config("modernbert", "classify", 0.1, names=("y", "x", "x"), kind="single")
+    save_model(
+        tuned.base, WordPieceTokenizer(PIECES), tmp_path, extra_tensors=tuned.head, extra_config=extra_config
+    )
     (chances,) = Predictor(tmp_path).classify(["a b"])
     assert chances.keys() == {"y", "x (1)", "x (2)"} and sum(chances.values()) == pytest.approx(1, abs=1e-4)
     assert max(chances, key=lambda name: chances[name]) == "x (1)"
@@ -120,12 +120,12 @@ def test_classes_of_one_name_are_told_apart(tmp_path: Path) -> None:
     assert read_classifier(found, tmp_path).labels == ("y", "x", "x")
 
 
-def test_a_class_is_named_once_where_no_type_was_said(tmp_path: Path) -> None:
+def test_a_class_is_named_once_without_a_model_type(tmp_path: Path) -> None:
     """As in the config.json of BERTs from 2018."""
     base = builders.model(SharingPlan.unshared(2), embedding_size=24)
     head = Classifier(base, 2).head
-    said = head_config("bert", "classify", 0.1, names=("A", "B"), kind="single")
-    save_model(base, None, tmp_path / "m", extra_tensors=head, extra_config=said)
+    extra_config = head_config("bert", "classify", 0.1, names=("A", "B"), kind="single")
+    save_model(base, None, tmp_path / "m", extra_tensors=head, extra_config=extra_config)
     tree = json.loads((tmp_path / "m" / "config.json").read_text())
     assert tree.pop("model_type") == "bert" and tree["architectures"] == ["BertForSequenceClassification"]
     (tmp_path / "m" / "config.json").write_text(json.dumps(tree))
@@ -177,8 +177,8 @@ def test_convert_writes_copies_and_the_small_form_again(layout: str, tmp_path: P
     tokenizer = WordPieceTokenizer(PIECES)
     tagger = layout == "roformer"  # ModernBERT's class has another head
     head = Classifier(model, 2, per_token=True).head if tagger else {}
-    said = head_config("albertine", "tag", 0.1, names=("A", "B")) if tagger else {}
-    save_model(model, tokenizer, small, extra_tensors=head, extra_config=said)
+    extra_config = head_config("albertine", "tag", 0.1, names=("A", "B")) if tagger else {}
+    save_model(model, tokenizer, small, extra_tensors=head, extra_config=extra_config)
     assert run(["convert", str(small), str(wide), "--to", layout]) == 0
     tree = json.loads((wide / "config.json").read_text())
     name = {"roformer": "RoFormerForTokenClassification", "modernbert": "ModernBertForMaskedLM"}[layout]
@@ -206,16 +206,16 @@ def test_convert_writes_copies_and_the_small_form_again(layout: str, tmp_path: P
 
 @pytest.mark.parametrize("layout", ["albertine", "transformers"])
 @pytest.mark.parametrize("kind", ["albert", "xlnet"])
-def test_a_tokenizer_tells_the_longest_row_of_its_model(kind: str, layout: Any, tmp_path: Path) -> None:
+def test_a_tokenizer_records_the_maximum_length_of_its_model(kind: str, layout: Any, tmp_path: Path) -> None:
     """Wherever a layout has it: XLNet's has no word for it, and ours its own place."""
     xlnet = {"positions": "relative", "embedding_norm": False, "embedding_size": 24}
     model = builders.model(SharingPlan.unshared(2), **(xlnet if kind == "xlnet" else {}))
     save_model(model, WordPieceTokenizer(PIECES), tmp_path, layout=layout)
-    told = json.loads((tmp_path / "tokenizer_config.json").read_text())
-    assert told["model_max_length"] == model.config.max_position_embeddings == 32
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert config["model_max_length"] == model.config.max_position_embeddings == 32
 
 
-def test_what_transformers_says_as_it_stands_is_written_so(tmp_path: Path) -> None:
+def test_what_transformers_expresses_is_written_in_its_form(tmp_path: Path) -> None:
     for name, plan in (("albert", SharingPlan.shared(3)), ("bert", SharingPlan.unshared(3))):
         model = builders.model(plan, embedding_size=24 if name == "bert" else 8)
         save_model(model, None, tmp_path / name)

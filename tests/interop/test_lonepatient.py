@@ -71,15 +71,15 @@ def test_outputs_of_the_original_code(name: str, layout: str) -> None:
     torch.testing.assert_close(model.sentence(out.pooler_output), wanted["sentence"], **bound)
 
 
-def test_what_they_are_is_told_by_their_files() -> None:
+def test_their_shape_is_read_from_their_files() -> None:
     """Its `gelu` is the erf form, where brightmart's own code has the tanh form under that name."""
     groups, bright = (albertine.load(HERE / name).config for name in ("groups", "bright"))
     assert groups.plan == SharingPlan.grouped(4, 2, 2) and groups.embedding_mapping == "if_needed"
     assert bright.plan == SharingPlan.shared(4) and bright.embedding_mapping == "words"
     assert (groups.hidden_act, bright.hidden_act) == ("gelu_new", "gelu")
     for name, config in (("groups", groups), ("bright", bright)):
-        told = parameters_by_part(look_up_model(str(HERE / name)))
-        assert told == parameters_by_part(config)
+        counts = parameters_by_part(look_up_model(str(HERE / name)))
+        assert counts == parameters_by_part(config)
 
 
 @pytest.mark.parametrize("name", ["groups", "bright"])
@@ -136,7 +136,7 @@ def test_a_mapping_that_nothing_is_computed_with(changed: Callable[..., Path]) -
 
 
 @pytest.mark.parametrize(
-    ("tensors", "words", "says"),
+    ("tensors", "words", "message"),
     [
         (
             {f"{GROUP}.7.inner_group.0.LayerNorm.bias": torch.ones(8)},
@@ -152,9 +152,9 @@ def test_a_mapping_that_nothing_is_computed_with(changed: Callable[..., Path]) -
     ],
 )
 def test_what_does_not_belong_together_is_refused(
-    changed: Callable[..., Path], tensors: dict[str, Tensor | None], words: dict[str, object], says: str
+    changed: Callable[..., Path], tensors: dict[str, Tensor | None], words: dict[str, object], message: str
 ) -> None:
-    with pytest.raises(ModelError, match=says):
+    with pytest.raises(ModelError, match=message):
         albertine.load(changed("groups", tensors, **words))
 
 
@@ -175,8 +175,8 @@ def test_what_is_written_is_what_was_read(name: str, tmp_path: Path) -> None:
     stored = load_file(HERE / name / "model.safetensors")
     assert written.keys() == stored.keys()
     assert all(torch.equal(written[key], x) for key, x in stored.items())
-    told, was = (json.loads((folder / "config.json").read_text()) for folder in (tmp_path, HERE / name))
-    assert was.items() <= told.items()
+    config, was = (json.loads((folder / "config.json").read_text()) for folder in (tmp_path, HERE / name))
+    assert was.items() <= config.items()
     assert_same_model(albertine.load(tmp_path), model)
 
 
@@ -201,7 +201,7 @@ def test_plans_come_back(plan: SharingPlan, width: int, heads: set[str], tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("changes", "head", "says"),
+    ("changes", "head", "message"),
     [
         ({"plan": SharingPlan((0, 1, 0), (0, 1, 0))}, "mlm", "a plan other than groups"),
         ({"plan": SharingPlan.attention_only(3)}, "mlm", "a plan other than groups"),
@@ -213,9 +213,9 @@ def test_plans_come_back(plan: SharingPlan, width: int, heads: set[str], tmp_pat
     ],
 )
 def test_what_its_code_does_not_compute_is_refused(
-    changes: dict[str, Any], head: str, says: str, tmp_path: Path
+    changes: dict[str, Any], head: str, message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(SettingsError, match=says):
+    with pytest.raises(SettingsError, match=message):
         save_lonepatient(Model(builders.config(**changes), {head}), None, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -223,9 +223,9 @@ def test_what_its_code_does_not_compute_is_refused(
 def test_a_tuned_model_is_written_with_its_classifier(tmp_path: Path) -> None:
     """By the command, in place of a folder of transformers."""
     model, head = builders.model(), {"classifier.weight": torch.ones(3, 24), "classifier.bias": torch.ones(3)}
-    told = head_config("albert", "classify", 0.1, names=("a", "b", "c"), kind="single")
+    extra_config = head_config("albert", "classify", 0.1, names=("a", "b", "c"), kind="single")
     for folder in ("in", "out"):
-        save_model(model, None, tmp_path / folder, extra_tensors=head, extra_config=told)
+        save_model(model, None, tmp_path / folder, extra_tensors=head, extra_config=extra_config)
     done = CliRunner().invoke(
         build(), ["convert", f"{tmp_path}/in", f"{tmp_path}/out", "--to", "lonepatient"]
     )

@@ -81,8 +81,8 @@ def test_other_weights_or_words_make_another_model(layout: str, tmp_path: Path) 
     for name, seed in (("one", 1), ("other", 2)):
         LAYOUTS[layout](builders.model(seed=seed), tmp_path / name)
     shutil.copytree(tmp_path / "one", tmp_path / "same")
-    for told in (lambda folder: Predictor(folder, precision="float32").fingerprint, digest_of):
-        one, other, same = (told(tmp_path / name) for name in ("one", "other", "same"))
+    for identity in (lambda folder: Predictor(folder, precision="float32").fingerprint, digest_of):
+        one, other, same = (identity(tmp_path / name) for name in ("one", "other", "same"))
         assert one == same != other
     places = (tmp_path / "same", tmp_path / "same" / "assets")
     (config,) = (p for place in places for p in place.glob("*config.json") if "tokenizer" not in p.name)

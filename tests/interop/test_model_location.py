@@ -49,7 +49,7 @@ def test_a_run_is_its_best_model_else_its_last(package: Path) -> None:
     assert resolve_model(run) == run and model_folder(run / "final") == run / "final"
 
 
-def test_a_corpus_is_told_from_a_model(package: Path) -> None:
+def test_a_corpus_is_distinguished_from_a_model(package: Path) -> None:
     """Kills: a corpus in place of a model called a broken copy of one; one refused where it may stand;
     a model whose folder has folders of these names."""
     for part in ("train", "tokenizer"):
@@ -66,10 +66,10 @@ def test_a_released_model_lies_with_the_settings_of_its_run(package: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["albert-base-v2", "albertine-mini", "albert-base-ffn-e768"])
-def test_a_preset_says_that_it_has_no_weights(package: Path, name: str) -> None:
-    for ask in (albertine.load, Predictor, model_folder):
+def test_a_preset_without_weights_is_reported(package: Path, name: str) -> None:
+    for load in (albertine.load, Predictor, model_folder):
         with pytest.raises(ModelError) as caught:
-            ask(name)
+            load(name)
         message = str(caught.value)
         assert message.startswith(f"{name}: is a preset, a shape without weights.")
         assert f"Released models: {EN}; or name a model folder, or OWNER/NAME" in message

@@ -100,10 +100,10 @@ def test_their_folder_here_and_back_again(case: int, tmp_path: Path) -> None:
     assert_same_numbers(ours, theirs, length)
 
     save_model(ours, None, tmp_path / "ours")
-    again, told = transformers.AutoModelForMaskedLM.from_pretrained(
+    again, loading_info = transformers.AutoModelForMaskedLM.from_pretrained(
         tmp_path / "ours", output_loading_info=True
     )
-    assert not any(told.values())
+    assert not any(loading_info.values())
     before, after = theirs.state_dict(), again.state_dict()
     assert before.keys() == after.keys()
     assert all(torch.equal(after[name], value) for name, value in before.items())
@@ -118,8 +118,8 @@ def test_a_backbone_alone(tmp_path: Path) -> None:
     ours = albertine.load(tmp_path / "backbone")
     assert ours.heads == set()
     save_model(ours, None, tmp_path / "ours")
-    again, told = transformers.AutoModel.from_pretrained(tmp_path / "ours", output_loading_info=True)
-    assert not any(told.values())
+    again, loading_info = transformers.AutoModel.from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert not any(loading_info.values())
     batch = batch_of(theirs.config.vocab_size, 1, 20)
     del batch["token_type_ids"]
     real = batch["attention_mask"].bool()
@@ -254,7 +254,7 @@ def test_copies_that_were_trained_apart_stay_apart(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_everything_in_the_way_is_said_at_once(changes: Any, ways: list[str], tmp_path: Path) -> None:
+def test_all_obstacles_are_reported_at_once(changes: Any, ways: list[str], tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as caught:
         save_model(builders.model(**(BLOCK | changes)), None, tmp_path / "m", layout="modernbert")
     assert caught.value.what == "the layout of modernbert has no place for " + ", ".join(ways)
@@ -308,14 +308,14 @@ def test_convert_keeps_what_only_a_tokenizer_would_know(tmp_path: Path) -> None:
     assert preserved_keys(tree, ids=False) == {"classifier_pooling": "mean"}
 
 
-def test_no_special_pieces_are_told_where_nobody_knows_them(tmp_path: Path) -> None:
+def test_unknown_special_tokens_are_not_written(tmp_path: Path) -> None:
     save_model(unshared(), None, tmp_path / "m")
     tree = json.loads((tmp_path / "m" / "config.json").read_text())
     assert [tree[name] for name in FOREIGN if name != "classifier_pooling"] == [None] * 4
     assert transformers.AutoConfig.from_pretrained(tmp_path / "m").cls_token_id is None
 
 
-def test_dropouts_that_differ_are_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_dropouts_that_differ_are_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     their_model(2, embedding_dropout=0.21, mlp_dropout=0.0).save_pretrained(tmp_path)
     for _ in range(2):
         assert albertine.load(tmp_path).config.hidden_dropout_prob == 0.0

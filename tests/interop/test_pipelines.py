@@ -52,7 +52,7 @@ TEXTS = {
     "en": ["He played for the national football team.", "It isn't “late” 2,019 times.", "naïve café\tA"],
     "zh": ["皇帝下诏任命他为大将。", "北京 is 中国的首都，2019年。", "好"],
 }
-ASKED = {
+QUESTIONS = {
     "en": ("Who played?", "The old man sat in the house and the king of France played there."),
     "zh": ("谁在北京？", "皇帝任命他为大将，他在北京住了十年。"),
 }
@@ -85,8 +85,8 @@ def encoder(kind: str, tokenizer: Tokenizer, heads: set[str]) -> Model:
 def tuned(
     folder: Path, tokenizer: Tokenizer, head: TaskModel, task: Task, names: tuple[str, ...], kind: Kind | None
 ) -> Path:
-    said = head_config(model_type(head.base.config), task, 0.1, names=names, kind=kind)
-    save_model(head.base, tokenizer, folder, extra_tensors=head.head, extra_config=said)
+    extra_config = head_config(model_type(head.base.config), task, 0.1, names=names, kind=kind)
+    save_model(head.base, tokenizer, folder, extra_tensors=head.head, extra_config=extra_config)
     return folder
 
 
@@ -135,8 +135,8 @@ def test_texts_are_cut_at_what_the_model_reads(
     model = Model(replace(base.config, max_position_embeddings=positions), set(), seed=5)
     albertine.save(model, ours, tmp_path)
     cut = {"truncation": True}
-    told = pipeline("feature-extraction", tmp_path, tokenize_kwargs=cut)(text, return_tensors=True)[0]
-    assert len(told) == positions
+    features = pipeline("feature-extraction", tmp_path, tokenize_kwargs=cut)(text, return_tensors=True)[0]
+    assert len(features) == positions
 
 
 @pytest.mark.sample(4)
@@ -164,8 +164,8 @@ def test_text_classification(
     folder = tuned(tmp_path / "m", ours, head, "classify", names, how)
     found = pipeline("text-classification", folder)(TEXTS[language], top_k=None)
     own = Predictor(folder, precision="float32").classify(TEXTS[language])
-    told = [{one["label"]: one["score"] for one in row} for row in found]
-    assert told == [pytest.approx(row, abs=BOUND) for row in own]
+    scores = [{one["label"]: one["score"] for one in row} for row in found]
+    assert scores == [pytest.approx(row, abs=BOUND) for row in own]
 
 
 IDENTITY, SIGMOID = "torch.nn.modules.linear.Identity", "torch.nn.modules.activation.Sigmoid"
@@ -181,10 +181,10 @@ NAMED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize("said", NAMED)
+@pytest.mark.parametrize("activation", NAMED)
 @pytest.mark.parametrize(("kind", "layout"), [("albert", "google"), ("bert", "bert4keras")])
 def test_cross_encoders(
-    kind: str, layout: str, said: str, tokenizers: dict[str, Tokenizer], tmp_path: Path
+    kind: str, layout: str, activation: str, tokenizers: dict[str, Tokenizer], tmp_path: Path
 ) -> None:
     """Of a stranger's folder, copied and exported too. Kills: logits where everyone else has their sigmoid, a
     sigmoid where the folder names another function, either forgotten by a copy."""
@@ -195,19 +195,21 @@ def test_cross_encoders(
     with torch.no_grad():
         head.head["classifier.bias"].fill_(2.5)  # far from what is the same under a sigmoid
     tuned(folder, ours, head, "classify", ("score",), "score")
-    told = json.loads((folder / "config.json").read_text())
-    if said == "regression":
-        assert {name: told[name] for name in NAMED[said]} == NAMED[said]
+    config = json.loads((folder / "config.json").read_text())
+    if activation == "regression":
+        assert {name: config[name] for name in NAMED[activation]} == NAMED[activation]
     else:
-        told = {n: x for n, x in told.items() if n not in ("albertine", *NAMED["regression"])} | NAMED[said]
-        (folder / "config.json").write_text(json.dumps(told))
+        config = {n: x for n, x in config.items() if n not in ("albertine", *NAMED["regression"])} | NAMED[
+            activation
+        ]
+        (folder / "config.json").write_text(json.dumps(config))
     pairs = [*zip(TEXTS["zh"], TEXTS["zh"][::-1], strict=True)]
     wanted = CrossEncoder(str(folder), device="cpu").predict(pairs)
     squashed = bool((wanted < 1).all())
-    assert squashed == (said in ("nothing", "sigmoid", "not trusted"))
-    if said in ("nothing", "regression"):  # the pipeline reads no name of a function
-        asked = [{"text": a, "text_pair": b} for a, b in pairs]
-        assert [row["score"] for row in pipeline("text-classification", folder)(asked)] == (
+    assert squashed == (activation in ("nothing", "sigmoid", "not trusted"))
+    if activation in ("nothing", "regression"):  # the pipeline reads no name of a function
+        inputs = [{"text": a, "text_pair": b} for a, b in pairs]
+        assert [row["score"] for row in pipeline("text-classification", folder)(inputs)] == (
             pytest.approx(wanted, abs=BOUND)
         )
     assert run(["convert", str(folder), str(tmp_path / "copy"), "--to", "albertine"]) == 0
@@ -233,7 +235,7 @@ def test_a_cross_encoder_as_sentence_transformers_saves_it(
     from sentence_transformers import CrossEncoder
 
     ours, folder = tokenizers["zh"], tmp_path / "m"
-    told = folder / "config_sentence_transformers.json"
+    file = folder / "config_sentence_transformers.json"
     head = Classifier(encoder("bert", ours, {"pooler"}), 1, seed=2).eval()
     tuned(tmp_path / "first", ours, head, "classify", ("score",), "score")
     named = torch.nn.Identity() if function == IDENTITY else torch.nn.Sigmoid()
@@ -250,12 +252,12 @@ def test_a_cross_encoder_as_sentence_transformers_saves_it(
         scores = Predictor(where, precision="float32").classify(pairs)
         assert [row["score"] for row in scores] == pytest.approx(wanted, abs=BOUND)
         assert CrossEncoder(str(where), device="cpu").predict(pairs) == pytest.approx(wanted, abs=BOUND)
-    said = json.loads(told.read_text())
+    stored = json.loads(file.read_text())
     for changed, message in (
         ({"activation_fn": "torch.nn.modules.activation.Tanh"}, "tells its score by Tanh"),
         ({"default_prompt_name": "query"}, "puts the prompt `query` before texts"),
     ):
-        told.write_text(json.dumps(said | changed))
+        file.write_text(json.dumps(stored | changed))
         with pytest.raises(ModelError, match=message):
             Predictor(folder, precision="float32").classify(pairs)
 
@@ -285,9 +287,9 @@ def test_a_list_of_modules_is_no_word_for_vectors(
     card = (folder / "README.md").read_text()
     assert "pipeline_tag: text-classification" in card and ".embed(" not in card
     assert '.classify([("a text", "another")])' in card and "- sentence-transformers" in card
-    told = folder / "sentence_bert_config.json"
-    odd = json.loads(told.read_text()) | {"processing_kwargs": {"text": {"truncation": "only_second"}}}
-    told.write_text(json.dumps(odd))
+    file = folder / "sentence_bert_config.json"
+    odd = json.loads(file.read_text()) | {"processing_kwargs": {"text": {"truncation": "only_second"}}}
+    file.write_text(json.dumps(odd))
     assert run(["convert", str(folder), str(tmp_path / "copy"), "--to", "albertine"]) == 0
     for where in (folder, tmp_path / "copy"):
         with pytest.raises(ModelError, match="calls the tokenizer with truncation"):
@@ -339,7 +341,7 @@ def test_question_answering(
     heads = {"pooler"} if kind in POOLED else set()
     head = Classifier(encoder(kind, ours, heads), 2, per_token=True, name="qa_outputs", seed=2).eval()
     folder = tuned(tmp_path / "m", ours, head, "answer", (), None)
-    question, passage = ASKED[language]
+    question, passage = QUESTIONS[language]
     theirs = transformers.AutoModelForQuestionAnswering.from_pretrained(folder).eval()
     batch = transformers.AutoTokenizer.from_pretrained(folder)(question, passage, return_tensors="pt")
     with torch.no_grad():
@@ -348,9 +350,9 @@ def test_question_answering(
         own = head(from_padded(*ours(question, passage, return_tensors="pt").values())[0])
     assert (logits - own).abs().max() <= BOUND
     if "question-answering" in SUPPORTED_TASKS:  # which the newest releases have dropped
-        ask = pipeline("question-answering", folder)
+        pipe = pipeline("question-answering", folder)
         # Ours are not widened to whole words.
-        found = ask(question=question, context=passage, max_answer_len=30, align_to_words=False)
+        found = pipe(question=question, context=passage, max_answer_len=30, align_to_words=False)
         best = Predictor(folder, precision="float32").answer(question, passage)
         assert best is not None and found["answer"].strip() == passage[best.begin : best.end].strip()
 
@@ -377,7 +379,7 @@ def test_xlnet(tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
     texts = [text.replace("\t", " ") for text in TEXTS["en"]]
-    ours = train_sentencepiece([*texts, *ASKED["en"]] * 20, tmp_path / "vocabulary", 60, cls_last=True)
+    ours = train_sentencepiece([*texts, *QUESTIONS["en"]] * 20, tmp_path / "vocabulary", 60, cls_last=True)
     base = our_model({"pooler"}, plan=SharingPlan.unshared(2), vocab_size=ours.vocab_size)
     assert model_type(base.config) == "xlnet"
     names = ("good", "bad", "neither")
@@ -399,8 +401,8 @@ def test_xlnet(tmp_path: Path) -> None:
     alone = base(*ours(texts[0], return_tensors="pt").values()).last_hidden_state[0]
     assert one.shape == alone.shape and (one - alone).abs().max() <= BOUND
     found = pipeline("text-classification", folder)(texts, top_k=None)
-    told = [{one["label"]: one["score"] for one in row} for row in found]
-    assert told == [
+    scores = [{one["label"]: one["score"] for one in row} for row in found]
+    assert scores == [
         pytest.approx(row, abs=BOUND) for row in Predictor(folder, precision="float32").classify(texts)
     ]
 
@@ -425,8 +427,10 @@ def test_electra(language: str, tokenizers: dict[str, Tokenizer], tmp_path: Path
     base = builders.model(vocab_size=ours.vocab_size, **changes)
     head = Classifier(base, len(names), per_token=True, seed=2).eval()
     save_model(base, ours, tmp_path / "words", layout="electra")
-    said = head_config("electra", "tag", 0.1, names=names)
-    save_model(base, ours, tmp_path / "tags", extra_tensors=head.head, extra_config=said, layout="electra")
+    extra_config = head_config("electra", "tag", 0.1, names=names)
+    save_model(
+        base, ours, tmp_path / "tags", extra_tensors=head.head, extra_config=extra_config, layout="electra"
+    )
     text = {"en": "He played for the [MASK] team.", "zh": "他为大将[MASK]。"}[language]
     words = pipeline("fill-mask", tmp_path / "words", top_k=3)(text)
     best = Predictor(tmp_path / "words", precision="float32").fill_mask(text, top_k=3)[0]

@@ -58,8 +58,8 @@ def test_a_shared_model_as_a_stack_and_folded_again(
     batch = batch_of(builders.VOCABULARY, 2, 20)
     real = batch["attention_mask"].bool()
     ours = model(*batch.values()).last_hidden_state[real]
-    theirs, told = transformers.AutoModel.from_pretrained(tmp_path / "m", output_loading_info=True)
-    assert not told["missing_keys"] and not told["mismatched_keys"]
+    theirs, loading_info = transformers.AutoModel.from_pretrained(tmp_path / "m", output_loading_info=True)
+    assert not loading_info["missing_keys"] and not loading_info["mismatched_keys"]
     assert len(theirs.encoder.layer) == model.config.plan.depth
     found = theirs.eval()(**batch)
     assert (found.last_hidden_state[real] - ours).abs().max() <= BOUND
@@ -80,7 +80,7 @@ def test_a_shared_model_as_a_stack_and_folded_again(
     assert_same_model(again.model, model)
 
 
-def test_bert_normalises_last_and_says_so(tmp_path: Path) -> None:
+def test_bert_normalises_last_and_its_configuration_states_it(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"embeddings of 8 that are normalised and then mapped to 24"):
         save_model(builders.model(), None, tmp_path / "m", layout="bert")
     mapped = builders.model(embedding_mapping="always", **WIDE)
@@ -104,8 +104,8 @@ def test_bert_normalises_last_and_says_so(tmp_path: Path) -> None:
 @torch.no_grad()
 def test_heads_of_tasks_go_along(layout: Any, task: str, head: str | None, tmp_path: Path) -> None:
     tuned = Classifier(builders.model(**WIDE), 3, per_token=task == "tag", seed=1).eval()
-    said = head_config("albert", task, 0.1, names=("x", "y", "z"), kind="single")
-    save_model(tuned.base, None, tmp_path / "a", extra_tensors=tuned.head, extra_config=said)
+    extra_config = head_config("albert", task, 0.1, names=("x", "y", "z"), kind="single")
+    save_model(tuned.base, None, tmp_path / "a", extra_tensors=tuned.head, extra_config=extra_config)
     to = ["convert", str(tmp_path / "a"), str(tmp_path / "b"), "--to", layout]
     if head is None:
         assert run(to) == 2 and not (tmp_path / "b").exists()
@@ -173,8 +173,8 @@ def test_an_electra_is_read(case: int, tmp_path: Path) -> None:
             assert (found.model.mlm_logits(ours) - wanted.logits[real]).abs().max() <= BOUND
             save_model(found.model, None, tmp_path / "ours", layout="electra")
             before = theirs.state_dict()
-            again, told = kind.from_pretrained(tmp_path / "ours", output_loading_info=True)
-            assert not any(told.values())
+            again, loading_info = kind.from_pretrained(tmp_path / "ours", output_loading_info=True)
+            assert not any(loading_info.values())
             assert all(torch.equal(again.state_dict()[name], x) for name, x in before.items())
 
 

@@ -105,7 +105,7 @@ def test_ids_are_those_of_transformers(vocabulary: Path, tmp_path: Path) -> None
     assert len(cut) == 6 and cut.count(2) == 3
 
 
-def test_spaces_before_a_mask_belong_to_it_where_the_file_says_so(vocabulary: Path, tmp_path: Path) -> None:
+def test_spaces_before_a_mask_belong_to_it_with_lstrip(vocabulary: Path, tmp_path: Path) -> None:
     """As in the released models."""
     saved(vocabulary, tmp_path / "m")
     tree = json.loads((tmp_path / "m" / "tokenizer.json").read_text())
@@ -124,10 +124,10 @@ def test_spaces_before_a_mask_belong_to_it_where_the_file_says_so(vocabulary: Pa
 def test_a_saved_folder_loads_in_transformers_and_computes_the_same(vocabulary: Path, tmp_path: Path) -> None:
     theirs = saved(vocabulary, tmp_path / "m")
     albertine.save(albertine.load(tmp_path / "m"), load_tokenizer(tmp_path / "m"), tmp_path / "again")
-    again, told = transformers.AutoModelForMaskedLM.from_pretrained(
+    again, loading_info = transformers.AutoModelForMaskedLM.from_pretrained(
         tmp_path / "again", output_loading_info=True
     )
-    assert not any(told.values())
+    assert not any(loading_info.values())
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "again")
     before = transformers.AutoTokenizer.from_pretrained(tmp_path / "m")
     batch = before(TEXTS, TEXTS[::-1], padding=True, return_tensors="pt")
@@ -189,25 +189,25 @@ def tuned(folder: Path, task: dict[str, Any]) -> Any:
     ("task", "more"),
     [("text=a label=l", {}), ("text=a pair=b label=l", {}), ("text=a pair=b label=l", {"pooling": "depths"})],
 )
-def test_it_is_tuned_and_asked(vocabulary: Path, tmp_path: Path, task: str, more: dict[str, Any]) -> None:
+def test_it_is_tuned_and_predicts(vocabulary: Path, tmp_path: Path, task: str, more: dict[str, Any]) -> None:
     saved(vocabulary, tmp_path / "m")
     rows = [{"a": f"the old man {n}", "b": "it was", "l": ("x", "y")[n % 2]} for n in range(12)]
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     chosen = {**dict(x.split("=") for x in task.split()), "train": file, "dev": file, **more}
     result = tuned(tmp_path, chosen)
-    asked = [(row["a"], row["b"]) if "pair" in task else row["a"] for row in rows]
-    assert len(Predictor(result.model).classify(asked)) == 12
+    texts_of_rows = [(row["a"], row["b"]) if "pair" in task else row["a"] for row in rows]
+    assert len(Predictor(result.model).classify(texts_of_rows)) == 12
     if not more:
         auto = transformers.AutoModelForSequenceClassification
-        theirs, told = auto.from_pretrained(result.model, output_loading_info=True)
-        assert not any(told.values())
+        theirs, loading_info = auto.from_pretrained(result.model, output_loading_info=True)
+        assert not any(loading_info.values())
         tokenizer = transformers.AutoTokenizer.from_pretrained(result.model)
-        texts = [list(x) for x in zip(*asked, strict=True)] if "pair" in task else [asked]
+        texts = [list(x) for x in zip(*texts_of_rows, strict=True)] if "pair" in task else [texts_of_rows]
         with torch.no_grad():
             logits = theirs.eval()(**tokenizer(*texts, padding=True, return_tensors="pt")).logits
         names = theirs.config.id2label
-        found = Predictor(result.model, precision="float32").classify(asked)
+        found = Predictor(result.model, precision="float32").classify(texts_of_rows)
         wanted = [float(row.softmax(-1)[1]) for row in logits]
         assert [row[names[1]] for row in found] == pytest.approx(wanted, abs=1e-5)
         uneven = [[*column[:-1], column[-1] + " that a house was good"] for column in texts]
@@ -219,7 +219,7 @@ def test_it_is_tuned_and_asked(vocabulary: Path, tmp_path: Path, task: str, more
         assert torch.allclose(left, right, atol=1e-5)
 
 
-def test_what_is_not_read_is_said(vocabulary: Path, tmp_path: Path) -> None:
+def test_what_is_not_read_is_reported(vocabulary: Path, tmp_path: Path) -> None:
     saved(vocabulary, tmp_path / "m")
     config, tokens = tmp_path / "m" / "config.json", tmp_path / "m" / "tokenizer.json"
     tree = json.loads(config.read_text())

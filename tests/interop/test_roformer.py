@@ -109,10 +109,10 @@ def test_their_folder_here_and_back_again(case: int, tmp_path: Path) -> None:
     assert_same_numbers(ours, theirs, length)
 
     save_model(ours, None, tmp_path / "ours")
-    again, told = transformers.AutoModelForMaskedLM.from_pretrained(
+    again, loading_info = transformers.AutoModelForMaskedLM.from_pretrained(
         tmp_path / "ours", output_loading_info=True
     )
-    assert not any(told.values())
+    assert not any(loading_info.values())
     before, after = theirs.state_dict(), again.state_dict()
     assert before.keys() == after.keys()
     for name, value in before.items():  # their table is computed by numpy, ours by torch
@@ -130,8 +130,8 @@ def test_a_backbone_alone(tmp_path: Path) -> None:
     batch = batch_of(theirs.config.vocab_size, theirs.config.type_vocab_size, 20)
     real = batch["attention_mask"].bool()
     save_model(ours, None, tmp_path / "ours")
-    again, told = transformers.AutoModel.from_pretrained(tmp_path / "ours", output_loading_info=True)
-    assert not any(told.values())
+    again, loading_info = transformers.AutoModel.from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert not any(loading_info.values())
     with torch.no_grad():
         expected = theirs.base_model(**batch).last_hidden_state
         assert (ours(*batch.values()).last_hidden_state - expected)[real].abs().max() <= BOUND
@@ -190,7 +190,7 @@ def test_an_unshared_model_is_saved_as_a_roformer_with_all_its_heads(heads: set[
 
 
 @pytest.mark.parametrize("changes", [{"rotary_base": 500.0}, {"embedding_mapping": "always"}])
-def test_what_roformer_cannot_say_keeps_our_names(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_what_roformer_cannot_express_keeps_our_names(changes: dict[str, Any], tmp_path: Path) -> None:
     model = unshared(embedding_size=24, **changes)
     albertine.save(model, None, tmp_path / "m")
     assert json.loads((tmp_path / "m" / "config.json").read_text())["model_type"] == "albertine"
@@ -287,7 +287,7 @@ def test_a_config_that_was_changed_is_believed(tmp_path: Path) -> None:
         ({"type_vocab_size": 0}, ["type_vocab_size 0"]),
     ],
 )
-def test_everything_in_the_way_is_said_at_once(changes: Any, ways: list[str], tmp_path: Path) -> None:
+def test_all_obstacles_are_reported_at_once(changes: Any, ways: list[str], tmp_path: Path) -> None:
     model = builders.model(**({"positions": "rotary"} | changes))
     with pytest.raises(SettingsError) as caught:
         save_model(model, None, tmp_path / "m", layout="roformer")

@@ -49,8 +49,16 @@ def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def save(models: tuple[Model, Any], folder: Path, pooling: Pooling, normalize: bool) -> Path:
     model, tokenizer = models
     files = sentence_files(Embedder(model, pooling, normalize))
-    told = {"task": "embed", "pooling": pooling, "normalize": normalize} if pooling == "depths" else {}
-    save_model(model, tokenizer, folder, extra_config={"albertine": told} if told else {}, extra_files=files)
+    extra_config = (
+        {"task": "embed", "pooling": pooling, "normalize": normalize} if pooling == "depths" else {}
+    )
+    save_model(
+        model,
+        tokenizer,
+        folder,
+        extra_config={"albertine": extra_config} if extra_config else {},
+        extra_files=files,
+    )
     return folder
 
 
@@ -214,20 +222,20 @@ def test_a_folder_may_want_its_texts_in_lower_case(tmp_path: Path, lower: bool) 
 
 
 @pytest.mark.parametrize(
-    "said",
+    "stored",
     [
         {"text": {"max_length": 6, "padding": "max_length"}},
         {"text": {"max_length": 40}, "common": {"max_length": 7}},
     ],
 )
 def test_how_the_tokenizer_is_called_is_heeded(
-    models: tuple[Model, Any], tmp_path: Path, said: dict[str, Any]
+    models: tuple[Model, Any], tmp_path: Path, stored: dict[str, Any]
 ) -> None:
     """As version 6 writes it. Kills: a limit that is passed over, or that of texts before that of all; one
     that a copy forgets."""
     package = pytest.importorskip("sentence_transformers")
     theirs = package.SentenceTransformer(str(save(models, tmp_path / "first", "mean", False)), device="cpu")
-    theirs[0].processing_kwargs = said
+    theirs[0].processing_kwargs = stored
     theirs.save(str(tmp_path / "theirs"))
     wanted = package.SentenceTransformer(str(tmp_path / "theirs"), device="cpu").encode(TEXTS)
     assert run(["convert", str(tmp_path / "theirs"), str(tmp_path / "copy")]) == 0
@@ -243,20 +251,23 @@ def module(*kinds: str, path: str = "1_Pooling") -> list[dict[str, Any]]:
     ]
 
 
-def test_what_a_folder_says_is_honoured(tmp_path: Path) -> None:
+def test_the_settings_of_a_folder_are_honoured(tmp_path: Path) -> None:
     assert read_vectors(tmp_path) == VectorSettings("mean", False, None, False)
     assert read_vectors(written(tmp_path)) == VectorSettings("mean", False, 20, True)
     three = module("Transformer", "Pooling", "Normalize")
-    said = {"1_Pooling__config": {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}}
-    assert read_vectors(written(tmp_path, modules=three, **said)) == VectorSettings("cls", True, 20, True)
+    changes = {"1_Pooling__config": {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}}
+    assert read_vectors(written(tmp_path, modules=three, **changes)) == VectorSettings("cls", True, 20, True)
     newest = {"1_Pooling__config": {"pooling_mode": "cls"}, "sentence_bert_config": {}}
     assert read_vectors(written(tmp_path, **newest)) == VectorSettings("cls", False, None, False)
     assert read_vectors(written(tmp_path, **newest, tokenizer_config={"model_max_length": 9})).max_length == 9
     endless = {"model_max_length": 1e30}
     assert (read_vectors(written(tmp_path, **newest, tokenizer_config=endless)).max_length or 0) > 1e6
     for cut, length in ((True, 20), ("longest_first", 20), (False, None), ("do_not_truncate", None)):
-        told = {"max_seq_length": 20, "processing_kwargs": {"text": {"truncation": cut}, "image": {"x": 1}}}
-        assert read_vectors(written(tmp_path, sentence_bert_config=told)).max_length == length
+        tokenizer_settings = {
+            "max_seq_length": 20,
+            "processing_kwargs": {"text": {"truncation": cut}, "image": {"x": 1}},
+        }
+        assert read_vectors(written(tmp_path, sentence_bert_config=tokenizer_settings)).max_length == length
 
 
 @pytest.mark.parametrize(

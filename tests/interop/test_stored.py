@@ -41,7 +41,7 @@ def test_half_the_bytes_and_float32_when_loaded(stored: Any, tmp_path: Path) -> 
     assert {x.dtype for x in theirs.parameters()} == {torch.float32}
 
 
-def test_a_number_too_large_for_float16_is_told(tmp_path: Path) -> None:
+def test_a_number_too_large_for_float16_is_reported(tmp_path: Path) -> None:
     model = builders.model()
     with torch.no_grad():
         model.encoder.embeddings.word.weight[3, 1] = 1e5
@@ -51,7 +51,7 @@ def test_a_number_too_large_for_float16_is_told(tmp_path: Path) -> None:
     save_model(model, None, tmp_path / "m", stored="bfloat16")
 
 
-def test_convert_stores_what_it_is_told(tmp_path: Path) -> None:
+def test_convert_stores_the_requested_format(tmp_path: Path) -> None:
     save_model(builders.model(), None, tmp_path / "whole")
     done = CliRunner().invoke(
         build(), ["convert", str(tmp_path / "whole"), str(tmp_path / "half"), "--dtype", "float16"]

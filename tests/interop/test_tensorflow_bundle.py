@@ -169,7 +169,7 @@ def test_snappy_that_lies(data: bytes) -> None:
         decompressed(data, 64)
 
 
-def test_snappy_stops_where_it_said_it_would() -> None:
+def test_snappy_stops_at_its_stated_length() -> None:
     """Not when all of it is written."""
     with pytest.raises(MalformedProtobuf, match="or too much"):
         decompressed(encode_varint(65) + b"\x00a" + b"\xfe\x01\x00" * 1000, 99)
@@ -251,7 +251,7 @@ def header(data: bytes) -> Callable[[dict[bytes, bytes]], None]:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         (lambda records: records.pop(b""), "no header"),
         (header(b""), "0 data files"),
@@ -270,14 +270,14 @@ def header(data: bytes) -> Callable[[dict[bytes, bytes]], None]:
     ],
 )
 def test_records_that_lie_are_refused(
-    change: Callable[[dict[bytes, bytes]], None], says: str, tmp_path: Path
+    change: Callable[[dict[bytes, bytes]], None], message: str, tmp_path: Path
 ) -> None:
     write_bundle(tmp_path / "m", tensors(3))
     index = tmp_path / "m.index"
     records = read_table(index.read_bytes())
     change(records)
     index.write_bytes(table(sorted(records.items())))
-    with pytest.raises(ModelError, match=says), open_bundle(tmp_path / "m"):
+    with pytest.raises(ModelError, match=message), open_bundle(tmp_path / "m"):
         pass
 
 

@@ -91,7 +91,7 @@ def test_what_copies_were_written_from(
 
 @pytest.mark.parametrize("stored", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("part", ["words", "a factor", "an identity"])
-def test_what_is_changed_is_told_as_it_is_read(part: str, stored: Any, tmp_path: Path) -> None:
+def test_a_changed_copy_is_reported_as_it_is_read(part: str, stored: Any, tmp_path: Path) -> None:
     """Not only blocks may have been trained elsewhere: the table of words, what a depth has of its own, and
     the mapping that transformers' ALBERT has in any case. Kills: `info` looking at blocks alone."""
     plan, folder = PLANS["all" if part == "an identity" else "factors of its own"], tmp_path / "m"
@@ -126,7 +126,7 @@ def test_one_number_of_one_depth(layout: Any, tmp_path: Path) -> None:
     assert package.load(folder).config.plan == SharingPlan.unshared(4)
 
 
-def test_what_info_says(albertine: Command, tmp_path: Path) -> None:
+def test_info_of_tied_copies(albertine: Command, tmp_path: Path) -> None:
     folder = tmp_path / "m"
     save_model(
         builders.model(plan=PLANS["groups"], **MODERN | {"embedding_size": 16}),
@@ -134,11 +134,11 @@ def test_what_info_says(albertine: Command, tmp_path: Path) -> None:
         folder,
         layout="modernbert",
     )
-    said = albertine("info", folder).out
-    assert "4 depths, each with its own block" in said and "Its depths are copies, read as" in said
-    assert "2 blocks: 1 to 2 use number 0; 3 to 4 use number 1; words of 16 mapped to 24" in said
-    told = json.loads(albertine("info", folder, "--json").out)["copies_of"]
-    assert told["equal"] is True and told["encoder"]["plan"]["attention"] == [0, 0, 1, 1]
+    output = albertine("info", folder).out
+    assert "4 depths, each with its own block" in output and "Its depths are copies, read as" in output
+    assert "2 blocks: 1 to 2 use number 0; 3 to 4 use number 1; words of 16 mapped to 24" in output
+    printed = json.loads(albertine("info", folder, "--json").out)["copies_of"]
+    assert printed["equal"] is True and printed["encoder"]["plan"]["attention"] == [0, 0, 1, 1]
     (folder / "model.safetensors").rename(tmp_path / "elsewhere")
     assert (
         "Written as copies of another model: 4 depths, 2 blocks"
@@ -154,7 +154,7 @@ def test_what_is_no_copy(albertine: Command, tmp_path: Path) -> None:
         assert "copies" not in albertine("info", folder).out
 
 
-def test_a_depth_that_is_only_said(tmp_path: Path) -> None:
+def test_a_depth_that_only_the_configuration_states(tmp_path: Path) -> None:
     """Kills: a model of a million depths made of a small file, before it is looked at."""
     folder = tmp_path / "m"
     save_model(builders.model(plan=PLANS["all"], **ROTARY), None, folder, layout="roformer")

@@ -132,8 +132,8 @@ def their_numbers(folder: Path, name: str, packed: Packed, kind: str) -> Tensor:
     """What the class that a folder names computes, of real tokens alone."""
     task = name.split()[0]
     cls = AUTO[task]
-    theirs, told = cls.from_pretrained(folder, output_loading_info=True)
-    assert not told["missing_keys"] and not told["mismatched_keys"], told
+    theirs, loading_info = cls.from_pretrained(folder, output_loading_info=True)
+    assert not loading_info["missing_keys"] and not loading_info["mismatched_keys"], loading_info
     assert theirs.config.architectures == [type(theirs).__name__]
     batch = padded(packed, left=kind == "xlnet")
     if kind == "modernbert":
@@ -152,8 +152,10 @@ def their_numbers(folder: Path, name: str, packed: Packed, kind: str) -> Tensor:
 def check_joint_head(table: Tensor, folder: Path, packed: Packed) -> None:
     """The likeliest spans and whether there is no answer, of rows that have as many tokens as spans."""
     assert json.loads((folder / "config.json").read_text())["architectures"] == ["XLNetForQuestionAnswering"]
-    theirs, told = transformers.XLNetForQuestionAnswering.from_pretrained(folder, output_loading_info=True)
-    assert not told["missing_keys"] and not told["mismatched_keys"]
+    theirs, loading_info = transformers.XLNetForQuestionAnswering.from_pretrained(
+        folder, output_loading_info=True
+    )
+    assert not loading_info["missing_keys"] and not loading_info["mismatched_keys"]
     batch = padded(packed, left=True)
     types, last = batch["token_type_ids"], batch["attention_mask"].shape[1] - 1
     inside = (types == 0) & (types.roll(-1, 1) == 0) & batch["attention_mask"].bool()
@@ -194,8 +196,8 @@ def test_transformers_computes_it_or_refuses(layout: str, name: str, tmp_path: P
     if (auto := AUTO.get(name.split()[0])) is not None:
         with pytest.raises((RuntimeError, ValueError)):
             auto.from_pretrained(tmp_path)
-    encoder, told = transformers.AutoModel.from_pretrained(tmp_path, output_loading_info=True)
-    assert not told["mismatched_keys"]
+    encoder, loading_info = transformers.AutoModel.from_pretrained(tmp_path, output_loading_info=True)
+    assert not loading_info["mismatched_keys"]
     batch = padded(packed, left=layout == "xlnet")
     if layout == "modernbert":
         del batch["token_type_ids"]

@@ -363,8 +363,8 @@ def test_googles_names_of_heads() -> None:
 def test_heads_of_tasks_have_their_names(kind: str, tmp_path: Path) -> None:
     base = our_model({"pooler"}, plan=SharingPlan.unshared(2))
     head: TaskModel = Classifier(base, 5, per_token="Token" in kind, seed=2).eval()
-    told = {"architectures": [f"XLNet{kind}"], "id2label": {str(i): f"c{i}" for i in range(5)}}
-    save_model(base, None, tmp_path, extra_tensors=head.head, extra_config=told)
+    extra_config = {"architectures": [f"XLNet{kind}"], "id2label": {str(i): f"c{i}" for i in range(5)}}
+    save_model(base, None, tmp_path, extra_tensors=head.head, extra_config=extra_config)
     theirs, report = getattr(transformers, f"XLNet{kind}").from_pretrained(tmp_path, output_loading_info=True)
     pooler = set() if "Sequence" in kind else {f"sequence_summary.summary.{x}" for x in ("weight", "bias")}
     assert not report["missing_keys"] and set(report["unexpected_keys"]) == pooler
@@ -431,7 +431,7 @@ def test_what_cannot_be_computed_is_refused(change: dict[str, Any], message: str
         albertine.load(tmp_path)
 
 
-def test_what_transformers_has_no_place_for_is_said() -> None:
+def test_what_transformers_cannot_hold_is_reported() -> None:
     for changes, message in (
         ({"embedding_size": 8}, "a mapping of embeddings"),
         ({"type_vocab_size": 0}, "segments that are not told apart"),

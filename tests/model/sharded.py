@@ -150,9 +150,9 @@ def run(rank: int, port: int, folder: Path, cases: list[str]) -> None:
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(RANKS)}
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (RANKS,))
-    told = {str(case): compare(case, rank, mesh) for case in CASES if str(case) in cases}
-    told |= {how: {"apart": copied(how, rank)} for how in COPIED}
-    (folder / f"{rank}.json").write_text(json.dumps(told))
+    results = {str(case): compare(case, rank, mesh) for case in CASES if str(case) in cases}
+    results |= {how: {"apart": copied(how, rank)} for how in COPIED}
+    (folder / f"{rank}.json").write_text(json.dumps(results))
     dist.destroy_process_group()
 
 

@@ -249,14 +249,14 @@ def test_rows_depth_and_states(caplog: pytest.LogCaptureFixture) -> None:
     few = encoded(model, batch, depth=4)
     assert few.equilibrium.forward.iterations.tolist() == [4] * 4
     encoded(model, batch, depth=4)
-    (said,) = caplog.records  # once, with the residual
-    assert said.levelno == logging.WARNING and "4 of 4 sequences" in said.message
-    assert f"{float(few.equilibrium.forward.residual.max()):.2g}" in said.message
+    (record,) = caplog.records  # once, with the residual
+    assert record.levelno == logging.WARNING and "4 of 4 sequences" in record.message
+    assert f"{float(few.equilibrium.forward.residual.max()):.2g}" in record.message
     with pytest.raises(SettingsError, match="depth 61"):
         encoded(model, batch, depth=61)
 
 
-def test_sequences_that_fill_a_batch_up_are_not_told_of() -> None:
+def test_padding_sequences_are_not_reported() -> None:
     model, batch = made().float(), builders.packed([5, 6])
     loop(model).tolerance = 1e-3
     out = encoded(model, batch)
@@ -283,7 +283,7 @@ def test_backends_agree(recompute: bool, precision: str) -> None:
 
 
 @each_solver
-def test_weights_that_are_not_finite_are_told_and_never_raised(
+def test_weights_that_are_not_finite_are_reported_and_never_raised(
     solver: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     model, batch = made(solver=solver), builders.packed(LENGTHS)

@@ -71,7 +71,7 @@ def test_requested_heads_are_present():
     )
     assert logits.shape == (1, builders.VOCABULARY)
     assert sentence is None
-    for ask in (
+    for call in (
         lambda: bare.pretraining_forward(builders.packed([3]), torch.tensor([1])),
         lambda: bare.mlm_logits(torch.zeros(1, 24)),
         lambda: bare.pooled(torch.zeros(1, 24)),
@@ -80,7 +80,7 @@ def test_requested_heads_are_present():
         lambda: Model(builders.config(), {"mlm", "other"}),
     ):
         with pytest.raises(SettingsError):
-            ask()
+            call()
 
 
 def test_sentence_dropout_only_in_the_semantics_of_transformers():
@@ -308,7 +308,7 @@ def test_a_seed_means_the_same_weights_whatever_device_is_the_default():
         assert torch.equal(found.state_dict()[name], x), name
 
 
-def test_with_one_kind_of_segment_relative_positions_tell_none_apart():
+def test_with_one_segment_type_relative_segments_are_equal():
     model, batch = builders.model(type_vocab_size=1, positions="relative"), builders.packed([5, 9])
     ids, mask, types = builders.padded(batch)
     with torch.no_grad():

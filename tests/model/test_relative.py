@@ -58,9 +58,9 @@ def at_random(
     is_target = torch.rand(len(ranks), generator=generator) < share
     is_target[torch.tensor([0, *lengths[:-1]]).cumsum(0)] = True
     ranks = torch.where(is_target, ranks, -1)
-    content, asking = permuted(ranks, is_target)
+    content, query = permuted(ranks, is_target)
     targets = is_target.nonzero()[:, 0]
-    return batch, content, ranks, targets, asking.until[targets]
+    return batch, content, ranks, targets, query.until[targets]
 
 
 def by_sequence(lengths: list[int], x: torch.Tensor) -> list[torch.Tensor]:
@@ -96,11 +96,11 @@ def test_p3_in_reading_order_the_contents_are_those_of_a_causal_encoder_and_quer
     batch = builders.packed(lengths)
     ranks = torch.cat([torch.arange(n) for n in lengths])
     everything = torch.arange(batch.num_tokens)
-    content, asking = permuted(ranks, torch.ones_like(ranks, dtype=torch.bool))
+    content, query = permuted(ranks, torch.ones_like(ranks, dtype=torch.bool))
     streams = Segments(batch, visible=content)
     plain = read(model, Segments(batch, visible=causal(lengths, batch.input_ids)))
     torch.testing.assert_close(read(model, streams), plain, atol=0, rtol=0)
-    two = replace(streams, targets=everything, target_until=asking.until)
+    two = replace(streams, targets=everything, target_until=query.until)
     influence = influences(model, two)
     row, key = torch.meshgrid(everything, everything, indexing="ij")
     sequence = torch.repeat_interleave(torch.arange(2), torch.tensor(lengths))
@@ -159,8 +159,8 @@ def test_p4_a_row_that_sees_nothing_gets_only_what_it_began_with() -> None:
     model, lengths = xlnet(), [5]
     batch = builders.packed(lengths)
     ranks = torch.tensor([2, 0, 1, 4, 3])
-    content, asking = permuted(ranks, ranks >= 0)
-    segments = Segments(batch, content, torch.arange(5), asking.until)
+    content, query = permuted(ranks, ranks >= 0)
+    segments = Segments(batch, content, torch.arange(5), query.until)
     blind = read(model, segments)[1]
     other = pack([[int(i) % 7 + 1 for i in range(5)]], [batch.token_type_ids.numpy()])
     assert torch.equal(read(model, replace(segments, packed=other))[1], blind)

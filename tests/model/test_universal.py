@@ -369,7 +369,7 @@ def test_a_new_unit_begins_at_the_bias_of_the_reference() -> None:
 
 
 @each_rule
-def test_a_saved_folder_says_that_it_is_ours_and_gives_the_same(rule: str, tmp_path) -> None:
+def test_a_saved_folder_names_its_model_type_and_computes_the_same(rule: str, tmp_path) -> None:
     model, batch = universal(rule, halting_epsilon=0.05), builders.packed(LENGTHS)
     tree = model.config.to_dict()
     assert tree["format"] == 3 and model.config.architecture is None

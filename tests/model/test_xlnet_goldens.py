@@ -79,13 +79,13 @@ def masks_of(number: int, case: dict[str, Any], b: int) -> tuple[torch.Tensor, t
         blocked = blocked | (FILE[f"{number}/in/pad"][None, :, b] > 0)
     if case["attn_type"] == "uni":
         blocked = blocked | np.triu(np.ones((q, q), bool), 1)
-    asking = np.concatenate([np.ones((q, m), bool), ~blocked], 1)
-    content = asking.copy()
+    query = np.concatenate([np.ones((q, m), bool), ~blocked], 1)
+    content = query.copy()
     content[np.arange(q), m + np.arange(q)] = True
     if case["same"]:  # of all rows that this query might see, those at most m before it
         far = np.arange(q)[:, None] + m - np.arange(m + q)
-        asking, content = (x & (far <= m) for x in (asking, content))
-    return torch.from_numpy(content), torch.from_numpy(asking)
+        query, content = (x & (far <= m) for x in (query, content))
+    return torch.from_numpy(content), torch.from_numpy(query)
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))
@@ -102,13 +102,13 @@ def test_equals_the_official_code(number: int) -> None:
     if two:
         whole = FILE[f"{number}/in/tmap"].argmax(1).T if case["tm"] else np.tile(np.arange(q), (batch, 1))
         targets = torch.from_numpy((whole + q * np.arange(batch)[:, None]).flatten())
-        asking = tuple(mask[1][rows] for mask, rows in zip(masks, torch.from_numpy(whole), strict=True))
+        query_masks = tuple(mask[1][rows] for mask, rows in zip(masks, torch.from_numpy(whole), strict=True))
     segments = Segments(
         pack(list(ids), list(types)),
         targets=targets,
         backward=tuple(b >= batch // 2 for b in range(batch)) if case["bi"] else None,
         masks=tuple(content for content, _ in masks),
-        target_masks=asking if two else None,
+        target_masks=query_masks if two else None,
     )
     if not case["tm"]:  # all places ask, and those that are not to be predicted begin with their token
         places = torch.from_numpy(FILE[f"{number}/in/inq"].T.reshape(-1, 1))
@@ -121,7 +121,7 @@ def test_equals_the_official_code(number: int) -> None:
     found = out.view(batch, -1, case["d_model"])
     rows = torch.ones(expected.shape[:2], dtype=torch.bool)
     if two and targets is not None:  # a target that sees nothing is a mean of all values in their code
-        rows = torch.stack([mask[:, :].any(1) for mask in asking])
+        rows = torch.stack([mask[:, :].any(1) for mask in query_masks])
     elif case["mask"]:
         rows = torch.from_numpy(FILE[f"{number}/in/pad"].T == 0)
     assert rows.float().mean() > 0.8

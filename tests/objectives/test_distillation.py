@@ -214,7 +214,7 @@ def test_a_depth_that_follows_the_embeddings_attends_as_the_teachers_first() -> 
     batch = batch_of(weights)
     mine, its = losses.student.encoder, losses.teacher.encoder
     with torch.no_grad():
-        told = losses(losses.trained, batch)["attention"].loss_sum.item()
+        loss = losses(losses.trained, batch)["attention"].loss_sum.item()
         states = [encoder(batch.packed, all_depths=True).hidden_states for encoder in (mine, its)]
         expected = sum(
             map_divergence(
@@ -224,7 +224,7 @@ def test_a_depth_that_follows_the_embeddings_attends_as_the_teachers_first() -> 
             ).item()
             for d, e in enumerate((0, 0, 0, 1, 1))
         )
-    assert told == pytest.approx(expected / 5, rel=1e-4)
+    assert loss == pytest.approx(expected / 5, rel=1e-4)
 
 
 @pytest.mark.parametrize("hidden", [16, 12])
@@ -292,16 +292,16 @@ def test_the_student_runs_once_and_hard_label_losses_are_unchanged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"positions": "relative", "type_vocab_size": 0, "embedding_norm": False}, "relative positions"),
         ({"step_signal": "learned", "plan": SharingPlan.shared(2)}, "signals before every step"),
         ({"input_injection": True, "plan": SharingPlan.shared(2)}, "an input injection"),
     ],
 )
-def test_attention_of_another_kind_is_refused(changes: dict[str, object], said: str) -> None:
+def test_attention_of_another_kind_is_refused(changes: dict[str, object], message: str) -> None:
     odd = config_of(**changes)  # type: ignore[arg-type]
-    with pytest.raises(SettingsError, match=f"the teacher has {said}"):
+    with pytest.raises(SettingsError, match=f"the teacher has {message}"):
         losses_of(config_of(), odd, DistillationWeights())
     losses = losses_of(config_of(), odd, DistillationWeights(attention=0))
     assert losses(losses.trained, batch_of(losses.weights))["hidden"].loss_sum.item() > 0
@@ -318,7 +318,7 @@ def test_each_loss_has_its_weight_over_the_compared_layers() -> None:
     losses, batch = losses_of(config_of(), config_of(4), weights), batch_of(weights)
     mine, its = losses.student, losses.teacher
     with torch.no_grad():
-        told = {name: part.loss_sum.item() for name, part in losses(losses.trained, batch).items()}
+        sums = {name: part.loss_sum.item() for name, part in losses(losses.trained, batch).items()}
         a, b = (m.encoder(batch.packed, all_depths=True).hidden_states for m in (mine, its))
         logits = [m.mlm_logits(x[-1][batch.mlm_positions]) for m, x in ((mine, a), (its, b))]
         soft = soft_target_loss(*logits, 4.0).item()
@@ -332,7 +332,7 @@ def test_each_loss_has_its_weight_over_the_compared_layers() -> None:
             for d in range(2)
         ]
     wanted = {"soft": 0.5 * soft, "hidden": 3 * hidden, "attention": 0.2 * sum(maps) / 2}
-    assert {name: told[name] for name in wanted} == pytest.approx(wanted, rel=1e-4)
+    assert {name: sums[name] for name in wanted} == pytest.approx(wanted, rel=1e-4)
 
 
 def test_maps_are_drawn_on_the_processor_whatever_device_is_the_default() -> None:

@@ -154,7 +154,7 @@ def test_every_token_is_used_once(kind: str, defects: bool) -> None:
     assert (seen == 1).all()
 
 
-def test_order_labels_mean_what_they_say(corpus: MemoryCorpus) -> None:
+def test_order_labels_have_their_meaning(corpus: MemoryCorpus) -> None:
     plan = plan_epoch(corpus, PairSettings("sop", 64), 5, 0)
     pair = plan.b_length > 0
     assert (plan.label[~pair] == -100).all() and (plan.label[pair] >= 0).all()
@@ -164,7 +164,7 @@ def test_order_labels_mean_what_they_say(corpus: MemoryCorpus) -> None:
     assert plan.lengths.max() == 64
 
 
-def test_next_sentence_labels_mean_what_they_say(corpus: MemoryCorpus) -> None:
+def test_next_sentence_labels_have_their_meaning(corpus: MemoryCorpus) -> None:
     plan = plan_epoch(corpus, PairSettings("nsp", 64), 5, 0)
     here, there = document_at(corpus, plan.a_start), document_at(corpus, plan.b_start)
     assert (plan.b_length > 0).all()

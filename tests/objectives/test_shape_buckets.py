@@ -59,7 +59,7 @@ def test_the_form_of_a_filled_batch(lengths: list[int], pairs: bool) -> None:
 
 
 @pytest.mark.parametrize("pairs", [True, False])
-def test_the_sums_and_gradients_are_those_of_the_batch(pairs: bool, asked_anew: None) -> None:
+def test_the_sums_and_gradients_are_those_of_the_batch(pairs: bool, lengths_from_device: None) -> None:
     model = builders.model(max_position_embeddings=64).train()
     model.encoder.backend = "plain"
 

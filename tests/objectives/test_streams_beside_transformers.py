@@ -97,8 +97,8 @@ def their_loss(other: Any, batch: StreamBatch, mems: Any) -> tuple[Tensor, Any]:
     targets = torch.zeros(count * LENGTH, dtype=torch.bool)
     targets[batch.mlm_positions] = True
     targets = targets.view(count, LENGTH)
-    asking = torch.where(targets, when, until)
-    blocked = (when[:, None, :] >= asking[:, :, None]).float()
+    query_until = torch.where(targets, when, until)
+    blocked = (when[:, None, :] >= query_until[:, :, None]).float()
     mapping = torch.zeros(count, WANTED, LENGTH)
     rows = []
     for s in range(count):

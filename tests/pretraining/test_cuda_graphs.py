@@ -59,7 +59,7 @@ class Card:
 
 
 @pytest.fixture
-def card(monkeypatch: pytest.MonkeyPatch, asked_anew: None) -> Iterator[Card]:
+def card(monkeypatch: pytest.MonkeyPatch, lengths_from_device: None) -> Iterator[Card]:
     found = Card()
     monkeypatch.setattr(cuda_graphs, "recorded", found.recorded)
     monkeypatch.setattr(cuda_graphs, "peak_share", found.peak_share)

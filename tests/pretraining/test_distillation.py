@@ -84,7 +84,7 @@ def run(settings: PretrainingSettings, resume: str | Path = "auto") -> Path:
     return result.folder
 
 
-def test_a_run_leaves_a_student_and_tells_of_its_teacher(build: Build, teacher: Path) -> None:
+def test_a_run_saves_a_student_and_records_its_teacher(build: Build, teacher: Path) -> None:
     before = hashlib.sha256((teacher / "model.safetensors").read_bytes()).hexdigest()
     folder = run(taught(build, teacher, student={"hidden_size": 24}, training={"steps": 12}))
     student = load_model(folder / "final")

@@ -44,7 +44,7 @@ def run(settings: PretrainingSettings) -> Path:
     return result.folder
 
 
-def test_a_run_tells_how_near_it_came(build: Build) -> None:
+def test_a_run_records_its_residual(build: Build) -> None:
     folder = run(settings_of(build))
     rows = read_metrics(folder / "metrics.jsonl")
     unrolled, *solved = [row for row in rows if "evaluation" not in row]

@@ -61,7 +61,7 @@ def test_what_is_paid_is_the_weight_times_steps_and_remainder(build: Build, corp
     assert unit is not None and unit.bias.grad is not None and float(unit.bias.grad) < 0
 
 
-def test_a_run_tells_of_its_steps_and_its_model_takes_as_many(build: Build, corpus: Path) -> None:
+def test_a_run_records_its_ponder_steps_and_its_model_takes_as_many(build: Build, corpus: Path) -> None:
     settings = looped(build)
     folder = run(settings)
     rows = read_metrics(folder / "metrics.jsonl")

@@ -192,7 +192,7 @@ def test_by_the_clock_a_stage_begins_when_its_time_has_come(build: Build) -> Non
     assert jump == {"epoch": 1, "offset": 8, "stage": 2}, "a stage can be missed"
 
 
-def test_the_loop_tells_the_clock(build: Build) -> None:
+def test_the_loop_sets_the_clock(build: Build) -> None:
     """Three minutes of training in a second: the clock is moved on by hand, a fifth of the run a step."""
     settings = build(training={"steps": None, "minutes": 3}, stages=RAMP, watching={"log_every": 1})
 
@@ -464,7 +464,7 @@ def test_only_what_begins_at_random_is_left_untrained(build: Build) -> None:
     assert any("the fixed point" in line for line in untrained(settings, solved))
 
 
-def test_a_run_says_what_its_stages_leave_untrained(build: Build) -> None:
+def test_a_run_reports_layers_that_its_stages_leave_untrained(build: Build) -> None:
     folder = run(build(stages=[{"begin": 0, "pairs": "none"}], training={"steps": 2}))
     assert (folder / "log.txt").read_text().count("stages: none has pairs, so the head") == 1
 

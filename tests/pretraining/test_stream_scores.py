@@ -20,7 +20,7 @@ from tests.pretraining.conftest import Build
 from tests.pretraining.test_streams import model_of, run, settings_of
 
 
-def test_a_folder_without_the_settings_of_its_run_tells_what_it_can(build: Build) -> None:
+def test_a_causal_model_without_its_run_needs_the_memory_length(build: Build) -> None:
     settings = settings_of(build)
     folder = run(settings)
     scores = albertine.score(folder / "final", settings.corpus, max_length=8, sequences=64)["lm"]

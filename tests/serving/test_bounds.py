@@ -27,9 +27,9 @@ PASSAGE = "the old man " * 3000
 
 def refused(client: TestClient, path: str, body: Any) -> Any:
     """An error for what would be laid out."""
-    told = post(client, path, body, 422)
-    assert told["code"] == "batch_too_large" and "characters (a passage for each option" in told["error"]
-    return told["details"]["limit"]
+    error = post(client, path, body, 422)
+    assert error["code"] == "batch_too_large" and "characters (a passage for each option" in error["error"]
+    return error["details"]["limit"]
 
 
 @pytest.mark.parametrize(
@@ -51,23 +51,23 @@ def test_a_text_that_is_laid_out_many_times_is_counted_as_often(
 ) -> None:
     """Kills: a bound that the first request passes by; a passage counted once; gaps and rows that count
     nothing; an error after all was encoded."""
-    asked, seen = client(name), list[Any]()
-    service = asked.service  # type: ignore[attr-defined]
+    http, seen = client(name), list[Any]()
+    service = http.service  # type: ignore[attr-defined]
     monkeypatch.setattr(service.model, "lengths", lambda *given: seen.append(given))
-    assert refused(asked, path, {**body, "truncate": truncate}) == ServingLimits().body_bytes
+    assert refused(http, path, {**body, "truncate": truncate}) == ServingLimits().body_bytes
     assert not seen and not service.tokenizing
 
 
 def test_what_a_body_holds_may_be_laid_out_once(folder: Folders) -> None:
     """Kills: a long text that is refused, where it is to be cut, because few tokens may wait."""
     limits = ServingLimits(queue_tokens=32, body_bytes=20_000)
-    with client_of(folder("embed"), limits) as asked:
-        assert post(asked, "/embed", {"inputs": "who " * 4900, "truncate": True})
-    with client_of(folder("choose"), ServingLimits(queue_tokens=100)) as asked:
+    with client_of(folder("embed"), limits) as http:
+        assert post(http, "/embed", {"inputs": "who " * 4900, "truncate": True})
+    with client_of(folder("choose"), ServingLimits(queue_tokens=100)) as http:
         body = {"passage": PASSAGE, "question": "who", "truncate": True}
-        assert len(post(asked, "/choose", {**body, "options": ["man", "house"]})) == 2
-    with client_of(folder("choose"), ServingLimits(queue_tokens=100, body_bytes=len(PASSAGE) + 200)) as asked:
-        assert refused(asked, "/choose", {**body, "options": ["man", "house"]}) == len(PASSAGE) + 200
+        assert len(post(http, "/choose", {**body, "options": ["man", "house"]})) == 2
+    with client_of(folder("choose"), ServingLimits(queue_tokens=100, body_bytes=len(PASSAGE) + 200)) as http:
+        assert refused(http, "/choose", {**body, "options": ["man", "house"]}) == len(PASSAGE) + 200
 
 
 @pytest.mark.parametrize(
@@ -104,14 +104,14 @@ def test_a_long_line_in_a_name_is_read_once(client: Clients) -> None:
 def test_many_texts_are_not_cut_into_tokens(client: Clients, folder: Folders) -> None:
     """Kills: a number of texts that only costs where they have characters, and any number of tokens."""
     limit = client("embed").service.most_inputs  # type: ignore[attr-defined]
-    told = post(client("embed"), "/tokenize", {"inputs": [""] * (limit + 1)}, 422)
-    assert (told["code"], told["details"]) == ("batch_too_large", {"limit": limit})
+    body = post(client("embed"), "/tokenize", {"inputs": [""] * (limit + 1)}, 422)
+    assert (body["code"], body["details"]) == ("batch_too_large", {"limit": limit})
     assert len(post(client("embed"), "/tokenize", {"inputs": [""] * limit})) == limit
     tokens = len(LONG.split())
-    with client_of(folder("embed"), ServingLimits(queue_tokens=tokens)) as asked:
-        assert len(post(asked, "/tokenize", {"inputs": LONG})[0]) == tokens + 2
-        told = post(asked, "/tokenize", {"inputs": ["who", LONG]}, 422)
-        assert (told["code"], told["details"]) == ("batch_too_large", {"limit": tokens})
+    with client_of(folder("embed"), ServingLimits(queue_tokens=tokens)) as http:
+        assert len(post(http, "/tokenize", {"inputs": LONG})[0]) == tokens + 2
+        body = post(http, "/tokenize", {"inputs": ["who", LONG]}, 422)
+        assert (body["code"], body["details"]) == ("batch_too_large", {"limit": tokens})
 
 
 def test_many_texts_are_cut_by_another_thread(client: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,8 +142,8 @@ def test_labels_to_ignore_are_looked_up(folder: Folders) -> None:
 def test_targets_are_bounded_and_cut_by_another_thread(
     client: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = client("fill-mask")
-    service, costs = asked.service, list[int]()  # type: ignore[attr-defined]
+    http = client("fill-mask")
+    service, costs = http.service, list[int]()  # type: ignore[attr-defined]
     begin = service._begin
 
     def noted(task: Any, cost: int) -> Any:
@@ -152,11 +152,11 @@ def test_targets_are_bounded_and_cut_by_another_thread(
 
     monkeypatch.setattr(service, "_begin", noted)
 
-    def told(targets: list[str]) -> Any:
-        return post(asked, "/", {"inputs": "the [MASK] man", "parameters": {"targets": targets}}, 422)
+    def reply(targets: list[str]) -> Any:
+        return post(http, "/", {"inputs": "the [MASK] man", "parameters": {"targets": targets}}, 422)
 
-    assert told(["man"] * 1001)["details"]["field"] == "parameters.targets"
-    assert told(["who " * 2000])["code"] == "unknown_target" and costs == [8000]
+    assert reply(["man"] * 1001)["details"]["field"] == "parameters.targets"
+    assert reply(["who " * 2000])["code"] == "unknown_target" and costs == [8000]
 
 
 @pytest.mark.parametrize(("tokens", "cut"), [(128, False), (129, True), (200, True)])

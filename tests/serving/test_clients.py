@@ -54,7 +54,7 @@ def hub(url: str) -> InferenceClient:
     return InferenceClient(model=url, token=TOKEN, timeout=20)
 
 
-def test_huggingface_hub_asks_all_its_tasks(folder: Folders) -> None:
+def test_huggingface_hub_calls_all_its_tasks(folder: Folders) -> None:
     """Kills: shapes that only look like those of the contract."""
     with at(folder("embed")) as (url, _):
         model, client = Predictor(folder("embed"), precision="float32"), hub(url)
@@ -99,7 +99,7 @@ def test_small_answers_go_at_once(folder: Folders) -> None:
         client.close()
 
 
-def test_huggingface_hub_is_told_what_is_wrong(folder: Folders) -> None:
+def test_huggingface_hub_receives_the_error(folder: Folders) -> None:
     with at(folder("embed")) as (url, _):
         with pytest.raises(HfHubHTTPError, match="input_too_long") as refused:
             hub(url).feature_extraction(LONG)
@@ -109,7 +109,7 @@ def test_huggingface_hub_is_told_what_is_wrong(folder: Folders) -> None:
         assert unknown.value.response.status_code == 401
 
 
-def test_openai_asks_for_vectors(folder: Folders) -> None:
+def test_openai_requests_vectors(folder: Folders) -> None:
     """Kills: base64 that its client reads as other numbers; errors that it cannot tell apart."""
     openai = pytest.importorskip("openai")
     with at(folder("embed"), ServingLimits(queue_tokens=60)) as (url, _):
@@ -136,7 +136,7 @@ def test_openai_asks_for_vectors(folder: Folders) -> None:
             client.with_options(api_key="wrong").embeddings.create(model="embed", input="a")
 
 
-def test_openai_comes_again_when_told_so(folder: Folders) -> None:
+def test_openai_retries_after_the_stated_time(folder: Folders) -> None:
     """429 with Retry-After is sent again, 422 is not. Kills: an `x-should-retry` that says the
     opposite, a Retry-After that its client does not read."""
     openai = pytest.importorskip("openai")

@@ -29,11 +29,11 @@ class Notes:
         self.reasons.append(reason)
 
 
-def run(questions: Sequence[Any], ask: Any, clock: Any = None) -> tuple[list[Item], Notes, Engine]:
+def run(questions: Sequence[Any], compute: Any, clock: Any = None) -> tuple[list[Item], Notes, Engine]:
     """Put questions into a queue, and let an engine do all of it."""
     notes, clock = Notes(), clock or Clock()
     queue = TokenQueue(10_000, 1000, clock)
-    engine = Engine(ask, queue, 1000, notes, clock)
+    engine = Engine(compute, queue, 1000, notes, clock)
     items = [Item("k", question, 1, 50.0) for question in questions]
     queue.put(items)
     engine.step(queue.take(1000))
@@ -44,11 +44,11 @@ def test_one_call_for_all_and_each_its_own_answer() -> None:
     """Kills: a call for every item; answers in another order."""
     calls = []
 
-    def ask(kind: Any, questions: Sequence[int]) -> list[int]:
+    def compute(kind: Any, questions: Sequence[int]) -> list[int]:
         calls.append(len(questions))
         return [2 * q for q in questions]
 
-    items, notes, _ = run(range(5), ask)
+    items, notes, _ = run(range(5), compute)
     assert calls == [5] and notes.steps == [5]
     assert [item.future.result(0).value for item in items] == [0, 2, 4, 6, 8]
 
@@ -57,12 +57,12 @@ def test_one_call_for_all_and_each_its_own_answer() -> None:
 def test_only_the_poisoned_item_fails(error: Exception) -> None:
     """Kills: a step that fails as a whole; an error that ends the thread."""
 
-    def ask(kind: Any, questions: Sequence[int]) -> list[int]:
+    def compute(kind: Any, questions: Sequence[int]) -> list[int]:
         if 37 in questions:
             raise error
         return list(questions)
 
-    items, notes, _ = run(range(64), ask)
+    items, notes, _ = run(range(64), compute)
     failed = [item for item in items if item.future.exception(0)]
     assert [item.question for item in failed] == [37] and failed[0].future.exception(0) is error
     assert ("exception" in notes.reasons) == (not isinstance(error, DataError))
@@ -101,11 +101,11 @@ def test_where_a_number_may_hide(answer: Any) -> None:
 def test_an_answer_after_the_deadline_is_none() -> None:
     clock = Clock()
 
-    def ask(kind: Any, questions: Sequence[int]) -> Sequence[int]:
+    def compute(kind: Any, questions: Sequence[int]) -> Sequence[int]:
         clock.now = 51.0
         return questions
 
-    items, _, _ = run([1], ask, clock)
+    items, _, _ = run([1], compute, clock)
     assert isinstance(items[0].future.exception(0), TooLate)
 
 
@@ -119,24 +119,24 @@ def test_the_thread_ends_with_its_queue() -> None:
     assert engine.stop(5.0) and all(item.future.done() for item in items)
 
 
-def test_an_error_is_told_without_its_message() -> None:
+def test_an_error_is_logged_without_its_message() -> None:
     """Kills: a log line with what a client sent."""
     try:
         raise ValueError("a secret text")
     except ValueError as error:
-        told = traceback_without_text(error)
-    assert "secret" not in told and "ValueError" in told and "line" in told
+        logged = traceback_without_text(error)
+    assert "secret" not in logged and "ValueError" in logged and "line" in logged
 
 
 def test_the_queue_learns_its_pace_from_every_step() -> None:
     clock = Clock()
     queue = TokenQueue(10_000, 1000, clock)
 
-    def ask(kind: Any, questions: Sequence[int]) -> Sequence[int]:
+    def compute(kind: Any, questions: Sequence[int]) -> Sequence[int]:
         clock.now += 2.0
         return questions
 
-    engine = Engine(ask, queue, 1000, Notes(), clock)
+    engine = Engine(compute, queue, 1000, Notes(), clock)
     queue.put([Item("k", i, 5, 50.0) for i in range(4)])
     engine.step(queue.take(1000))
     queue.put([Item("k", 9, 30, 50.0)])

@@ -45,17 +45,17 @@ def process(*arguments: str | Path, more: str = "", **environment: str) -> Itera
     assert started.stderr is not None
     try:
         before = []
-        while " answers at http" not in (said := started.stderr.readline()):  # "" once it has ended
-            before.append(said)
-            assert said, "".join(before)
-        yield started, said.split(" answers at ")[1].split(";")[0]
+        while " answers at http" not in (stderr_line := started.stderr.readline()):  # "" once it has ended
+            before.append(stderr_line)
+            assert stderr_line, "".join(before)
+        yield started, stderr_line.split(" answers at ")[1].split(";")[0]
     finally:
         started.kill()
         started.wait()
         started.stderr.close()
 
 
-def ask(url: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+def request(url: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
     """Status and JSON of an answer; 0 if there was none."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url + path, data, headers)
@@ -127,19 +127,19 @@ def test_sigterm_finishes_what_is_in_flight(folder: Folders) -> None:
     with process(folder("embed"), more=slow(0.8)) as (server, url):
         answers: list[tuple[int, Any]] = []
         threads = [
-            threading.Thread(target=lambda: answers.append(ask(url, "/embed", {"inputs": ["never"]})))
+            threading.Thread(target=lambda: answers.append(request(url, "/embed", {"inputs": ["never"]})))
             for _ in range(8)
         ]
         for thread in threads:
             thread.start()
         time.sleep(0.3)
-        assert ask(url, "/health/ready")[0] == 200
+        assert request(url, "/health/ready")[0] == 200
         server.send_signal(signal.SIGTERM)
         time.sleep(0.2)
-        status, told = ask(url, "/health/ready")
-        assert (status, told["code"]) == (503, "draining")
-        assert ask(url, "/embed", {"inputs": "who"})[0] == 503
-        assert ask(url, "/health/live")[0] == 200
+        status, body = request(url, "/health/ready")
+        assert (status, body["code"]) == (503, "draining")
+        assert request(url, "/embed", {"inputs": "who"})[0] == 503
+        assert request(url, "/health/live")[0] == 200
         for thread in threads:
             thread.join(20)
         assert [status for status, _ in answers] == [200] * 8
@@ -153,7 +153,7 @@ def test_what_takes_too_long_is_left(folder: Folders) -> None:
     an answer of bare text, for what uvicorn cancels."""
     with process(folder("embed"), "--drain-seconds", "0.3", more=slow(60)) as (server, url):
         answers: list[tuple[int, Any]] = []
-        thread = threading.Thread(target=lambda: answers.append(ask(url, "/embed", {"inputs": "never"})))
+        thread = threading.Thread(target=lambda: answers.append(request(url, "/embed", {"inputs": "never"})))
         thread.start()
         time.sleep(0.3)
         server.send_signal(signal.SIGTERM)
@@ -162,8 +162,8 @@ def test_what_takes_too_long_is_left(folder: Folders) -> None:
         assert "1 request unanswered" in log and "Traceback" not in log
         assert log.count("POST /embed 503") == 1
         thread.join(20)
-    [(status, told)] = answers
-    assert status == 503 and told["code"] == "draining" and told["request_id"]
+    [(status, body)] = answers
+    assert status == 503 and body["code"] == "draining" and body["request_id"]
 
 
 @contextmanager
@@ -171,24 +171,24 @@ def unread(url: str, server: Any) -> Iterator[socket.socket]:
     """A connection whose answer is written and not read: it is longer than what a system keeps of it."""
     host, port = url.removeprefix("http://").split(":")
     body = json.dumps({"inputs": "who " * 150_000}).encode()
-    with socket.socket() as asked:
-        asked.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        asked.settimeout(20)
-        asked.connect((host, int(port)))
-        asked.sendall(
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(20)
+        connection.connect((host, int(port)))
+        connection.sendall(
             b"POST /tokenize HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body) + body
         )
         wait_for(server, "POST /tokenize 200")
-        yield asked
+        yield connection
 
 
 @pytest.mark.matrix
 def test_an_answer_that_is_read_late_is_sent_to_its_end(folder: Folders) -> None:
     """Kills: an answer taken for finished once it waits for its client; a second's patience with that."""
-    with process(folder("embed")) as (server, url), unread(url, server) as asked:
+    with process(folder("embed")) as (server, url), unread(url, server) as connection:
         server.send_signal(signal.SIGTERM)
         time.sleep(2)
-        with asked.makefile("rb") as answer:
+        with connection.makefile("rb") as answer:
             head = b"".join(iter(answer.readline, b"\r\n"))
             length = int(head.partition(b"content-length: ")[2].split(b"\r\n")[0])
             assert len(answer.read(length)) == length > 9_000_000
@@ -210,21 +210,21 @@ def test_ctrl_c_ends_an_idle_server_at_once(folder: Folders, tmp_path: Path) -> 
     arguments = (folder("single"), "--token-file", file, "--host", "0.0.0.0")
     with process(*arguments, ALBERTINE_TOKEN="other") as (server, url):
         url = url.replace("0.0.0.0", "127.0.0.1")
-        assert ask(url, "/info")[0] == 401
-        assert ask(url, "/info", authorization="Bearer other")[0] == 401
-        assert ask(url, "/info", authorization="Bearer from a file")[0] == 200
+        assert request(url, "/info")[0] == 401
+        assert request(url, "/info", authorization="Bearer other")[0] == 401
+        assert request(url, "/info", authorization="Bearer from a file")[0] == 200
         server.send_signal(signal.SIGINT)
         assert server.wait(10) == 0  # and not after the --drain-seconds that requests under way would have
         log = server.stderr.read()
         assert "from a file" not in log and "Traceback" not in log
 
 
-def test_who_closes_the_connection_is_told_that_the_body_was_too_large(folder: Folders) -> None:
+def test_a_client_that_closes_its_connection_receives_the_error_of_a_large_body(folder: Folders) -> None:
     """Kills: a socket that is closed while the client still sends."""
     with process(folder("embed"), "--body-bytes", "1000") as (_, url):
         for _ in range(2):
-            status, told = ask(url, "/embed", {"inputs": "a" * 40_000_000})
-            assert status == 413 and told["code"] == "body_too_large"
+            status, body = request(url, "/embed", {"inputs": "a" * 40_000_000})
+            assert status == 413 and body["code"] == "body_too_large"
         with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as old:
             old.sendall(b"POST /embed HTTP/1.0\r\nContent-Length: 40000000\r\n\r\n" + b"a" * 40_000_000)
             assert old.recv(100).startswith(b"HTTP/1.1 413 ")
@@ -242,7 +242,7 @@ def test_clients_that_send_no_request_do_not_keep_others_out(folder: Folders, se
         for _ in range(130):
             stack.enter_context(connected(url)).sendall(sent)
         for _ in range(3):
-            assert ask(url, "/embed", {"inputs": "who"})[0] == 200
+            assert request(url, "/embed", {"inputs": "who"})[0] == 200
         server.terminate()
         assert server.wait(10) == 0
         assert "Traceback" not in server.stderr.read()
@@ -259,9 +259,9 @@ socket.getaddrinfo = resolved
 
 def test_a_server_is_called_by_the_name_that_it_listens_on(folder: Folders) -> None:
     with process(folder("embed"), "--host", "albert.example", "--insecure", more=NAMED) as (_, url):
-        assert ask(url, "/info", host="albert.example")[0] == 200
-        assert ask(url, "/embed", {"inputs": "who"}, host="Albert.Example:8080")[0] == 200
-        assert ask(url, "/info", host="evil.example")[0] == 403
+        assert request(url, "/info", host="albert.example")[0] == 200
+        assert request(url, "/embed", {"inputs": "who"}, host="Albert.Example:8080")[0] == 200
+        assert request(url, "/info", host="evil.example")[0] == 403
 
 
 def connected(url: str) -> socket.socket:
@@ -359,7 +359,7 @@ def test_who_leaves_is_not_answered(folder: Folders, tmp_path: Path) -> None:
     """Kills: a client that closed taken for one that only ended its side."""
     release = tmp_path / "release"
     with process(folder("embed"), more=HELD, RELEASE=str(release)) as (server, url):
-        first = threading.Thread(target=lambda: ask(url, "/embed", {"inputs": ["never"]}))
+        first = threading.Thread(target=lambda: request(url, "/embed", {"inputs": ["never"]}))
         first.start()
         wait_for(server, "computing")
         with connected(url) as client:
@@ -383,7 +383,7 @@ def test_a_request_of_two_lengths_is_refused_and_the_connection_closed(bounded: 
         found = received(client)
     assert found.startswith(b"HTTP/1.1 400 ") and found.count(b"HTTP/1.1 ") == 1
     assert b"unclear_length" in found
-    assert ask(bounded, "/embed", {"inputs": "who"})[0] == 200
+    assert request(bounded, "/embed", {"inputs": "who"})[0] == 200
 
 
 @pytest.mark.sample(1)
@@ -395,7 +395,7 @@ def test_an_end_in_the_middle_of_computing_is_exit_code_1(folder: Folders, end: 
         url,
     ):
         body = {"inputs": ["never", "who"]}
-        threads = [threading.Thread(target=lambda: ask(url, "/embed", body)) for _ in range(3)]
+        threads = [threading.Thread(target=lambda: request(url, "/embed", body)) for _ in range(3)]
         for thread in threads:
             thread.start()
         wait_for(server, "computing")
@@ -424,9 +424,9 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 
     def of(*arguments: str | Path) -> str:
         assert run(["serve", *map(str, arguments)]) == 2
-        said = capsys.readouterr().err
-        assert "Traceback" not in said and said.count("\n") == 1, said
-        return said
+        stderr = capsys.readouterr().err
+        assert "Traceback" not in stderr and stderr.count("\n") == 1, stderr
+        return stderr
 
     return of
 
@@ -441,8 +441,8 @@ def test_what_is_wrong_is_one_line_with_its_remedy(
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = str(other.getsockname()[1])
-        said = refused(folder("single"), "--port", port)
-        assert "already in use" in said and "--port" in said
+        stderr = refused(folder("single"), "--port", port)
+        assert "already in use" in stderr and "--port" in stderr
     for host in ("a..b", "a" * 64):  # which Python cannot write as the names of a network are written
         assert f"cannot listen on {host}" in refused(folder("single"), "--host", host, "--insecure")
     assert "neither a folder nor a released" in refused(tmp_path / "nowhere", "--port", "0")
@@ -505,11 +505,11 @@ def test_every_flag_reaches_the_server(folder: Folders, monkeypatch: pytest.Monk
 
 
 def test_an_answer_that_nobody_reads_is_given_up(folder: Folders) -> None:
-    with process(folder("embed"), more=HURRIED) as (server, url), unread(url, server) as asked:
+    with process(folder("embed"), more=HURRIED) as (server, url), unread(url, server) as connection:
         time.sleep(2)
         size = 0
         with suppress(ConnectionResetError):
-            while part := asked.recv(1 << 16):
+            while part := connection.recv(1 << 16):
                 size += len(part)
         assert size < 9_000_000
         server.send_signal(signal.SIGTERM)
@@ -531,8 +531,8 @@ def test_an_answer_that_is_given_up_at_the_end_is_unanswered(folder: Folders) ->
 def test_an_answer_that_is_read_slowly_is_not_given_up(folder: Folders) -> None:
     """Kills: a client taken for gone while the system sends it what it has taken from us before."""
     hurried = HURRIED.replace("0.5", "1.5")
-    with process(folder("embed"), more=hurried) as (server, url), unread(url, server) as asked:
-        with asked.makefile("rb") as answer:
+    with process(folder("embed"), more=hurried) as (server, url), unread(url, server) as connection:
+        with connection.makefile("rb") as answer:
             head = b"".join(iter(answer.readline, b"\r\n"))
             length = int(head.partition(b"content-length: ")[2].split(b"\r\n")[0])
             size = 0

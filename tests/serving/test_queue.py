@@ -86,7 +86,7 @@ def test_cancelled_gives_its_room_back_at_once() -> None:
     assert mine not in queue.take(100) and gone == ["cancelled"]
 
 
-def test_late_is_told_and_never_taken() -> None:
+def test_late_items_are_refused_and_never_taken() -> None:
     """Kills: an expired item that is computed; `<` for the moment of the deadline itself."""
     clock, gone = Clock(), []
     queue = TokenQueue(10, 10, clock, dropped=lambda item, reason: gone.append(reason))

@@ -57,128 +57,128 @@ def predictor(folder: Path) -> Predictor:
 
 def test_embed(client: Clients, folder: Folders) -> None:
     """Kills: one vector flat; a cut that is not normalised again; the folder's norm in place of the asked."""
-    model, asked = predictor(folder("embed")), client("embed")
+    model, http = predictor(folder("embed")), client("embed")
     wanted = model.embed(FITTING, normalize=True)
-    np.testing.assert_allclose(post(asked, "/embed", {"inputs": FITTING}), wanted, atol=1e-6)
-    np.testing.assert_allclose(post(asked, "/", {"inputs": FITTING[0]}), wanted[:1], atol=1e-6)
-    raw = post(asked, "/embed", {"inputs": FITTING, "normalize": False, "dimensions": 5})
+    np.testing.assert_allclose(post(http, "/embed", {"inputs": FITTING}), wanted, atol=1e-6)
+    np.testing.assert_allclose(post(http, "/", {"inputs": FITTING[0]}), wanted[:1], atol=1e-6)
+    raw = post(http, "/embed", {"inputs": FITTING, "normalize": False, "dimensions": 5})
     np.testing.assert_allclose(raw, model.embed(FITTING, normalize=False)[:, :5], atol=1e-5)
-    cut = np.array(post(asked, "/embed", {"inputs": FITTING, "dimensions": 5}))
+    cut = np.array(post(http, "/embed", {"inputs": FITTING, "dimensions": 5}))
     np.testing.assert_allclose(np.linalg.norm(cut, axis=1), 1, atol=1e-6)
     np.testing.assert_allclose(cut * np.linalg.norm(wanted[:, :5], axis=1)[:, None], wanted[:, :5], atol=1e-6)
     for wrong in (0, 33, -1, 10**400):
-        refused = post(asked, "/embed", {"inputs": "a", "dimensions": wrong}, 422)
+        refused = post(http, "/embed", {"inputs": "a", "dimensions": wrong}, 422)
         assert refused["code"] == "invalid_dimensions" and refused["details"]["limit"] == 32
 
 
 def test_openai_embeddings(client: Clients, folder: Folders) -> None:
     """Kills: base64 of other bytes than the numbers; usage without special tokens; a model of any name."""
-    model, asked = predictor(folder("embed")), client("embed")
-    plain = post(asked, "/v1/embeddings", {"input": FITTING, "model": "embed"})
+    model, http = predictor(folder("embed")), client("embed")
+    plain = post(http, "/v1/embeddings", {"input": FITTING, "model": "embed"})
     assert plain["object"] == "list" and plain["model"] == "embed"
     assert [(one["object"], one["index"]) for one in plain["data"]] == [("embedding", i) for i in range(3)]
-    coded = post(asked, "/embeddings", {"input": FITTING, "encoding_format": "base64", "user": "u"})
+    coded = post(http, "/embeddings", {"input": FITTING, "encoding_format": "base64", "user": "u"})
     numbers = [np.frombuffer(base64.b64decode(one["embedding"]), "<f4") for one in coded["data"]]
     assert np.array_equal(np.array([one["embedding"] for one in plain["data"]], np.float32), numbers)
     np.testing.assert_allclose(numbers, model.embed(FITTING, normalize=True), atol=1e-6)
     tokens = sum(len(model.tokenizer(text)["input_ids"]) for text in FITTING)
     assert plain["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
-    unknown = post(asked, "/v1/embeddings", {"input": "a", "model": "gpt"}, 404)
+    unknown = post(http, "/v1/embeddings", {"input": "a", "model": "gpt"}, 404)
     assert unknown["error"]["code"] == "model_not_found"
-    null = post(asked, "/v1/embeddings", {"input": FITTING, "encoding_format": None})
+    null = post(http, "/v1/embeddings", {"input": FITTING, "encoding_format": None})
     assert null["data"] == plain["data"]
     for ids in ([5, 6], [[5, 6]]):
-        refused = post(asked, "/v1/embeddings", {"input": ids}, 422)["error"]
+        refused = post(http, "/v1/embeddings", {"input": ids}, 422)["error"]
         assert "check_embedding_ctx_length=False" in refused["message"] and refused["param"] == "input"
 
 
 def test_openai_models(client: Clients) -> None:
     """Kills: a name with a slash that is no path; the list behind a name; a slash too many that is a name."""
-    asked = client("embed")
-    told = asked.get("/v1/models").json()
+    http = client("embed")
+    models = http.get("/v1/models").json()
     one = {"id": "embed", "object": "model", "created": 0, "owned_by": "albertine"}
-    assert told == {"object": "list", "data": [one]}
-    assert asked.get("/v1/models/embed").json() == one
+    assert models == {"object": "list", "data": [one]}
+    assert http.get("/v1/models/embed").json() == one
     for name in ("", "other/embed", "embed/"):
-        refused = asked.get(f"/v1/models/{name}")
+        refused = http.get(f"/v1/models/{name}")
         assert refused.status_code == 404 and refused.json()["error"]["code"] == "model_not_found"
-    counted = asked.get("/metrics").text
+    counted = http.get("/metrics").text
     assert 'code="404",route="/v1/models"' in counted and "other/embed" not in counted
 
 
 def test_classes(client: Clients, folder: Folders) -> None:
     """Kills: flat on `/`, nested on `/predict`; a pair taken for two texts on `/predict`, and two texts for a
     pair on `/`; classes in the order of their numbers."""
-    model, asked = predictor(folder("single")), client("single")
+    model, http = predictor(folder("single")), client("single")
 
     def scored(found: Any) -> dict[str, float]:
         assert [one["score"] for one in found] == sorted((one["score"] for one in found), reverse=True)
         return {one["label"]: one["score"] for one in found}
 
     one, two, pair = model.classify(["the old man", "a house", ("the old man", "a house")])
-    assert scored(post(asked, "/predict", {"inputs": "the old man"})) == pytest.approx(one, abs=1e-6)
-    assert scored(post(asked, "/predict", {"inputs": ["the old man", "a house"]})) == pytest.approx(
+    assert scored(post(http, "/predict", {"inputs": "the old man"})) == pytest.approx(one, abs=1e-6)
+    assert scored(post(http, "/predict", {"inputs": ["the old man", "a house"]})) == pytest.approx(
         pair, abs=1e-6
     )
-    batch = post(asked, "/predict", {"inputs": [["a house"], ["the old man", "a house"]]})
+    batch = post(http, "/predict", {"inputs": [["a house"], ["the old man", "a house"]]})
     assert [scored(row) for row in batch] == [pytest.approx(two, abs=1e-5), pytest.approx(pair, abs=1e-5)]
-    nested = post(asked, "/", {"inputs": "the old man", "parameters": {"top_k": 2}})
+    nested = post(http, "/", {"inputs": "the old man", "parameters": {"top_k": 2}})
     assert (
         len(nested) == 1
         and len(nested[0]) == 2
-        and scored(nested[0]).items() <= scored(post(asked, "/", {"inputs": "the old man"})[0]).items()
+        and scored(nested[0]).items() <= scored(post(http, "/", {"inputs": "the old man"})[0]).items()
     )
-    texts = post(asked, "/", {"inputs": ["the old man", "a house"]})
+    texts = post(http, "/", {"inputs": ["the old man", "a house"]})
     assert [scored(row) for row in texts] == [pytest.approx(one, abs=1e-5), pytest.approx(two, abs=1e-5)]
-    refused = post(asked, "/", {"inputs": {"txt": "a"}}, 422)
+    refused = post(http, "/", {"inputs": {"txt": "a"}}, 422)
     assert refused["code"] == "invalid_type" and refused["error"].startswith("`inputs` is to be a text, or")
-    both = post(asked, "/", {"inputs": {"text": "the old man", "text_pair": "a house"}, "parameters": {}})
+    both = post(http, "/", {"inputs": {"text": "the old man", "text_pair": "a house"}, "parameters": {}})
     assert scored(both[0]) == pytest.approx(pair, abs=1e-6)
 
 
 def test_what_is_applied_to_logits(client: Clients, folder: Folders) -> None:
     """Kills: softmax for several classes at once; raw scores that are none."""
-    model, asked = predictor(folder("multi")), client("multi")
-    many = {one["label"]: one["score"] for one in post(asked, "/predict", {"inputs": "the old man"})}
+    model, http = predictor(folder("multi")), client("multi")
+    many = {one["label"]: one["score"] for one in post(http, "/predict", {"inputs": "the old man"})}
     assert many == pytest.approx(model.classify("the old man")[0])
     raw = {
         one["label"]: one["score"]
-        for one in post(asked, "/predict", {"inputs": "the old man", "raw_scores": True})
+        for one in post(http, "/predict", {"inputs": "the old man", "raw_scores": True})
     }
     assert {name: float(sigmoid(np.array(x))) for name, x in raw.items()} == pytest.approx(many)
     for function, total in (("softmax", 1.0), ("none", sum(raw.values()))):
         body = {"inputs": "the old man", "parameters": {"function_to_apply": function}}
-        assert sum(one["score"] for one in post(asked, "/", body)[0]) == pytest.approx(total)
+        assert sum(one["score"] for one in post(http, "/", body)[0]) == pytest.approx(total)
     unknown = {"inputs": "a", "parameters": {"function_to_apply": "tanh"}}
-    said = post(asked, "/", unknown, 422)["error"]
-    assert said == '`parameters.function_to_apply` is to be "sigmoid" or "softmax" or "none"'
+    error = post(http, "/", unknown, 422)["error"]
+    assert error == '`parameters.function_to_apply` is to be "sigmoid" or "softmax" or "none"'
 
 
-def test_a_cross_encoder_tells_sigmoids_and_ranks_by_logits(client: Clients, folder: Folders) -> None:
+def test_a_cross_encoder_returns_sigmoids_and_ranks_by_logits(client: Clients, folder: Folders) -> None:
     """Kills: what `predict` says told otherwise by the server; a rank by sigmoids, of which many tie."""
-    model, asked, texts = predictor(folder("cross-encoder")), client("cross-encoder"), ["a house", "who"]
+    model, http, texts = predictor(folder("cross-encoder")), client("cross-encoder"), ["a house", "who"]
     pairs = [["the old man", text] for text in texts]
     wanted = [one["score"] for one in model.classify([(a, b) for a, b in pairs])]
-    told, raw = (
-        [row[0]["score"] for row in post(asked, "/predict", {"inputs": pairs, "raw_scores": raw})]
+    sigmoids, raw = (
+        [row[0]["score"] for row in post(http, "/predict", {"inputs": pairs, "raw_scores": raw})]
         for raw in (False, True)
     )
-    assert told == pytest.approx(wanted, abs=1e-6) == sigmoid(np.array(raw)).tolist()
-    ranked = post(asked, "/rerank", {"query": "the old man", "texts": texts})
+    assert sigmoids == pytest.approx(wanted, abs=1e-6) == sigmoid(np.array(raw)).tolist()
+    ranked = post(http, "/rerank", {"query": "the old man", "texts": texts})
     assert [one["score"] for one in ranked] == pytest.approx(sorted(raw, reverse=True), abs=1e-5)
 
 
 def test_rerank(client: Clients, folder: Folders) -> None:
     """Kills: scores in the order of texts without their index; ties backwards; the pair turned round."""
-    model, asked = predictor(folder("score")), client("score")
+    model, http = predictor(folder("score")), client("score")
     texts = ["a house", "never bad", "a house", "who"]
     wanted = [one["score"] for one in model.classify([("the old man", text) for text in texts])]
-    found = post(asked, "/rerank", {"query": "the old man", "texts": texts, "return_text": True})
+    found = post(http, "/rerank", {"query": "the old man", "texts": texts, "return_text": True})
     assert [one["index"] for one in found] == sorted(range(4), key=lambda i: -wanted[i])
     assert [one["score"] for one in found] == pytest.approx(sorted(wanted, reverse=True))
     assert all(one["text"] == texts[one["index"]] for one in found)
     cohere = post(
-        asked, "/rerank", {"query": "the old man", "documents": texts, "top_n": 2, "return_documents": True}
+        http, "/rerank", {"query": "the old man", "documents": texts, "top_n": 2, "return_documents": True}
     )["results"]
     assert [(one["index"], one["document"]) for one in cohere] == [(f["index"], f["text"]) for f in found[:2]]
     vectors = predictor(folder("embed")).similarity(["the old man"], texts)[0]
@@ -192,30 +192,32 @@ def test_rerank(client: Clients, folder: Folders) -> None:
 
 
 @pytest.mark.parametrize("flag", ["return_text", "return_documents"])
-def test_texts_are_told_in_either_form_by_either_word(client: Clients, flag: str) -> None:
+def test_texts_are_accepted_in_both_forms_under_both_names(client: Clients, flag: str) -> None:
     """Kills: a flag that the other form's list leaves without effect; texts dropped beside documents."""
-    asked, texts = client("score"), ["a house", "never bad", "who"]
-    for form, told in (("texts", "text"), ("documents", "document")):
-        found = post(asked, "/rerank", {"query": "the old man", form: texts, flag: True})
+    http, texts = client("score"), ["a house", "never bad", "who"]
+    for form, field in (("texts", "text"), ("documents", "document")):
+        found = post(http, "/rerank", {"query": "the old man", form: texts, flag: True})
         for one in found["results"] if form == "documents" else found:
-            assert one[told] == texts[one["index"]]
+            assert one[field] == texts[one["index"]]
     both = {"query": "the old man", "texts": texts, "documents": ["who"], flag: True}
-    refused = post(asked, "/rerank", both, 422)
+    refused = post(http, "/rerank", both, 422)
     assert refused["code"] == "conflicting_fields" and "send one of them" in refused["error"]
 
 
 @pytest.mark.parametrize("names", [("texts", "score"), ("documents", "relevance_score")])
-def test_what_is_told_of_scores(
+def test_what_is_returned_of_scores(
     client: Clients, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str]
 ) -> None:
     """Kills: a field without effect; an order by sigmoids, of which large scores have the same; a sigmoid of
     a cosine, or of the score of a model where nobody asks for it."""
-    asked, (given, told) = client("score"), names
+    http, (given, returned) = client("score"), names
     texts = ["a house", "never bad", "who", "the old man"]
 
     def ranked(name: str, **more: bool) -> list[tuple[int, float]]:
         found = post(client(name), "/rerank", {"query": "the old man", given: texts, **more})
-        return [(one["index"], one[told]) for one in (found["results"] if given == "documents" else found)]
+        return [
+            (one["index"], one[returned]) for one in (found["results"] if given == "documents" else found)
+        ]
 
     plain = ranked("score")
     assert ranked("score", raw_scores=True) == plain
@@ -225,7 +227,7 @@ def test_what_is_told_of_scores(
     cosines = ranked("embed")
     assert ranked("embed", raw_scores=True) == ranked("embed", raw_scores=False) == cosines
     large = [np.array([x], np.float32) for x in (50, 70, 60, 80)]
-    monkeypatch.setattr(asked.service.engine, "_answer", lambda kind, questions: large)  # type: ignore[attr-defined]
+    monkeypatch.setattr(http.service.engine, "_answer", lambda kind, questions: large)  # type: ignore[attr-defined]
     assert ranked("score", raw_scores=False) == [(i, 1.0) for i in (3, 1, 2, 0)]
 
 
@@ -238,44 +240,44 @@ def test_similarity(client: Clients, folder: Folders) -> None:
 
 def test_entities(client: Clients, folder: Folders) -> None:
     """Kills: places of the cut text; scores of other tokens; a score that a random field does not have."""
-    model, asked = predictor(folder("tag")), client("tag")
+    model, http = predictor(folder("tag")), client("tag")
     wanted = model.tag_all(FITTING)
     assert sum(map(len, wanted)) > 2
-    found = post(asked, "/", {"inputs": FITTING, "parameters": {"aggregation_strategy": "simple"}})
+    found = post(http, "/", {"inputs": FITTING, "parameters": {"aggregation_strategy": "simple"}})
     for text, entities, row in zip(FITTING, wanted, found, strict=True):
         assert [(one["entity_group"], one["start"], one["end"]) for one in row] == entities
         assert all(one["word"] == text[one["start"] : one["end"]] and 0.2 < one["score"] <= 1 for one in row)
-    assert post(asked, "/", {"inputs": FITTING[1]}) == found[1]
+    assert post(http, "/", {"inputs": FITTING[1]}) == found[1]
     ignored = post(
-        asked, "/", {"inputs": FITTING[1], "parameters": {"ignore_labels": [found[1][0]["entity_group"]]}}
+        http, "/", {"inputs": FITTING[1], "parameters": {"ignore_labels": [found[1][0]["entity_group"]]}}
     )
     assert ignored == [one for one in found[1] if one["entity_group"] != found[1][0]["entity_group"]]
     assert ignored != found[1]
     field = post(client("crf"), "/", {"inputs": FITTING})
     assert {one["score"] for row in field for one in row} == {None}
     strategy = {"inputs": "a", "parameters": {"aggregation_strategy": "none"}}
-    assert post(asked, "/", strategy, 422)["details"]["field"] == "parameters.aggregation_strategy"
+    assert post(http, "/", strategy, 422)["details"]["field"] == "parameters.aggregation_strategy"
 
 
 def test_answers(client: Clients, folder: Folders) -> None:
     """Kills: places in a window; a list where one is wanted; an answer above the threshold of none."""
     for name in ("answer", "answer or not"):
-        model, asked = predictor(folder(name)), client(name)
+        model, http = predictor(folder(name)), client(name)
         for question, passage in PASSAGES:
             best = model.answer(question, passage)
             inputs = {"question": question, "context": passage}
-            one = post(asked, "/", {"inputs": inputs, "parameters": {}})
-            told = (best.begin, best.end, passage[best.begin : best.end]) if best else (0, 0, "")
-            assert (one["start"], one["end"], one["answer"]) == told
+            one = post(http, "/", {"inputs": inputs, "parameters": {}})
+            expected = (best.begin, best.end, passage[best.begin : best.end]) if best else (0, 0, "")
+            assert (one["start"], one["end"], one["answer"]) == expected
             [likely] = model.likely_spans([(question, passage)])
             several = post(
-                asked, "/", {"inputs": inputs, "parameters": {"top_k": 3, "handle_impossible_answer": False}}
+                http, "/", {"inputs": inputs, "parameters": {"top_k": 3, "handle_impossible_answer": False}}
             )
             assert [(s["start"], s["end"]) for s in several] == list(likely.spans)[:3]
             assert [s["score"] for s in several] == pytest.approx(list(likely.spans.values())[:3])
-        many = post(asked, "/", {"inputs": [{"question": q, "context": p} for q, p in PASSAGES]})
+        many = post(http, "/", {"inputs": [{"question": q, "context": p} for q, p in PASSAGES]})
         assert len(many) == len(PASSAGES) and "answer" in many[0]
-    refused = post(asked, "/", {"inputs": inputs, "parameters": {"max_seq_len": 9}}, 422)
+    refused = post(http, "/", {"inputs": inputs, "parameters": {"max_seq_len": 9}}, 422)
     assert "as the model was tuned" in refused["error"]
 
 
@@ -283,39 +285,39 @@ def test_no_answer(folder: Folders) -> None:
     """Kills: a threshold that is ignored, or that nobody can set aside."""
     question, passage = PASSAGES[0]
     body: dict[str, Any] = {"inputs": {"question": question, "context": passage}}
-    with client_of(folder("answer or not")) as asked:
-        service = asked.service  # type: ignore[attr-defined]
+    with client_of(folder("answer or not")) as http:
+        service = http.service  # type: ignore[attr-defined]
         service.model.family.threshold = 0.0
         [likely] = service.model.predictor.likely_spans([(question, passage)])
         none = {"answer": "", "score": pytest.approx(likely.no_answer), "start": 0, "end": 0}
-        assert post(asked, "/", body) == none
-        two = post(asked, "/", {**body, "parameters": {"top_k": 2}})
+        assert post(http, "/", body) == none
+        two = post(http, "/", {**body, "parameters": {"top_k": 2}})
         assert two[0] == none and (two[1]["start"], two[1]["end"]) == next(iter(likely.spans))
-        always = post(asked, "/", {**body, "parameters": {"handle_impossible_answer": False}})
+        always = post(http, "/", {**body, "parameters": {"handle_impossible_answer": False}})
         assert always == two[1]
 
 
 def test_a_model_that_compares(folder: Folders, client: Clients) -> None:
     """It is asked about pairs alone, by whom warms it up too."""
-    model, asked = predictor(folder("compared")), client("compared")
+    model, http = predictor(folder("compared")), client("compared")
     (wanted,) = model.classify([("the old man", "a house")])
-    found = post(asked, "/predict", {"inputs": ["the old man", "a house"]})
+    found = post(http, "/predict", {"inputs": ["the old man", "a house"]})
     assert {one["label"]: one["score"] for one in found} == pytest.approx(wanted, abs=1e-6)
-    refused = post(asked, "/predict", {"inputs": [["the old man", "a house"], ["who"]]}, 422)
+    refused = post(http, "/predict", {"inputs": [["the old man", "a house"], ["who"]]}, 422)
     assert refused["code"] == "not_answerable" and refused["details"] == {"index": 1}
 
 
-def test_a_model_of_single_texts_tells_how_to_send_two(folder: Folders, tmp_path: Path) -> None:
+def test_a_model_of_single_texts_explains_how_to_send_two(folder: Folders, tmp_path: Path) -> None:
     where = shutil.copytree(folder("single"), tmp_path / "single")
-    told = json.loads((where / "config.json").read_text())
-    told["albertine"]["pairs"] = False
-    (where / "config.json").write_text(json.dumps(told))
-    with client_of(where) as asked:
+    config = json.loads((where / "config.json").read_text())
+    config["albertine"]["pairs"] = False
+    (where / "config.json").write_text(json.dumps(config))
+    with client_of(where) as http:
         for index, given in enumerate((["a", "b"], [["a"], ["a", "b"]])):
-            refused = post(asked, "/predict", {"inputs": given}, 422)
+            refused = post(http, "/predict", {"inputs": given}, 422)
             assert refused["code"] == "not_answerable" and refused["details"] == {"index": index}
             assert '[["one"], ["two"]]; or ask at `/`' in refused["error"]
-        assert len(post(asked, "/predict", {"inputs": [["a"], ["b"]]})) == 2
+        assert len(post(http, "/predict", {"inputs": [["a"], ["b"]]})) == 2
 
 
 @pytest.mark.parametrize("name", ["single", "score"])
@@ -323,14 +325,14 @@ def test_a_model_tuned_with_pairs(folder: Folders, tmp_path: Path, name: str) ->
     """As finetune says it of most folders of pairs. Kills: a server that warms it up, or proves that it
     answers, with one text."""
     where = shutil.copytree(folder(name), tmp_path / name)
-    told = json.loads((where / "config.json").read_text())
-    told["albertine"]["pairs"] = True
-    (where / "config.json").write_text(json.dumps(told))
-    with client_of(where) as asked:
-        assert post(asked, "/predict", {"inputs": ["the old man", "a house"]})
-        asked.service.engine.last_step -= 11  # type: ignore[attr-defined]
-        assert asked.get("/health").status_code == 200
-        refused = post(asked, "/predict", {"inputs": "the old man"}, 422)
+    config = json.loads((where / "config.json").read_text())
+    config["albertine"]["pairs"] = True
+    (where / "config.json").write_text(json.dumps(config))
+    with client_of(where) as http:
+        assert post(http, "/predict", {"inputs": ["the old man", "a house"]})
+        http.service.engine.last_step -= 11  # type: ignore[attr-defined]
+        assert http.get("/health").status_code == 200
+        refused = post(http, "/predict", {"inputs": "the old man"}, 422)
         assert refused["code"] == "not_answerable"
 
 
@@ -349,42 +351,42 @@ def test_choices_and_relations(client: Clients, folder: Folders) -> None:
     model = predictor(folder("relate"))
     texts = [SENTENCE[:60], *FITTING]
     assert any(model.relate_all(texts))
-    told = post(client("relate"), "/relate", {"inputs": texts})
-    for text, relations, row in zip(texts, model.relate_all(texts), told, strict=True):
+    body = post(client("relate"), "/relate", {"inputs": texts})
+    for text, relations, row in zip(texts, model.relate_all(texts), body, strict=True):
         words = [(one["subject"]["text"], one["predicate"], one["object"]["text"]) for one in row]
         assert words == [one.words(text) for one in relations]
 
 
 def test_masks(client: Clients, folder: Folders) -> None:
     """Kills: the place of another mask filled; targets outside the best candidates lost."""
-    model, asked = predictor(folder("fill-mask")), client("fill-mask")
+    model, http = predictor(folder("fill-mask")), client("fill-mask")
     text = "the [MASK] man"
     guesses = model.fill_mask(text)[0]
-    found = post(asked, "/", {"inputs": text, "parameters": {}})
+    found = post(http, "/", {"inputs": text, "parameters": {}})
     assert [(one["token"], one["token_str"]) for one in found] == [(g.token_id, g.token) for g in guesses]
     assert [one["score"] for one in found] == pytest.approx([g.probability for g in guesses])
     assert found[0]["sequence"] == f"the {guesses[0].token} man"
-    assert len(post(asked, "/", {"inputs": text, "parameters": {"top_k": 2}})) == 2
-    two = post(asked, "/", {"inputs": "[MASK] man [MASK]"})
+    assert len(post(http, "/", {"inputs": text, "parameters": {"top_k": 2}})) == 2
+    two = post(http, "/", {"inputs": "[MASK] man [MASK]"})
     assert [two[i][0]["sequence"] for i in (0, 1)] == [
         f"{two[0][0]['token_str']} man [MASK]",
         f"[MASK] man {two[1][0]['token_str']}",
     ]
     last = model.fill_mask(text, top_k=15)[0][-1]
-    [target] = post(asked, "/", {"inputs": text, "parameters": {"targets": [last.token]}})
+    [target] = post(http, "/", {"inputs": text, "parameters": {"targets": [last.token]}})
     assert target["token"] == last.token_id and target["score"] == pytest.approx(last.probability)
-    unknown = post(asked, "/", {"inputs": text, "parameters": {"targets": ["zebra"]}}, 422)
+    unknown = post(http, "/", {"inputs": text, "parameters": {"targets": ["zebra"]}}, 422)
     assert unknown["code"] == "unknown_target"
     for refused in ("the man", "the man " * 19 + "[MASK]"):  # of whose 40 tokens two are special
         with pytest.raises(DataError) as wanted:
             model.fill_mask(refused)
         body = {"inputs": [text, refused], "parameters": {"truncate": True}}
-        told = post(asked, "/", body, 422)
-        assert (told["code"], told["details"]) == ("not_answerable", {"index": 1})
-        assert told["error"] == f"{wanted.value.what}. {wanted.value.remedy}"
-    assert len(post(asked, "/", {"inputs": "the " * 37 + "[MASK]", "parameters": {}})) == 5
+        error = post(http, "/", body, 422)
+        assert (error["code"], error["details"]) == ("not_answerable", {"index": 1})
+        assert error["error"] == f"{wanted.value.what}. {wanted.value.remedy}"
+    assert len(post(http, "/", {"inputs": "the " * 37 + "[MASK]", "parameters": {}})) == 5
     # The same folder without a mask gives vectors.
-    vectors = post(asked, "/", {"inputs": "the man"})
+    vectors = post(http, "/", {"inputs": "the man"})
     np.testing.assert_allclose(vectors, model.embed("the man", normalize=True), atol=1e-6)
 
 
@@ -392,17 +394,17 @@ def test_an_answer_of_many_words_is_bounded(
     client: Clients, folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kills: a small request for a text for each of a thousand words under each of many masks."""
-    asked, text = client("fill-mask"), "[MASK] man [MASK]"
+    http, text = client("fill-mask"), "[MASK] man [MASK]"
     words = predictor(folder("fill-mask")).tokenizer.vocab_size
     whole = {"inputs": text, "parameters": {"top_k": 1000}}
-    found = post(asked, "/", whole)
+    found = post(http, "/", whole)
     monkeypatch.setattr(routes, "LONGEST", 2 * words * len(text))
     monkeypatch.setattr(routes, "AT_ONCE", 0)
-    assert post(asked, "/", whole) == found  # by another thread
-    told = post(asked, "/", {**whole, "inputs": [text, "[MASK]"]}, 422)
-    assert (told["code"], told["details"]) == ("batch_too_large", {"limit": 2 * words * len(text)})
+    assert post(http, "/", whole) == found  # by another thread
+    error = post(http, "/", {**whole, "inputs": [text, "[MASK]"]}, 422)
+    assert (error["code"], error["details"]) == ("batch_too_large", {"limit": 2 * words * len(text)})
     targets = {"targets": [found[0][0]["token_str"]], "top_k": 1000}
-    assert len(post(asked, "/", {"inputs": [text] * 9, "parameters": targets})) == 9
+    assert len(post(http, "/", {"inputs": [text] * 9, "parameters": targets})) == 9
 
 
 def test_tokens_are_those_of_the_usage(client: Clients) -> None:
@@ -439,15 +441,15 @@ def test_a_mask_is_one_token_where_it_is_filled(client: Clients) -> None:
 def test_a_question_that_is_too_long_beside_its_options_is_refused(client: Clients) -> None:
     """Half of a row is for it, also where all of the row is short enough. Kills: a silent cut of its
     beginning, after which two questions that begin otherwise have one answer."""
-    asked = client("choose")
+    http = client("choose")
     body = {"passage": "the man", "options": ["the old man", "it was good"]}
     long = {**body, "question": "who said that a house was good and never bad"}
-    refused = post(asked, "/choose", long, 422)
+    refused = post(http, "/choose", long, 422)
     assert refused["code"] == "input_too_long"
     assert refused["details"]["limit"] == 12 < refused["details"]["tokens"] <= 24
-    cut = asked.post("/choose", json={**long, "truncate": True})
+    cut = http.post("/choose", json={**long, "truncate": True})
     assert cut.status_code == 200 and cut.headers["x-truncated-inputs"] == "1"
-    short = asked.post("/choose", json={**body, "question": "who said"})
+    short = http.post("/choose", json={**body, "question": "who said"})
     assert short.status_code == 200 and short.headers["x-truncated-inputs"] == "0"
 
 
@@ -463,7 +465,7 @@ def test_a_question_that_is_too_long_beside_its_options_is_refused(client: Clien
         ("choose", "/choose", {"passage": LONG, "options": ["who", "man"]}, 24),
     ],
 )
-def test_too_long_is_refused_or_cut_as_asked(
+def test_too_long_texts_are_refused_or_truncated_as_requested(
     client: Clients, folder: Folders, name: str, path: str, body: Any, limit: int
 ) -> None:
     """Kills: a silent cut; an error without its figures; a cut that no header tells; the advice to ask with
@@ -530,9 +532,9 @@ def test_truncation_is_a_field_of_the_body_or_of_its_parameters() -> None:
 
 def test_a_server_that_cuts_by_itself(folder: Folders) -> None:
     """A client's word still wins."""
-    with client_of(folder("embed"), ServingLimits(auto_truncate=True)) as asked:
-        assert len(post(asked, "/embed", {"inputs": LONG})[0]) == 32
-        assert post(asked, "/embed", {"inputs": LONG, "truncate": False}, 422)["code"] == "input_too_long"
+    with client_of(folder("embed"), ServingLimits(auto_truncate=True)) as http:
+        assert len(post(http, "/embed", {"inputs": LONG})[0]) == 32
+        assert post(http, "/embed", {"inputs": LONG, "truncate": False}, 422)["code"] == "input_too_long"
 
 
 def test_more_than_a_step_holds(folder: Folders) -> None:
@@ -543,15 +545,15 @@ def test_more_than_a_step_holds(folder: Folders) -> None:
         for text in (f"{SENTENCE.split()[i % 15]}", " ".join(SENTENCE.split()[: i % 12]))
     ]
     wanted = predictor(folder("embed")).embed(texts, normalize=True)
-    with client_of(folder("embed"), budget=20) as asked:
-        np.testing.assert_allclose(post(asked, "/embed", {"inputs": texts}), wanted, atol=1e-5)
-    with client_of(folder("embed"), ServingLimits(queue_tokens=100, queue_items=30)) as asked:
-        refused = post(asked, "/embed", {"inputs": texts}, 422)
+    with client_of(folder("embed"), budget=20) as http:
+        np.testing.assert_allclose(post(http, "/embed", {"inputs": texts}), wanted, atol=1e-5)
+    with client_of(folder("embed"), ServingLimits(queue_tokens=100, queue_items=30)) as http:
+        refused = post(http, "/embed", {"inputs": texts}, 422)
         assert refused["code"] == "batch_too_large" and refused["details"]["limit"] == 30
-        refused = post(asked, "/embed", {"inputs": [SENTENCE[:40]] * 15}, 422)
+        refused = post(http, "/embed", {"inputs": [SENTENCE[:40]] * 15}, 422)
         assert refused["code"] == "batch_too_large" and refused["details"]["limit"] == 100
-    with client_of(folder("embed"), ServingLimits(queue_tokens=20)) as asked:
-        refused = post(asked, "/embed", {"inputs": ["who"] * 11}, 422)  # to come again would not help
+    with client_of(folder("embed"), ServingLimits(queue_tokens=20)) as http:
+        refused = post(http, "/embed", {"inputs": ["who"] * 11}, 422)  # to come again would not help
         assert refused["code"] == "batch_too_large" and refused["details"]["limit"] == 10
 
 
@@ -612,12 +614,12 @@ def test_a_malformed_body_does_not_hold_up_the_server() -> None:
 
 
 @pytest.mark.parametrize(("path", "body", "code"), WRONG, ids=lambda one: str(one)[:40])
-def test_what_means_nothing_is_told_by_name(client: Clients, path: str, body: Any, code: str) -> None:
+def test_unknown_fields_are_named(client: Clients, path: str, body: Any, code: str) -> None:
     refused = post(client("embed"), path, body, 422)
     error = refused["error"] if path.startswith("/v1/") else refused
     assert error["code"] in (code, "not_for_this_model" if path == "/choose" else code), refused
-    said = error["message"] if path.startswith("/v1/") else error["error"]
-    assert said and not any(word in said for word in ("Value error", "pydantic", "typing"))
+    message = error["message"] if path.startswith("/v1/") else error["error"]
+    assert message and not any(word in message for word in ("Value error", "pydantic", "typing"))
 
 
 def test_options_beside_inputs_are_what_is_refused(client: Clients) -> None:
@@ -667,9 +669,9 @@ def test_nothing_malformed_is_an_error_of_the_server(client: Clients, name: str)
             if b"\\ud" in body:
                 assert found.status_code == 422 and "half a character" in found.text, (path, body)
             if found.status_code != 200:
-                told = found.json()
-                assert told["request_id"] == found.headers["x-request-id"]
-                assert isinstance(told["error"], dict) == path.startswith("/v1/")
+                answer = found.json()
+                assert answer["request_id"] == found.headers["x-request-id"]
+                assert isinstance(answer["error"], dict) == path.startswith("/v1/")
 
 
 NAMES = (
@@ -692,21 +694,21 @@ JSON = st.recursive(
     name=st.sampled_from(HEADS),
     path=st.sampled_from(list(routes.handlers())),
     body=st.dictionaries(st.sampled_from(NAMES), JSON, max_size=4),
-    asked=st.one_of(WORDS, st.lists(WORDS, max_size=3), JSON),
+    query=st.one_of(WORDS, st.lists(WORDS, max_size=3), JSON),
 )
 def test_no_json_is_an_error_of_the_server(
-    client: Clients, name: str, path: str, body: Any, asked: Any
+    client: Clients, name: str, path: str, body: Any, query: Any
 ) -> None:
     """Bodies of the fields that there are, with any values. Kills: an infinity or a huge number that
     passes the types, an option that fills a gap with nothing."""
-    body |= {"input" if path.endswith("embeddings") else "inputs": asked}
+    body |= {"input" if path.endswith("embeddings") else "inputs": query}
     found = client(name).post(path, content=json.dumps(body))
     assert found.status_code in (200, 400, 404, 422), (path, body, found.text)
 
 
 def test_one_shape_of_errors(client: Clients) -> None:
     """Kills: Starlette's plain text for unknown paths and methods."""
-    asked = client("embed")
+    http = client("embed")
     for path, method, status, code in (
         ("/nowhere", "POST", 404, "no_route"),
         ("/embed", "GET", 405, "method_not_allowed"),
@@ -714,17 +716,17 @@ def test_one_shape_of_errors(client: Clients) -> None:
         ("/embed/", "POST", 404, "no_route"),
         ("/info/", "GET", 404, "no_route"),
     ):
-        found = asked.request(method, path, follow_redirects=False)
-        told = found.json()
-        assert found.status_code == status and told["code"] == code
-        assert told.keys() == {"error", "error_type", "code", "details", "request_id"}
-    theirs = asked.post("/v1/embeddings", content=b"{").json()
+        found = http.request(method, path, follow_redirects=False)
+        answer = found.json()
+        assert found.status_code == status and answer["code"] == code
+        assert answer.keys() == {"error", "error_type", "code", "details", "request_id"}
+    theirs = http.post("/v1/embeddings", content=b"{").json()
     assert theirs.keys() == {"error", "request_id"}
     assert theirs["error"].keys() == {"message", "type", "param", "code"}
-    named = asked.get("/info", headers={"x-request-id": "mine-1"})
+    named = http.get("/info", headers={"x-request-id": "mine-1"})
     assert named.headers["x-request-id"] == "mine-1"
-    assert asked.get("/info", headers={"x-request-id": "a\tb c"}).headers["x-request-id"] != "a\tb c"
-    beyond = asked.get("/info", headers={"x-request-id": "ê".encode()})  # "Ãª" in Latin-1, two letters
+    assert http.get("/info", headers={"x-request-id": "a\tb c"}).headers["x-request-id"] != "a\tb c"
+    beyond = http.get("/info", headers={"x-request-id": "ê".encode()})  # "Ãª" in Latin-1, two letters
     assert beyond.headers["x-request-id"].isascii()
 
 
@@ -744,21 +746,21 @@ def test_what_the_model_was_not_made_for(client: Clients, name: str, path: str, 
 
 
 def test_a_body_is_bounded_over_the_whole_way(folder: Folders) -> None:
-    with client_of(folder("embed"), ServingLimits(body_bytes=500)) as asked:
-        found = asked.post("/embed", content=(b"x" * 100 for _ in range(100)))
+    with client_of(folder("embed"), ServingLimits(body_bytes=500)) as http:
+        found = http.post("/embed", content=(b"x" * 100 for _ in range(100)))
         assert found.status_code == 413 and found.json()["code"] == "body_too_large"
-        assert asked.post("/embed", json={"inputs": "who"}).status_code == 200
+        assert http.post("/embed", json={"inputs": "who"}).status_code == 200
 
 
 def test_every_route_but_one_wants_the_token(folder: Folders) -> None:
     """A walk over the application's own table. Kills: a route beside the guard; unknown paths that tell."""
-    with client_of(folder("embed"), token=b"s3cret") as asked:
-        there = {route.path for route in asked.app.routes}  # type: ignore[attr-defined]
+    with client_of(folder("embed"), token=b"s3cret") as http:
+        there = {route.path for route in http.app.routes}  # type: ignore[attr-defined]
         assert there == {*paths(), MODEL}
         for path in (*there, "/nowhere", "/health/live/"):
             for method in ("GET", "POST", "HEAD", "OPTIONS", "DELETE"):
                 for headers in ({}, {"authorization": "Bearer wrong"}):
-                    found = asked.request(method, path, headers=headers, follow_redirects=False)
+                    found = http.request(method, path, headers=headers, follow_redirects=False)
                     if path == LIVE:
                         assert found.status_code in (200, 405)
                     else:
@@ -771,24 +773,24 @@ def test_every_route_but_one_wants_the_token(folder: Folders) -> None:
             "a b",
         ):  # which older Starlettes put into the URL
             for path in ("/embed", "/info", "/nowhere"):
-                found = asked.post(path, headers={"host": host})
+                found = http.post(path, headers={"host": host})
                 assert found.status_code == 401 and found.json()["error"], (host, path)
         for header in ("Bearer s3cret", "s3cret"):
-            assert asked.get("/info", headers={"authorization": header}).status_code == 200
+            assert http.get("/info", headers={"authorization": header}).status_code == 200
 
 
 def test_metrics_are_there_before_the_first_request(folder: Folders) -> None:
     """Kills: families that appear with their first count; tokens that are not those of the usage."""
 
     def numbers() -> dict[str, float]:
-        families = text_string_to_metric_families(asked.get("/metrics").text)
+        families = text_string_to_metric_families(http.get("/metrics").text)
         return {
             sample.name + "".join(f"/{value}" for _, value in sorted(sample.labels.items())): sample.value
             for family in families
             for sample in family.samples
         }
 
-    with client_of(folder("embed")) as asked:
+    with client_of(folder("embed")) as http:
         before = numbers()
         for name in ("items_total/embed", "tokens_total/computed", "tokens_total/truncated", "queue_tokens"):
             assert before[f"albertine_{name}"] == 0
@@ -797,9 +799,9 @@ def test_metrics_are_there_before_the_first_request(folder: Folders) -> None:
         assert (
             before["albertine_requests_total/200//embed"] == 0 and before["albertine_step_seconds_count"] == 0
         )
-        usage = post(asked, "/v1/embeddings", {"input": FITTING})["usage"]
-        post(asked, "/embed", {"inputs": [LONG], "truncate": True})
-        asked.post("/secret text")
+        usage = post(http, "/v1/embeddings", {"input": FITTING})["usage"]
+        post(http, "/embed", {"inputs": [LONG], "truncate": True})
+        http.post("/secret text")
         after = numbers()
         assert after["albertine_tokens_total/computed"] == usage["total_tokens"] + 16
         assert after["albertine_tokens_total/truncated"] == len(LONG.split()) + 2 - 16
@@ -810,21 +812,21 @@ def test_metrics_are_there_before_the_first_request(folder: Folders) -> None:
 
 
 def test_info(client: Clients) -> None:
-    told = client("single").get("/info").json()
-    assert told["model_type"]["classifier"]["id2label"] == {"0": "a", "1": "b", "2": "c"}
-    assert told["model_id"] == "single" and told["max_input_length"] == 16
-    assert told["model_sha"] == client("single").post("/", json={"inputs": "a"}).headers["x-model-sha"]
+    info = client("single").get("/info").json()
+    assert info["model_type"]["classifier"]["id2label"] == {"0": "a", "1": "b", "2": "c"}
+    assert info["model_id"] == "single" and info["max_input_length"] == 16
+    assert info["model_sha"] == client("single").post("/", json={"inputs": "a"}).headers["x-model-sha"]
     assert "reranker" in client("score").get("/info").json()["model_type"]
     assert json.dumps(client("embed").get("/info").json()["model_type"]["embedding"]) == '{"pooling": "mean"}'
 
 
-def test_info_says_what_is_taken(folder: Folders) -> None:
+def test_info_states_the_limits(folder: Folders) -> None:
     """Kills: a batch size that the tokens refuse; `auto` for a number format."""
-    with client_of(folder("embed"), ServingLimits(queue_tokens=20)) as asked:
-        told = asked.get("/info").json()
-        assert told["max_client_batch_size"] == 10 and told["model_dtype"] == "float32"
-        assert post(asked, "/embed", {"inputs": [""] * 10})
-        assert post(asked, "/embed", {"inputs": [""] * 11}, 422)["code"] == "batch_too_large"
+    with client_of(folder("embed"), ServingLimits(queue_tokens=20)) as http:
+        info = http.get("/info").json()
+        assert info["max_client_batch_size"] == 10 and info["model_dtype"] == "float32"
+        assert post(http, "/embed", {"inputs": [""] * 10})
+        assert post(http, "/embed", {"inputs": [""] * 11}, 422)["code"] == "batch_too_large"
     for precision, wanted in (
         ("auto", "bfloat16" if fast_bfloat16(torch.device("cpu")) else "float32"),
         ("bfloat16", "bfloat16"),
@@ -851,8 +853,8 @@ def test_which_end_is_classified(client: Clients, folder: Folders) -> None:
     ],
 )
 def test_what_compares_hears_whether_to_cut(client: Clients, name: str, path: str, body: Any) -> None:
-    told = post(client(name), path, body, 422)
-    assert told["code"] == "input_too_long" and told["details"]["index"] == 1
+    error = post(client(name), path, body, 422)
+    assert error["code"] == "input_too_long" and error["details"]["index"] == 1
     where = {"parameters": {"truncate": True}} if path == "/similarity" else {"truncate": True}
     found = client(name).post(path, json={**body, **where})
     assert found.status_code == 200 and found.headers["x-truncated-inputs"] == "1", found.text
@@ -871,9 +873,9 @@ def test_what_compares_hears_whether_to_cut(client: Clients, name: str, path: st
 )
 def test_what_texts_are_compared_with_is_named(client: Clients, path: str, body: Any, field: str) -> None:
     """Kills: a number behind those of the texts."""
-    told = post(client("embed"), path, body, 422)
-    assert told["code"] == "input_too_long" and told["error"].startswith(f"`{field}` has ")
-    assert told["details"]["field"] == field and "index" not in told["details"]
+    error = post(client("embed"), path, body, 422)
+    assert error["code"] == "input_too_long" and error["error"].startswith(f"`{field}` has ")
+    assert error["details"]["field"] == field and "index" not in error["details"]
 
 
 @pytest.mark.parametrize(
@@ -907,13 +909,13 @@ def test_the_end_of_a_text_that_is_lowered(folder: Folders) -> None:
     assert kept.split() == LONG.split()[-14:]
 
 
-def test_masks_that_meet_have_each_as_many_candidates_as_asked(client: Clients) -> None:
+def test_batched_masks_have_the_requested_candidates_each(client: Clients) -> None:
     model = client("fill-mask").service.model  # type: ignore[attr-defined]
     few, many = model.answer(BatchKey("fill-mask"), [("the [MASK] man", 2, None), ("a [MASK]", 7, None)])
     assert (len(few[0]), len(many[0])) == (2, 7)
 
 
-def test_masks_that_meet_cost_what_each_asks_for(client: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batched_masks_cost_what_each_requests(client: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
     plain = fill_mask.Guess
 

@@ -33,13 +33,13 @@ Folders = Callable[[str], Path]
 
 
 class Gate:
-    """Stands before the model: holds a step until it is opened, and notes what was asked."""
+    """Stands before the model: holds a step until it is opened, and records the questions."""
 
     def __init__(self, service: Service) -> None:
         self._answer = service.engine._answer
         service.engine._answer = self
         self.open, self.reached = threading.Event(), threading.Event()
-        self.asked: list[Any] = []
+        self.questions: list[Any] = []
         self.poison: dict[Any, Exception | None] = {}
 
     def __call__(self, kind: Any, questions: Sequence[Any]) -> Sequence[Any]:
@@ -48,7 +48,7 @@ class Gate:
         for question in questions:
             if isinstance(error := self.poison.get(question), Exception):
                 raise error
-        self.asked += questions
+        self.questions += questions
         found = list(self._answer(kind, questions))
         return [x * np.nan if q in self.poison else x for q, x in zip(questions, found, strict=True)]
 
@@ -65,7 +65,7 @@ def running(folder: Path, limits: ServingLimits | None = None, **more: Any) -> I
         service.stop(10.0)
 
 
-class Asked:
+class ClientRequest:
     """One request to an application without a network, whose client can leave."""
 
     def __init__(self, service: Service, path: str, body: Any) -> None:
@@ -115,9 +115,9 @@ async def until(found: Callable[[], Any]) -> None:
     raise AssertionError("it never came about")
 
 
-async def plugged(service: Service, gate: Gate) -> Asked:
+async def plugged(service: Service, gate: Gate) -> ClientRequest:
     """A request that holds the worker, so that what comes next meets in the queue."""
-    plug = Asked(service, "/embed", {"inputs": "who"})
+    plug = ClientRequest(service, "/embed", {"inputs": "who"})
     await until(gate.reached.is_set)
     return plug
 
@@ -127,9 +127,9 @@ def test_alone_and_in_company(folder: Folders) -> None:
     that is read; answers handed to others."""
     texts = [" ".join(SENTENCE.split()[i % 7 : i % 7 + i % 9 + 1]) for i in range(40)]
 
-    async def ask(service: Service, gate: Gate) -> list[Any]:
+    async def scenario(service: Service, gate: Gate) -> list[Any]:
         plug = await plugged(service, gate)
-        several = [Asked(service, "/embed", {"inputs": texts[i : i + 4]}) for i in range(0, 40, 4)]
+        several = [ClientRequest(service, "/embed", {"inputs": texts[i : i + 4]}) for i in range(0, 40, 4)]
         await until(lambda: len(service.queue) == 40)
         service.metrics.step = lambda kind, items, tokens, seconds: steps.append(items)  # type: ignore[method-assign]
         gate.open.set()
@@ -138,7 +138,7 @@ def test_alone_and_in_company(folder: Folders) -> None:
 
     steps: list[int] = []
     with running(folder("embed")) as (service, gate):
-        mixed = asyncio.run(ask(service, gate))
+        mixed = asyncio.run(scenario(service, gate))
         alone = [service.model.predictor.embed([text], normalize=True)[0] for text in texts]
     assert sorted(steps) == [1, 40]
     np.testing.assert_allclose(mixed, alone, atol=1e-5)
@@ -147,32 +147,34 @@ def test_alone_and_in_company(folder: Folders) -> None:
 def test_overload_is_refused_quickly(folder: Folders) -> None:
     """Kills: a request that waits for room; tokens counted before they are measured; a 503."""
 
-    async def ask(service: Service, gate: Gate) -> None:
+    async def scenario(service: Service, gate: Gate) -> None:
         first = await plugged(service, gate)
-        waiting = [Asked(service, "/embed", {"inputs": TEXTS[0]}) for _ in range(4)]
+        waiting = [ClientRequest(service, "/embed", {"inputs": TEXTS[0]}) for _ in range(4)]
         await until(lambda: service.queue.tokens == 20)
         began = time.monotonic()
-        refused = [await Asked(service, path, {"inputs": TEXTS[0]}).answer() for path in ("/", "/embed") * 10]
+        refused = [
+            await ClientRequest(service, path, {"inputs": TEXTS[0]}).answer() for path in ("/", "/embed") * 10
+        ]
         assert time.monotonic() - began < 20 * 0.05
-        for status, headers, told in refused:
-            assert status == 429 and told["code"] == "queue_full" and told["error_type"] == "Overloaded"
+        for status, headers, body in refused:
+            assert status == 429 and body["code"] == "queue_full" and body["error_type"] == "Overloaded"
             assert 1 <= int(headers["retry-after"]) <= 60 and headers["x-should-retry"] == "true"
         gate.open.set()
         assert {(await one.answer())[0] for one in (first, *waiting)} == {200}
-        assert (await Asked(service, "/embed", {"inputs": "who"}).answer())[0] == 200
+        assert (await ClientRequest(service, "/embed", {"inputs": "who"}).answer())[0] == 200
 
     with running(folder("embed"), ServingLimits(queue_tokens=20)) as (service, gate):
-        asyncio.run(ask(service, gate))
+        asyncio.run(scenario(service, gate))
         assert b'albertine_rejects_total{reason="queue_full"} 20.0' in service.metrics.text()[0]
 
 
 def test_who_leaves_is_not_computed(folder: Folders) -> None:
     """Kills: work for clients that are gone; room that they keep."""
 
-    async def ask(service: Service, gate: Gate) -> None:
+    async def scenario(service: Service, gate: Gate) -> None:
         first = await plugged(service, gate)
-        gone = [Asked(service, "/embed", {"inputs": ["a house", "bad"]}) for _ in range(9)]
-        stays = Asked(service, "/embed", {"inputs": "man"})
+        gone = [ClientRequest(service, "/embed", {"inputs": ["a house", "bad"]}) for _ in range(9)]
+        stays = ClientRequest(service, "/embed", {"inputs": "man"})
         await until(lambda: len(service.queue) == 19)
         for one in gone:
             one.left.set()
@@ -183,43 +185,46 @@ def test_who_leaves_is_not_computed(folder: Folders) -> None:
             assert (await one.answer())[0] == 499  # which no socket carries any more
 
     with running(folder("embed")) as (service, gate):
-        asyncio.run(ask(service, gate))
-    assert gate.asked == ["who", "man"]
+        asyncio.run(scenario(service, gate))
+    assert gate.questions == ["who", "man"]
 
 
 def test_a_deadline_is_kept_whoever_is_to_blame(folder: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a client that waits for a hanging step; an expired item that is computed."""
     monkeypatch.setattr(services, "GRACE", 0.1)
 
-    async def ask(service: Service, gate: Gate) -> None:
+    async def scenario(service: Service, gate: Gate) -> None:
         hanging = await plugged(service, gate)
-        waiting = Asked(service, "/embed", {"inputs": "man"})
+        waiting = ClientRequest(service, "/embed", {"inputs": "man"})
         for one in (hanging, waiting):
-            status, headers, told = await one.answer()
-            assert status == 504 and told["code"] == "deadline" and headers["x-should-retry"] == "false"
+            status, headers, body = await one.answer()
+            assert status == 504 and body["code"] == "deadline" and headers["x-should-retry"] == "false"
 
     with running(folder("embed"), ServingLimits(deadline_seconds=0.2)) as (service, gate):
-        asyncio.run(ask(service, gate))
-    assert gate.asked == ["who"]
+        asyncio.run(scenario(service, gate))
+    assert gate.questions == ["who"]
 
 
 def test_measuring_ends_with_its_client_and_its_deadline(folder: Folders) -> None:
     """Kills: lengths measured for clients that are gone, for ever, or of any number of texts."""
 
-    async def ask(service: Service) -> None:
+    async def scenario(service: Service) -> None:
         began = time.monotonic()
-        late = [Asked(service, path, {"inputs": "who " * 700}) for path in ("/embed", "/tokenize", "/embed")]
+        late = [
+            ClientRequest(service, path, {"inputs": "who " * 700})
+            for path in ("/embed", "/tokenize", "/embed")
+        ]
         await until(lambda: len(measured) == services.TOKENIZING)
-        leaving = Asked(service, "/embed", {"inputs": "man " * 700})
+        leaving = ClientRequest(service, "/embed", {"inputs": "man " * 700})
         await asyncio.sleep(0.02)
-        status, headers, told = await Asked(service, "/tokenize", {"inputs": "man " * 700}).answer()
-        assert (status, told["code"], headers["retry-after"]) == (429, "queue_full", "1")
+        status, headers, body = await ClientRequest(service, "/tokenize", {"inputs": "man " * 700}).answer()
+        assert (status, body["code"], headers["retry-after"]) == (429, "queue_full", "1")
         leaving.left.set()
         assert (await leaving.answer())[0] == 499
-        again = Asked(service, "/embed", {"inputs": "man " * 700})  # in the room that was given back
+        again = ClientRequest(service, "/embed", {"inputs": "man " * 700})  # in the room that was given back
         for one in late:
-            status, _, told = await one.answer()
-            assert (status, told["code"]) == (504, "deadline")
+            status, _, body = await one.answer()
+            assert (status, body["code"]) == (504, "deadline")
         assert time.monotonic() - began < 0.4 + services.GRACE
         again.left.set()
         await again.task
@@ -234,7 +239,7 @@ def test_measuring_ends_with_its_client_and_its_deadline(folder: Folders) -> Non
     with running(folder("embed"), ServingLimits(queue_tokens=1402, deadline_seconds=0.4)) as (service, _):
         service.model.lengths = blocked  # type: ignore[method-assign]
         service.model.tokens = blocked  # type: ignore[method-assign]
-        asyncio.run(ask(service))
+        asyncio.run(scenario(service))
         release.set()
         asyncio.run(until(lambda: not service.tokenizing))
     assert len(measured) == services.TOKENIZING
@@ -244,27 +249,29 @@ def test_one_poisoned_item_among_many(folder: Folders, caplog: pytest.LogCapture
     """Kills: a step that fails for all; NaN in JSON; a text in the log."""
     caplog.set_level(logging.INFO)
 
-    async def ask(service: Service, gate: Gate) -> None:
+    async def scenario(service: Service, gate: Gate) -> None:
         await plugged(service, gate)
-        asked = {word: Asked(service, "/embed", {"inputs": ["a", word]}) for word in SENTENCE.split()}
-        await until(lambda: len(service.queue) == 2 * len(asked))
+        clients = {
+            word: ClientRequest(service, "/embed", {"inputs": ["a", word]}) for word in SENTENCE.split()
+        }
+        await until(lambda: len(service.queue) == 2 * len(clients))
         gate.open.set()
         wanted = {
             "house": (500, "internal", {"index": 1}),
             "never": (500, "non_finite_output", {"index": 1}),
             "bad": (422, "not_answerable", {"index": 1}),
         }
-        for word, one in asked.items():
-            status, headers, told = await one.answer()
+        for word, one in clients.items():
+            status, headers, body = await one.answer()
             if word not in wanted:
-                assert status == 200, (word, told)
+                assert status == 200, (word, body)
                 continue
-            assert (status, told["code"], told["details"]) == wanted[word]
+            assert (status, body["code"], body["details"]) == wanted[word]
             assert status == 422 or headers["x-should-retry"] == "false"
 
     with running(folder("embed")) as (service, gate):
         gate.poison = {"house": ValueError("house of secrets"), "never": None, "bad": DataError("no")}
-        asyncio.run(ask(service, gate))
+        asyncio.run(scenario(service, gate))
         assert service.engine.not_finite == 1
         assert asyncio.run(_health(service))[1] == {"status": "degraded"}
     assert "ValueError" in caplog.text and "secrets" not in caplog.text and "house" not in caplog.text
@@ -281,7 +288,7 @@ def test_a_text_that_overflows_is_computed_once_with_its_neighbours(tmp_path: Pa
     good, bad = "the old man [MASK].", "the old man [MASK]." + " said the old man" * 6
     texts = [good, bad, good, good]
     questions = [(text, 3, None) for text in texts] if task == "fill-mask" else texts
-    items, notes, engine = run(questions, lambda _, asked: model.answer(BatchKey(task), asked))
+    items, notes, engine = run(questions, lambda _, batch: model.answer(BatchKey(task), batch))
     failed = [isinstance(item.future.exception(0), NotFinite) for item in items]
     assert failed == [False, True, False, False]
     assert notes.steps == [4] and notes.reasons == ["non_finite_output"] and engine.not_finite == 1
@@ -321,11 +328,11 @@ def test_ready_is_a_real_answer(folder: Folders, monkeypatch: pytest.MonkeyPatch
 def test_draining_finishes_and_refuses(folder: Folders) -> None:
     """Kills: work taken in while the server ends; an answer that is dropped; a health that stays."""
 
-    async def ask(service: Service, gate: Gate) -> None:
+    async def scenario(service: Service, gate: Gate) -> None:
         running = await plugged(service, gate)
         service.draining = True
-        status, headers, told = await Asked(service, "/v1/embeddings", {"input": "man"}).answer()
-        assert status == 503 and told["error"]["code"] == "draining" and "retry-after" in headers
+        status, headers, body = await ClientRequest(service, "/v1/embeddings", {"input": "man"}).answer()
+        assert status == 503 and body["error"]["code"] == "draining" and "retry-after" in headers
         assert headers["connection"] == "close"  # or the client's next request meets a closed socket
         assert (await _health(service))[1]["code"] == "draining"
         gate.open.set()
@@ -333,28 +340,28 @@ def test_draining_finishes_and_refuses(folder: Folders) -> None:
         assert service.running == 0
 
     with running(folder("embed")) as (service, gate):
-        asyncio.run(ask(service, gate))
+        asyncio.run(scenario(service, gate))
 
 
 def test_a_text_without_a_mask_costs_its_neighbours_nothing(folder: Folders) -> None:
     """Kills: a mask that is only looked for in the step, which then fails and is asked again one by one."""
 
-    async def ask(service: Service, gate: Gate) -> None:
+    async def scenario(service: Service, gate: Gate) -> None:
         gate.open.set()
-        good = Asked(service, "/", {"inputs": ["[MASK] man", "a [MASK]"], "parameters": {}})
-        bad = Asked(service, "/", {"inputs": ["a [MASK]", "man"], "parameters": {}})
+        good = ClientRequest(service, "/", {"inputs": ["[MASK] man", "a [MASK]"], "parameters": {}})
+        bad = ClientRequest(service, "/", {"inputs": ["a [MASK]", "man"], "parameters": {}})
         assert (await good.answer())[0] == 200 and (await bad.answer())[0] == 422
 
     with running(folder("fill-mask")) as (service, gate):
-        asyncio.run(ask(service, gate))
-    assert [text for text, _, _ in gate.asked] == ["[MASK] man", "a [MASK]"]
+        asyncio.run(scenario(service, gate))
+    assert [text for text, _, _ in gate.questions] == ["[MASK] man", "a [MASK]"]
 
 
 def test_logs_hold_no_text(folder: Folders, caplog: pytest.LogCaptureFixture) -> None:
     """Kills: a path, a query, an id or an error that is logged as it came."""
     caplog.set_level(logging.DEBUG)
 
-    async def ask(service: Service) -> None:
+    async def scenario(service: Service) -> None:
         for path, body in (
             ("/embed", {"inputs": "zebra"}),
             ("/embed", {"inputs": ["zebra " * 50]}),
@@ -362,11 +369,11 @@ def test_logs_hold_no_text(folder: Folders, caplog: pytest.LogCaptureFixture) ->
             ("/embed", {"zebra": 1}),
             ("/v1/embeddings", {"input": "a", "model": "zebra"}),
         ):
-            await Asked(service, path, body).answer()
+            await ClientRequest(service, path, body).answer()
 
     with running(folder("embed")) as (service, gate):
         gate.open.set()
-        asyncio.run(ask(service))
+        asyncio.run(scenario(service))
     lines = [record.getMessage() for record in caplog.records if record.name == "albertine.serving"]
     assert len(lines) == 5 and "zebra" not in "".join(lines)
     assert "POST /embed 200" in lines[0] and "tokens=3" in lines[0] and "POST (unknown) 404" in lines[2]
@@ -376,8 +383,8 @@ def test_logs_hold_no_text(folder: Folders, caplog: pytest.LogCaptureFixture) ->
 def test_nan_behind_a_search_is_the_servers_fault_too(folder: Folders, name: str) -> None:
     """Of the best tags, and of what is above a threshold, numbers tell nothing any more."""
 
-    async def ask(service: Service) -> Any:
-        return await Asked(service, "/", {"inputs": "the old man"}).answer()
+    async def scenario(service: Service) -> Any:
+        return await ClientRequest(service, "/", {"inputs": "the old man"}).answer()
 
     with running(folder(name)) as (service, gate):
         gate.open.set()
@@ -387,38 +394,42 @@ def test_nan_behind_a_search_is_the_servers_fault_too(folder: Folders, name: str
             model.forward = lambda packed: torch.full((packed.num_tokens, tags), float("nan"))
         else:
             model.subjects = lambda x: torch.full((len(x), 2), float("nan"))
-        status, _, told = asyncio.run(ask(service))
-        assert (status, told["code"]) == (500, "non_finite_output")
+        status, _, body = asyncio.run(scenario(service))
+        assert (status, body["code"]) == (500, "non_finite_output")
 
 
 def test_a_head_that_gives_nan_is_the_servers_fault(folder: Folders) -> None:
-    async def ask(service: Service) -> Any:
-        return await Asked(service, "/predict", {"inputs": "who"}).answer()
+    async def scenario(service: Service) -> Any:
+        return await ClientRequest(service, "/predict", {"inputs": "who"}).answer()
 
     with running(folder("single")) as (service, gate):
         gate.open.set()
         model: Any = service.model.predictor.tuned
         model.forward = lambda packed: torch.full((len(packed.lengths), 3), float("nan"))
-        status, headers, told = asyncio.run(ask(service))
-        assert (status, told["code"], headers["x-should-retry"]) == (500, "non_finite_output", "false")
+        status, headers, body = asyncio.run(scenario(service))
+        assert (status, body["code"], headers["x-should-retry"]) == (500, "non_finite_output", "false")
         assert service.engine.not_finite == 1
 
 
 def test_a_large_answer_does_not_hold_up_the_loop(folder: Folders) -> None:
-    async def ask(service: Service) -> float:
+    async def scenario(service: Service) -> float:
         # Our own time of a processor, which others that are busy do not lengthen.
-        asked, longest, last = Asked(service, "/embed", {"inputs": ["who"] * 4000}), 0.0, time.process_time()
-        while not asked.task.done():
+        client, longest, last = (
+            ClientRequest(service, "/embed", {"inputs": ["who"] * 4000}),
+            0.0,
+            time.process_time(),
+        )
+        while not client.task.done():
             await asyncio.sleep(0.005)
             longest, last = max(longest, time.process_time() - last), time.process_time()
-        assert asked.sent[0]["status"] == 200
+        assert client.sent[0]["status"] == 200
         return longest
 
     with running(folder("embed")) as (service, gate):
         gate.open.set()
         vector = np.random.default_rng(0).random(1024, dtype=np.float32)
         service.engine._answer = lambda kind, questions: [vector] * len(questions)
-        assert asyncio.run(ask(service)) < 2.0  # written in one call it is three or four
+        assert asyncio.run(scenario(service)) < 2.0  # written in one call it is three or four
 
 
 @pytest.mark.parametrize(

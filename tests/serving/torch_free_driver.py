@@ -31,26 +31,26 @@ POSTED: dict[str, list[tuple[str, Any]]] = {
     ],
     "fill-mask": [("/", {"inputs": "the [MASK] man said [MASK] house"})],
 }
-"""What each folder is asked: routes and bodies."""
+"""Requests to each folder: routes and bodies."""
 
 
 def posted(folder: str, questions: list[tuple[str, Any]]) -> list[Any]:
-    """What a server of a folder answers."""
+    """The answers of a server of a folder."""
     with client_of(Path(folder)) as client:
         found = []
         for path, body in questions:
             answer = client.post(path, json=body)
             assert answer.status_code == 200, answer.text
-            said = answer.json()
-            if isinstance(said, dict):
-                said.pop("model", None)  # each folder has a name of its own
-            found.append(said)
+            reply = answer.json()
+            if isinstance(reply, dict):
+                reply.pop("model", None)  # each folder has a name of its own
+            found.append(reply)
         return found
 
 
 if __name__ == "__main__":
-    sys.modules["torch"] = None  # type: ignore[assignment]  # whoever imports it gets a ModuleNotFoundError
-    asked = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    answers = [posted(folder, own) for folder, own in asked.items()]
+    sys.modules["torch"] = None  # type: ignore[assignment]  # importing it raises ModuleNotFoundError
+    requests = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    answers = [posted(folder, own) for folder, own in requests.items()]
     assert "torch" not in {name for name, module in sys.modules.items() if module is not None}
     print(json.dumps(answers))

@@ -68,7 +68,7 @@ def test_real_files_have_their_official_counts(shared_data: Path, path: str, cou
     assert len(found) - placed == counts[1]
 
 
-def test_answers_of_cmrc_that_do_not_stand_where_the_file_says(shared_data: Path) -> None:
+def test_answers_of_cmrc_with_wrong_positions(shared_data: Path) -> None:
     """193 of dev are nowhere in their passage, and only score; 7, and 21 of train, stand elsewhere."""
     for split, absent in (("dev", 193), ("train", 0), ("trial", 0)):
         found = list(squad_file(shared_data / "cmrc2018" / f"{split}.json.xz"))
@@ -108,13 +108,13 @@ def test_targets_lead_back_to_the_answers(
     data = encode(questions, tokenizer, WindowSettings(limit, stride=64))
     assert data.targets is not None and max(map(len, data.ids)) <= limit
     seen = whole = 0
-    for asked, targets in zip(data.examples, data.targets, strict=True):
-        text, begin = asked.example.answers[0]
+    for example, targets in zip(data.examples, data.targets, strict=True):
+        text, begin = example.example.answers[0]
         found = set()
-        for window, (first, last) in zip(asked.windows, targets.tolist(), strict=True):
+        for window, (first, last) in zip(example.windows, targets.tolist(), strict=True):
             if first:
                 a, b = (window.first + place - window.offset for place in (first, last))
-                found.add((int(asked.passage.starts[a]), int(asked.passage.ends[b])))
+                found.add((int(example.passage.starts[a]), int(example.passage.ends[b])))
         assert all(a < begin + len(text) and b > begin for a, b in found)
         seen += bool(found)
         whole += (begin, begin + len(text)) in found
@@ -129,14 +129,14 @@ def squad(path: Path, count: int, seed: int, *, without: float = 0.0, **more: An
     paragraphs = []
     for i in range(count):
         words = [str(w) for w in rng.choice(["the", "house", "and", "old", "man", "time"], 12)]
-        asked: dict[str, Any] = {"id": f"{seed}-{i}", "question": "what", "answers": []} | more
+        entry: dict[str, Any] = {"id": f"{seed}-{i}", "question": "what", "answers": []} | more
         if rng.random() < without:
-            asked |= {"is_impossible": True, "plausible_answers": [{"text": "the", "answer_start": 0}]}
+            entry |= {"is_impossible": True, "plausible_answers": [{"text": "the", "answer_start": 0}]}
         else:
             right = str(rng.choice(["good", "never"]))
             words[int(rng.integers(12))] = right
-            asked["answers"] = [{"text": right, "answer_start": " ".join(words).index(right)}]
-        paragraphs.append({"context": " ".join(words), "qas": [asked]})
+            entry["answers"] = [{"text": right, "answer_start": " ".join(words).index(right)}]
+        paragraphs.append({"context": " ".join(words), "qas": [entry]})
     path.write_text(json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}))
     return path
 
@@ -202,13 +202,13 @@ def test_a_run_learns_that_there_is_no_answer(tune: Tune, tmp_path: Path, albert
     # What the threshold gives is what the search promised, on the very set it was searched on.
     assert scores["squad2_f1"] == pytest.approx(scores["squad2_best_f1"], abs=0.02)
     assert result.test["squad2_f1"] > 0.7
-    told = json.loads((result.folder / "best" / "config.json").read_text())
-    assert told["albertine"]["task"] == "answer" and 0 <= told["albertine"]["threshold"] < 1
-    assert told["architectures"] == [
+    config = json.loads((result.folder / "best" / "config.json").read_text())
+    assert config["albertine"]["task"] == "answer" and 0 <= config["albertine"]["threshold"] < 1
+    assert config["architectures"] == [
         "AlbertineForQuestionAnswering"
     ]  # transformers has no such head for ALBERT
     lines = [json.loads(line) for line in (result.folder / "predictions-dev.jsonl").read_text().splitlines()]
-    threshold = told["albertine"]["threshold"]
+    threshold = config["albertine"]["threshold"]
     assert all((line["prediction"] == "") == (line["no_answer"] > threshold) for line in lines)
     assert {bool(line["label"]) for line in lines} == {True, False}
 
@@ -237,29 +237,33 @@ def test_a_run_learns_that_there_is_no_answer(tune: Tune, tmp_path: Path, albert
 def test_the_rules_of_scoring_hold_where_there_may_be_no_answer(tune: Tune, tmp_path: Path) -> None:
     """For the scores, which pick the model, and for the threshold: CMRC's do without 《》."""
     passages = [{"context": "《good》 man", "qas": []}, {"context": "the old man", "qas": []}] * 2
-    asked = [
+    questions = [
         {"id": str(i), "question": "what", "answers": [] if i % 2 else [{"text": "good", "answer_start": 1}]}
         for i in range(4)
     ]
     tree = [
         {**one, "qas": [{**q, "is_impossible": not q["answers"]}]}
-        for one, q in zip(passages, asked, strict=True)
+        for one, q in zip(passages, questions, strict=True)
     ]
     (path := tmp_path / "a.json").write_text(json.dumps({"data": [{"paragraphs": tree}]}))
-    said = [LikelySpans({(0, 6): 1.0}, 0.2), LikelySpans({(0, 3): 1.0}, 0.6)] * 2
+    predictions = [LikelySpans({(0, 6): 1.0}, 0.2), LikelySpans({(0, 3): 1.0}, 0.6)] * 2
     for rules, threshold, right in (("cmrc", 0.2, 1.0), ("squad", 0.0, 0.5)):
         own = {"train": path, "dev": path, "kind": "answers", "answer": {"no_answer": True, "rules": rules}}
         data = read_data(tune(task=own).task, load_tokenizer(tune().encoder.folder))
         assert isinstance(data.family, AnswerOrNot) and data.dev is not None
-        data.family.tune_on_dev(said, data.dev)
+        data.family.tune_on_dev(predictions, data.dev)
         assert data.family.threshold == threshold
-        judged = score(data.family.gold(data.dev), data.family.answers(said, data.dev), data.family.metrics)
+        judged = score(
+            data.family.gold(data.dev), data.family.answers(predictions, data.dev), data.family.metrics
+        )
         assert set(judged.values()) == {right}
         assert next(iter(judged)) == ("squad2_best_f1" if rules == "squad" else "squad2_by_cmrc_best_f1")
 
 
 @pytest.mark.parametrize("rules", ["squad", "cmrc"])
-def test_a_checkpoint_tells_that_it_was_judged_by_other_rules(tune: Tune, tmp_path: Path, rules: str) -> None:
+def test_a_checkpoint_judged_by_other_scoring_rules_is_reported(
+    tune: Tune, tmp_path: Path, rules: str
+) -> None:
     """Those from before went by SQuAD's whatever was said, and their best scores are no measure now."""
     own = task(tmp_path, answer={"no_answer": True, "rules": rules})
     folder = run(tune(task=own, training={"steps": 1})).folder
@@ -276,7 +280,7 @@ def test_the_last_model_has_a_threshold_even_if_its_run_was_resumed_at_the_end(
     assert again["threshold"] == pytest.approx(before["threshold"], abs=1e-6)
 
 
-def test_several_models_say_one_thing(tune: Tune, tmp_path: Path) -> None:
+def test_several_models_give_one_answer(tune: Tune, tmp_path: Path) -> None:
     data = read_data(tune(task=task(tmp_path)).task, load_tokenizer(tune().encoder.folder))
     assert data.dev is not None and isinstance(data.family, Answer)
     one = [LikelySpans({(0, 3): 0.9, (4, 9): 0.1})] * 60
@@ -287,9 +291,9 @@ def test_several_models_say_one_thing(tune: Tune, tmp_path: Path) -> None:
 
 
 def test_answers_that_are_not_in_the_passage(tune: Tune, tmp_path: Path) -> None:
-    def spoil(asked: list[dict[str, Any]]) -> None:
-        asked[0]["answers"][0]["answer_start"] = -1  # it is there, elsewhere
-        asked[1]["answers"][0]["text"] = "absent"
+    def spoil(entries: list[dict[str, Any]]) -> None:
+        entries[0]["answers"][0]["answer_start"] = -1  # it is there, elsewhere
+        entries[1]["answers"][0]["text"] = "absent"
 
     path = changed(squad(tmp_path / "b.json", 3, 1), spoil)
     first, second, _ = squad_file(path)
@@ -346,7 +350,7 @@ def test_answers_that_cannot_be_predicted_are_counted_and_named(
     path = tmp_path / "long.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
     if form == "nested":
-        asked = [
+        entries = [
             {
                 "context": row["context"],
                 "qas": [
@@ -364,7 +368,7 @@ def test_answers_that_cannot_be_predicted_are_counted_and_named(
             for row in rows
         ]
         path = tmp_path / "long.json"
-        path.write_text(json.dumps({"data": [{"paragraphs": asked}]}))
+        path.write_text(json.dumps({"data": [{"paragraphs": entries}]}))
     answer = {k: v for k, v in sizes.items() if k != "max_length"} | {"no_answer": no_answer}
     own = {"kind": "answers", "train": path, "dev": path, "test": path, "answer": answer}
     settings = tune(task={**own, "text": "text", "label": "label", "max_length": sizes["max_length"]})
@@ -382,11 +386,11 @@ def test_answers_that_cannot_be_predicted_are_counted_and_named(
     for split, note in zip(("dev", "test"), data.notes[1:], strict=True):
         assert note == f"{split}: {len(rows)} examples, {long.format('never predicted as a whole')}, {missed}"
     shown = {
-        asked.example.name: asked.example.passage[
-            asked.passage.starts[target[0, 0] - asked.windows[0].offset] :
+        entries.example.name: entries.example.passage[
+            entries.passage.starts[target[0, 0] - entries.windows[0].offset] :
         ].split()[0]
-        for asked, target in zip(data.train.examples, data.train.targets or (), strict=True)
-        if len(asked.windows) == 1 and target[0, 0]
+        for entries, target in zip(data.train.examples, data.train.targets or (), strict=True)
+        if len(entries.windows) == 1 and target[0, 0]
     }
     assert fate or shown == {"a": "was", "b": "the", "c": "was"}
     path.write_text(path.read_text().replace('"was"', '"absent"'))
@@ -396,11 +400,11 @@ def test_answers_that_cannot_be_predicted_are_counted_and_named(
 
 def test_of_several_places_the_nearest_is_taken(tmp_path: Path) -> None:
     tree = {"context": "a bb a bb a bb", "qas": [{"id": "1", "question": "?", "answers": []}]}
-    for said, place in ((8, 7), (9, 7), (3, 2), (100, 12), (-1, 2), (7, 7), ("-1", 2), (" 8", 7)):
-        tree["qas"][0]["answers"] = [{"text": "bb", "answer_start": said}]  # type: ignore[index]
+    for stated, place in ((8, 7), (9, 7), (3, 2), (100, 12), (-1, 2), (7, 7), ("-1", 2), (" 8", 7)):
+        tree["qas"][0]["answers"] = [{"text": "bb", "answer_start": stated}]  # type: ignore[index]
         (tmp_path / "x.json").write_text(json.dumps({"data": [{"paragraphs": [tree]}]}))
         (found,) = squad_file(tmp_path / "x.json")
-        assert found.answers == (("bb", place),), said
+        assert found.answers == (("bb", place),), stated
 
 
 def test_several_files_to_learn_from(tune: Tune, tmp_path: Path, tables: dict[str, Path]) -> None:
@@ -412,7 +416,7 @@ def test_several_files_to_learn_from(tune: Tune, tmp_path: Path, tables: dict[st
     assert read_data(both.task, tokenizer).notes[0] == "train: 500 examples, 2 classes"
 
 
-def test_sizes_are_settings_and_cut_questions_are_told(tune: Tune, tmp_path: Path) -> None:
+def test_sizes_are_settings_and_truncated_questions_are_reported(tune: Tune, tmp_path: Path) -> None:
     sizes = {"stride": 4, "question": 1, "longest": 2, "n_best": 3}
     long = squad(tmp_path / "long.json", 4, 5, question="what was the old man said to be")
     settings = tune(task=task(tmp_path, dev=long, max_length=12, answer=sizes))
@@ -422,10 +426,10 @@ def test_sizes_are_settings_and_cut_questions_are_told(tune: Tune, tmp_path: Pat
     assert max(map(len, data.train.ids)) == 12 and len(data.train.ids) > 2 * 200
     # A training batch counts windows, as in Google's code; what is judged are questions.
     assert data.train.sizes == (1,) * len(data.train.ids) and data.dev is not None
-    assert len({id(asked) for asked in data.train.examples}) == 200 and len(data.dev.examples) == 4
+    assert len({id(example) for example in data.train.examples}) == 200 and len(data.dev.examples) == 4
     assert data.train.targets is not None and {t.shape for t in data.train.targets} == {(1, 2)}
     (first,) = {id(data.train.examples[0])}
-    own = [i for i, asked in enumerate(data.train.examples) if id(asked) == first]
+    own = [i for i, example in enumerate(data.train.examples) if id(example) == first]
     assert len(own) == len(data.train.examples[0].windows) > 1
     assert np.array_equal(data.train.batch(own[1:2]).targets, data.train.targets[1])
 
@@ -442,9 +446,9 @@ def test_a_share_of_the_windows_without_their_answer_is_left_out(tune: Tune, tmp
         """Windows that show the answer, those of other questions with one, and those of questions without."""
         assert data.targets is not None
         found: tuple[set[bytes], set[bytes], set[bytes]] = set(), set(), set()
-        for i, (asked, target) in enumerate(zip(data.examples, data.targets, strict=True)):
-            kind = 2 if not asked.example.answers else 0 if int(target[0, 0]) else 1
-            found[kind].add(asked.example.name.encode() + data.ids[i].tobytes() + target.tobytes())
+        for i, (example, target) in enumerate(zip(data.examples, data.targets, strict=True)):
+            kind = 2 if not example.example.answers else 0 if int(target[0, 0]) else 1
+            found[kind].add(example.example.name.encode() + data.ids[i].tobytes() + target.tobytes())
         return found
 
     whole, half, none = kinds(learned(1.0)), kinds(learned(0.5)), kinds(learned(0.0))
@@ -458,7 +462,7 @@ def test_a_share_of_the_windows_without_their_answer_is_left_out(tune: Tune, tmp
 def test_a_file_of_the_other_kind_is_refused(tune: Tune, tmp_path: Path, tables: dict[str, Path]) -> None:
     tokenizer = load_tokenizer(tune().encoder.folder)
     plain, mixed = squad(tmp_path / "p.json", 9, 1), squad(tmp_path / "m.json", 9, 2, without=0.5)
-    unknown = changed(squad(tmp_path / "u.json", 3, 3), lambda asked: asked[1].update(answers=[]))
+    unknown = changed(squad(tmp_path / "u.json", 3, 3), lambda entries: entries[1].update(answers=[]))
     (tmp_path / "c.json").write_text('{"data": [{"paragraphs": [{}]}]}')
     (tmp_path / "t.txt").write_text("a man\nthe house\n")
     for train, answer, message in (
@@ -550,11 +554,11 @@ def test_a_question_as_long_as_allowed_is_not_cut(tune: Tune) -> None:
     text = "what was the man said to be"
     size = len(tokenizer.encode(text))
     for allowed, cut in ((size, False), (size - 1, True)):
-        asked = Question("a", text, "the old man", None, "")
-        assert encode([asked], tokenizer, WindowSettings(64, question=allowed)).examples[0].cut == cut
+        question = Question("a", text, "the old man", None, "")
+        assert encode([question], tokenizer, WindowSettings(64, question=allowed)).examples[0].cut == cut
 
 
-def test_questions_that_were_cut_are_told_when_a_model_is_asked(
+def test_truncated_questions_are_reported_by_predictions(
     tune: Tune, tmp_path: Path, albertine: Command
 ) -> None:
     """However many windows show one, it is one."""
@@ -579,8 +583,8 @@ def test_questions_that_were_cut_are_told_when_a_model_is_asked(
 def test_a_token_that_ends_where_the_answer_begins_is_no_part_of_it(tune: Tune) -> None:
     tokenizer = load_tokenizer(tune().encoder.folder)
     passage = "he said:good;and"
-    asked = Question("a", "what", passage, (("good", passage.index("good")),), "")
-    data = encode([asked], tokenizer, WindowSettings(64))
+    question = Question("a", "what", passage, (("good", passage.index("good")),), "")
+    data = encode([question], tokenizer, WindowSettings(64))
     assert data.targets is not None
     (first, last), found = data.targets[0][0].tolist(), data.examples[0]
     a, b = (place - found.windows[0].offset for place in (first, last))

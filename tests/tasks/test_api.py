@@ -60,11 +60,11 @@ def test_rows_in_memory_learn_as_the_file_does(
     }
     again = albertine.evaluate(of_rows.folder, file=made(dev))
     assert again["test"] == albertine.evaluate(of_files.folder, file=tables["dev"])["test"]
-    asked = albertine.Predictor(of_rows.model)
-    said = list(asked.predict(made(dev), text="review"))
+    predictor = albertine.Predictor(of_rows.model)
+    answers = list(predictor.predict(made(dev), text="review"))
     lines = of_files.folder.joinpath("predictions-dev.jsonl").read_text().splitlines()
-    assert [row["prediction"] for row in said] == [json.loads(line)["prediction"] for line in lines]
-    assert [row["points"] for row in said] == [row["points"] for row in dev]
+    assert [row["prediction"] for row in answers] == [json.loads(line)["prediction"] for line in lines]
+    assert [row["points"] for row in answers] == [row["points"] for row in dev]
 
 
 def test_a_second_call(pretrained: Path, tables: dict[str, Path], tmp_path: Path) -> None:
@@ -160,8 +160,8 @@ def test_text_to_a_pretrained_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             albertine.prepare(text, tmp_path / "corpus", **wrong)
     pieces = albertine.prepare(text, tmp_path / "w", kind="wordpiece", vocab_size=60, workers=1)
     assert pieces.tokenizer["kind"] == "wordpiece"
-    told = albertine.prepare(text, tmp_path / "corpus", vocab_size=36, deduplicate=False, workers=1)
-    assert told.documents == 50
+    prepared = albertine.prepare(text, tmp_path / "corpus", vocab_size=36, deduplicate=False, workers=1)
+    assert prepared.documents == 50
     shape = {"model": {"preset": "albert-tiny-zh", "change": MODEL}, "objective": {"max_length": 32}}
     run = {"output": tmp_path, "corpus": tmp_path / "corpus", **shape, "reporter": QUIET}
     training = {"batch_size": 4, "precision": "float32"}
@@ -176,23 +176,23 @@ def test_text_to_a_pretrained_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     counted, count = list[object](), scores.count_tokens
     for module in (scores, probes):  # whichever of them counts
         monkeypatch.setattr(module, "count_tokens", lambda *a: counted.append(a) or count(*a), raising=False)
-    told_scores = albertine.score(result.folder / "final", tmp_path / "corpus")
+    scored = albertine.score(result.folder / "final", tmp_path / "corpus")
     assert len(counted) == 1, "the whole corpus is read for it"
     numpy: dict[str, Any] = {"workers": np.int64(1), "seed": np.int64(1)}
     again = albertine.prepare(text, tmp_path / "again", tokenizer=result.folder, deduplicate=False, **numpy)
-    assert again.tokenizer == told.tokenizer
-    assert set(told_scores) == {"mlm"} and 0 < told_scores["mlm"]["loss"] < 10
+    assert again.tokenizer == prepared.tokenizer
+    assert set(scored) == {"mlm"} and 0 < scored["mlm"]["loss"] < 10
     for none in (0, -1, "8"):
         with pytest.raises(SettingsError, match=f"sequences is a whole number from 1, not {none!r}"):
             albertine.score(result.folder, tmp_path / "corpus", sequences=none)  # type: ignore[arg-type]
-    for wrong, told_wrong in (
+    for wrong, expected in (
         ({"max_length": 2}, "max_length is a whole number from 8, not 2"),
         ({"max_length": 1}, "max_length is a whole number from 8, not 1"),
         ({"memory": -1}, "memory is a whole number from 0"),
         ({"memory": 4}, "memory, reach, clamp, pairs and sentence_task are of a corpus"),
         ({"pairs": False}, "memory, reach, clamp, pairs and sentence_task are of a corpus"),
     ):
-        with pytest.raises(SettingsError, match=told_wrong):
+        with pytest.raises(SettingsError, match=expected):
             albertine.score(result.folder, texts=text, **wrong)
     (own,) = albertine.score(result.folder, texts=text).values()
     assert own["spans"]["characters"] > 0 and "loss" not in own
@@ -247,8 +247,8 @@ def test_home_is_found_by_every_call(
         albertine.finetune("~/m", resume="~/gone", **how)
     albertine.finetune("~/m", **how)
     (tmp_path / "rows.csv").write_text("review\na good man\n")
-    (said,) = albertine.Predictor("~/runs/finetune").predict("~/rows.csv", text="review")
-    assert said["prediction"] in ("good", "bad")
+    (answer,) = albertine.Predictor("~/runs/finetune").predict("~/rows.csv", text="review")
+    assert answer["prediction"] in ("good", "bad")
 
 
 def test_rows_that_are_given_twice_are_refused(tables: dict[str, Path], tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_a_result_is_found_from_another_working_folder(
     assert albertine.Predictor(result.model).classify("a man")
 
 
-def test_a_type_checker_tells_a_name_that_is_not_there(tmp_path: Path) -> None:
+def test_a_type_checker_reports_a_missing_name(tmp_path: Path) -> None:
     api = pytest.importorskip("mypy.api")
     program = tmp_path / "program.py"
     program.write_text("import albertine\nalbertine.Predictor\nalbertine.Predicter\n")
@@ -309,8 +309,8 @@ def test_a_type_checker_tells_a_name_that_is_not_there(tmp_path: Path) -> None:
         "--cache-dir",
         str(tmp_path / "cache"),
     )
-    said, _, status = api.run([*alone, albertine.__file__, str(program)])
-    assert status == 1 and "program.py:3: error" in said and said.count("error: ") == 1, said
+    output, _, status = api.run([*alone, albertine.__file__, str(program)])
+    assert status == 1 and "program.py:3: error" in output and output.count("error: ") == 1, output
 
 
 def test_a_corpus_of_texts_in_memory(tmp_path: Path) -> None:
@@ -361,7 +361,7 @@ def test_a_corpus_of_texts_in_memory(tmp_path: Path) -> None:
         albertine.prepare(lines)
 
 
-def test_a_text_in_the_place_of_a_path_is_told(pretrained: Path, tmp_path: Path) -> None:
+def test_a_text_in_place_of_a_path_is_reported(pretrained: Path, tmp_path: Path) -> None:
     """Kills: OSError: File name too long."""
     texts = ("The old man said that a house was good. " * 30, "A line.\nAnother line.")
     row, out = [{"text": "a", "label": "b"}], tmp_path / "out"

@@ -77,7 +77,7 @@ def test_line_ends_and_byte_order_marks_change_nothing(
 
 
 @pytest.mark.parametrize("kind", LINES)
-def test_latin_1_is_said_with_its_line(tune: Tune, tmp_path: Path, kind: str) -> None:
+def test_latin_1_is_reported_with_its_line(tune: Tune, tmp_path: Path, kind: str) -> None:
     content = LINES[kind][0].replace("man", "caf\u00e9").encode("latin-1")
     content = content.replace(b"caf\\u00e9", b"caf\xe9")
     if b"\xe9" not in content:
@@ -156,8 +156,11 @@ def test_long_texts_are_cut_or_read_in_windows_and_counted(tune: Tune, tmp_path:
     if kind == "entities":
         long = long.replace("[2, 6]", "[0, 1]").replace('"x", 2, 6', '"x", 0, 1')
     data = data_of(tune, tmp_path, kind, long.encode())
-    told = {"choice": "cut to 32 tokens", "entities": "longer than 32 tokens, read in windows that overlap"}
-    assert told[kind] in data.notes[0]
+    messages = {
+        "choice": "cut to 32 tokens",
+        "entities": "longer than 32 tokens, read in windows that overlap",
+    }
+    assert messages[kind] in data.notes[0]
     assert max(len(ids) for ids in data.train.ids) <= 32
 
 
@@ -206,16 +209,16 @@ def test_known_sets_with_files_of_another(tune: Tune, tmp_path: Path, name: str,
     assert str(tmp_path) in str(error.value)
 
 
-def test_a_tuned_model_asked_for_another_task(tune: Tune) -> None:
+def test_a_tuned_model_used_for_another_task(tune: Tune) -> None:
     folder = finetune(tune(training={"epochs": 0.1}), reporter=Reporter(quiet=True)).folder / "best"
-    for ask in (
+    for call in (
         lambda p: p.tag("a man"),
         lambda p: p.choose("a", ["b", "c"]),
         lambda p: p.answer("what", "a man"),
         lambda p: p.fill_mask("a [MASK]"),
     ):
         with pytest.raises(ModelError, match=r"best|masked-LM head"):
-            ask(Predictor(folder))
+            call(Predictor(folder))
 
 
 PAIRS = [
@@ -272,7 +275,7 @@ def test_a_setting_of_another_kind_is_refused(tune: Tune, field: str, value: obj
         tune(task={field: value})
 
 
-def test_a_data_set_tells_its_kind_and_refuses_others(tune: Tune, tmp_path: Path) -> None:
+def test_a_data_set_sets_its_kind_and_refuses_others(tune: Tune, tmp_path: Path) -> None:
     known = {"train": None, "dev": None, "folder": tmp_path}
     assert tune(task={**known, "dataset": "race", "options": "options"}).task.kind == "choice"
     assert tune(task={**known, "dataset": "race", "kind": "single"}).task.kind == "choice"

@@ -37,13 +37,13 @@ def test_the_last_checkpoint_answers_as_the_final_model(
 ) -> None:
     run = finetune(tune(**KINDS[kind], encoder={"unshare": "all"}), reporter=QUIET).folder
     last = max((run / "checkpoints").glob("step-*"), key=lambda path: int(path.name.removeprefix("step-")))
-    asked = {"text": "review", "pair": "answer" if kind == "compared" else None}
+    fields = {"text": "review", "pair": "answer" if kind == "compared" else None}
 
     def answers(folder: Path) -> list[Any]:
         predictor = albertine.Predictor(folder, precision="float32")
         if kind == "generation":
             return [predictor.generate("the old man")]
-        return [row["prediction"] for row in predictor.predict(tables["dev"], **asked)]
+        return [row["prediction"] for row in predictor.predict(tables["dev"], **fields)]
 
     assert answers(last) == answers(run / "final")
     if kind != "generation":

@@ -79,9 +79,9 @@ def pieces(tokenizer: Tokenizer, ids: Any) -> list[str]:
 def test_the_passage_stands_first_and_cls_means_that_it_has_no_answer(tokenizer: Tokenizer) -> None:
     text = "the old man sat in the house and the night was long"
     place = text.index("house")
-    asked = [Question("1", "where", text, (("house", place),), "x"), Question("2", "who", text, (), "x")]
+    two = [Question("1", "where", text, (("house", place),), "x"), Question("2", "who", text, (), "x")]
     reading = WindowSettings(max_length=16, stride=3, question=5)
-    data = encode(asked, tokenizer, reading)
+    data = encode(two, tokenizer, reading)
     assert data.targets is not None
     windows, rows = rows_of(tokenizer, tokenizer.encode("where"), PassageTokens.of(tokenizer, text), reading)
     assert len(windows) > 2 and {w.offset for w in windows} == {0}
@@ -122,8 +122,8 @@ def test_tags_and_names_stand_where_their_tokens_do(tokenizer: Tokenizer) -> Non
     assert [tags.ids[0][i] for i in marked] == tokenizer.encode("house")
     assert tags.targets[0][-2:].tolist() == [-100, -100] and tags.targets[0][0] == 0
     triple = ("house", "of", "the old man")
-    told = [Example("1", text, None, (triple,), "x"), Example("2", "he said", None, (), "x")]
-    related = encode_relations(told, tokenizer, 32, ["of"])
+    examples = [Example("1", text, None, (triple,), "x"), Example("2", "he said", None, (), "x")]
+    related = encode_relations(examples, tokenizer, 32, ["of"])
     assert related.targets is not None
     a, b, _, c, d = related.targets[0][0].tolist()
     ids = related.ids[0].tolist()
@@ -140,8 +140,8 @@ def test_runs_of_one_text_and_of_pairs_learn(tuned: Callable[..., FinetuneResult
     assert result.scores["accuracy"] > 0.9
     predictor = Predictor(result.folder / "best", precision="float32")
     lines = [json.loads(x) for x in (result.folder / "predictions-dev.jsonl").read_text().splitlines()][:5]
-    said = predictor.classify([(line["text"], line["pair"]) for line in lines])
-    assert [max(one, key=one.__getitem__) for one in said] == [line["prediction"] for line in lines]
+    ours = predictor.classify([(line["text"], line["pair"]) for line in lines])
+    assert [max(one, key=one.__getitem__) for one in ours] == [line["prediction"] for line in lines]
     assert predictor.embed(["he said", "the house"]).shape == (2, MODEL["hidden_size"])
     # transformers looks at the last column, so that padding must be on the left.
     theirs = AutoModelForSequenceClassification.from_pretrained(result.folder / "best").eval()
@@ -150,9 +150,9 @@ def test_runs_of_one_text_and_of_pairs_learn(tuned: Callable[..., FinetuneResult
     )
     with torch.no_grad():
         chances = theirs(**rows).logits.softmax(-1)
-    for row, one in zip(chances, said, strict=True):
-        told = {theirs.config.id2label[i]: float(chance) for i, chance in enumerate(row)}
-        assert told == pytest.approx(one, abs=1e-4)
+    for row, one in zip(chances, ours, strict=True):
+        by_name = {theirs.config.id2label[i]: float(chance) for i, chance in enumerate(row)}
+        assert by_name == pytest.approx(one, abs=1e-4)
 
 
 def test_a_run_of_entities_learns(tuned: Callable[..., FinetuneResult], tmp_path: Path) -> None:
@@ -184,12 +184,12 @@ def test_a_run_of_answers_that_may_not_be_there_learns(
     lines = [json.loads(x) for x in (result.folder / "predictions-dev.jsonl").read_text().splitlines()]
     predictor = Predictor(result.folder / "best", precision="float32")
     with_answer = next(line for line in lines if line["label"] and line["prediction"])
-    asked = [("what", "the old man and the time good house"), ("what", "the old man and the time house")]
-    one, other = predictor.likely_spans(asked)
+    pairs = [("what", "the old man and the time good house"), ("what", "the old man and the time house")]
+    one, other = predictor.likely_spans(pairs)
     assert one.no_answer is not None and other.no_answer is not None and one.no_answer < other.no_answer
     assert with_answer["prediction"] in ("good", "never")
     theirs = XLNetForQuestionAnswering.from_pretrained(result.folder / "best").eval()
-    passage, question = asked[0][1], asked[0][0]
+    passage, question = pairs[0][1], pairs[0][0]
     row = predictor.tokenizer(passage, question, return_tensors="pt")
     cls = torch.tensor([row["input_ids"].shape[1] - 1])
     p_mask = (row["token_type_ids"] == 1).float()
@@ -204,8 +204,10 @@ def test_a_run_of_answers_that_may_not_be_there_learns(
     assert run(["convert", str(result.folder / "best"), str(tmp_path / "converted")]) == 0
     again = json.loads((tmp_path / "converted" / "config.json").read_text())
     assert again["architectures"] == ["XLNetForQuestionAnswering"] and again["start_n_top"] == 5
-    _, told = XLNetForQuestionAnswering.from_pretrained(tmp_path / "converted", output_loading_info=True)
-    assert not told["missing_keys"]
+    _, loading_info = XLNetForQuestionAnswering.from_pretrained(
+        tmp_path / "converted", output_loading_info=True
+    )
+    assert not loading_info["missing_keys"]
 
 
 @pytest.mark.matrix
@@ -278,8 +280,8 @@ def test_cls_of_an_earlier_folder_is_the_last_token_and_of_others_the_first(
             Predictor(tmp_path / "then", precision="float32").embed(texts)
         return
     assert run(["convert", str(tmp_path / "then"), str(tmp_path / "again")]) == 0
-    said = json.loads((tmp_path / "again" / name).read_text())
-    assert said[now] and not said[before]
+    config = json.loads((tmp_path / "again" / name).read_text())
+    assert config[now] and not config[before]
     wanted, then, again = (
         Predictor(tmp_path / folder, precision="float32").embed(texts) for folder in ("now", "then", "again")
     )

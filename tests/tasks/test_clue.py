@@ -118,7 +118,7 @@ def test_csl_and_cluewsc_as_the_baselines_lay_them_out(unpacked: Path, tmp_path:
         list(classes.read(named("csl"), tmp_path, "train"))
 
 
-def test_what_is_not_there_is_said(shared_data: Path, tmp_path: Path) -> None:
+def test_what_is_not_there_is_reported(shared_data: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has no bustm/dev_0\.json"):
         list(classes.read(named("fewclue-bustm-0"), tmp_path, "dev"))
     with tarfile.open(tmp_path / "fewclue.tar", "w"):

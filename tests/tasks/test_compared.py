@@ -159,10 +159,10 @@ def test_a_small_encoder_learns_to_compare(tuned: FinetuneResult) -> None:
 def test_the_folder_answers_as_it_was_scored(tuned: FinetuneResult) -> None:
     assert albertine.evaluate(tuned.folder)["dev"]["accuracy"] == tuned.scores["accuracy"]
     rows = list(csv.DictReader((tuned.folder.parent / "dev.csv").open(encoding="utf-8")))
-    said = albertine.Predictor(tuned.model).classify([(row["one"], row["two"]) for row in rows])
+    answers = albertine.Predictor(tuned.model).classify([(row["one"], row["two"]) for row in rows])
     right = [
         max(chances, key=chances.__getitem__) == row["verdict"]
-        for chances, row in zip(said, rows, strict=True)
+        for chances, row in zip(answers, rows, strict=True)
     ]
     assert np.mean(right) == pytest.approx(tuned.scores["accuracy"])
 
@@ -176,11 +176,11 @@ def test_its_graph_answers_as_the_folder(tuned: FinetuneResult, tmp_path: Path) 
     # The graph computes in float32, whatever the processor likes best.
     folder = albertine.Predictor(tuned.model, precision="float32").classify(pairs)
     graph = albertine.Predictor(tmp_path / "out").classify(pairs)
-    for said, expected in zip(graph, folder, strict=True):
-        assert said == pytest.approx(expected, abs=1e-5)
+    for answer, expected in zip(graph, folder, strict=True):
+        assert answer == pytest.approx(expected, abs=1e-5)
 
 
-def test_it_is_asked_about_pairs(tuned: FinetuneResult, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_takes_pairs_only(tuned: FinetuneResult, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["predict", "classify", str(tuned.model), "old man"]) == 2
     assert "compares two" in capsys.readouterr().err
     with pytest.raises(AlbertineError, match="compares two"):
@@ -208,8 +208,8 @@ def test_narrow_encoders_compare_pairs_by_default(tmp_path: Path, pretrained: Pa
             task={"text": "one", "pair": column, "label": "verdict", "max_length": 32},
             training={"steps": 1},
         )
-        told = json.loads((found.model / "config.json").read_text(encoding="utf-8"))
-        assert told["albertine"]["pooling"] == pooling
+        config = json.loads((found.model / "config.json").read_text(encoding="utf-8"))
+        assert config["albertine"]["pooling"] == pooling
 
 
 def test_single_texts_are_refused(tuned: FinetuneResult, pretrained: Path, tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_single_texts_are_refused(tuned: FinetuneResult, pretrained: Path, tmp_p
 
 
 @pytest.mark.parametrize(("column", "refused"), [("two", "one"), (None, "pair")], ids=["pairs", "single"])
-def test_a_classifier_is_asked_about_as_many_texts_as_it_was_tuned_with(
+def test_a_classifier_takes_as_many_texts_as_it_was_tuned_with(
     column: str | None,
     refused: str,
     pretrained: Path,
@@ -242,8 +242,8 @@ def test_a_classifier_is_asked_about_as_many_texts_as_it_was_tuned_with(
     )
     predictor, away = albertine.Predictor(found.model), shutil.copytree(found.model, tmp_path / "away")
     scored = [f"task.dev={pairs(tmp_path / 'dev.csv', 4, 1)}", "task.text=one", "task.label=verdict"]
-    asked: dict[str, str | tuple[str, str]] = {"one": "old man", "pair": ("old man", "man")}
-    for kind, texts in asked.items():
+    examples: dict[str, str | tuple[str, str]] = {"one": "old man", "pair": ("old man", "man")}
+    for kind, texts in examples.items():
         evaluated = [*scored, *["task.pair=two"] * (kind == "pair")]
         if kind != refused:
             assert set(predictor.classify([texts])[0]) == {"same", "other"}
@@ -254,4 +254,4 @@ def test_a_classifier_is_asked_about_as_many_texts_as_it_was_tuned_with(
         with pytest.raises(AlbertineError, match="was tuned with"):
             predictor.classify([texts])
         assert run(["predict", "classify", str(found.model), "old man" + "\tman" * (kind == "pair")]) == 2
-        assert "text 1: " in (told := capsys.readouterr().err) and "was tuned with" in told
+        assert "text 1: " in (stderr := capsys.readouterr().err) and "was tuned with" in stderr

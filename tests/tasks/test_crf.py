@@ -48,14 +48,14 @@ def test_tags_of_real_files_are_allowed_and_lead_back(
     for example in found[:400]:
         places = range(len(example.text))  # a token a character
         spans = Spans([7] * len(places), list(places), [i + 1 for i in places])
-        said = tags_for(spans, example.label or (), scheme)
-        path = [outside, *(number[tag] for tag in said), outside]
+        numbers = tags_for(spans, example.label or (), scheme)
+        path = [outside, *(number[tag] for tag in numbers), outside]
         assert all(fits[a][b] for a, b in pairwise(path)), example.text
         half = len(places) // 2  # a text cut short still ends as the scheme wants it
         cut = tags_for(Spans(*(part[:half] for part in spans)), example.label or (), scheme)
         assert not cut or fits[number[cut[-1]]][outside]
         gold.append(example.label or ())
-        back.append(entities_of(spans, said))
+        back.append(entities_of(spans, numbers))
     assert micro(gold, back).f1 > 0.99  # a few overlap
 
 
@@ -133,11 +133,13 @@ def test_a_run_with_a_crf_learns_and_transformers_refuses_its_tags(
     result = finetune(settings, reporter=Reporter(quiet=True))
     assert result.scores["entity_f1"] > 0.9
     lines = [json.loads(x) for x in (result.folder / "predictions-dev.jsonl").read_text().splitlines()]
-    told = [[tuple(e[:3]) for e in line["prediction"]] for line in lines]
+    predictions = [[tuple(e[:3]) for e in line["prediction"]] for line in lines]
     gold = [[tuple(e[:3]) for e in line["label"]] for line in lines]
-    assert micro(gold, told).f1 == pytest.approx(result.scores["entity_f1"])
+    assert micro(gold, predictions).f1 == pytest.approx(result.scores["entity_f1"])
     predictor = Predictor(result.folder / "best", precision="float32")
-    assert [predictor.tag(line["text"]) for line in lines] == told  # the CRF is in the folder, and asked
+    assert [
+        predictor.tag(line["text"]) for line in lines
+    ] == predictions  # the CRF is in the folder, and asked
     with pytest.raises(RuntimeError):  # whose class would leave the CRF out
         AutoModelForTokenClassification.from_pretrained(result.folder / "best")
 

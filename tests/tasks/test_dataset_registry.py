@@ -59,7 +59,7 @@ def run(settings: FinetuneSettings) -> FinetuneResult:
     return finetune(settings, reporter=Reporter(quiet=True))
 
 
-def test_a_new_set_is_learned_from_and_scored_as_it_says(
+def test_a_registered_data_set_is_trained_on_and_scored(
     tune: Tune, mine: Mine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -349,7 +349,7 @@ def test_the_pages_on_tasks_have_every_name() -> None:
     assert [name for name in listed() if f"`{name}`" not in pages] == []
 
 
-def test_its_encoding_is_told_by_the_file_or_the_task(tune: Tune, mine: Mine) -> None:
+def test_its_encoding_comes_from_the_file_or_the_task(tune: Tune, mine: Mine) -> None:
     path = mine(encoding="gb18030")
     for name in ("train", "dev"):
         (path.parent / f"{name}.csv").write_bytes("review,verdict\n好书,1\n坏,0\n".encode("gb18030"))

@@ -50,7 +50,7 @@ def test_rows_that_come_later_leave_most_of_the_held_ones() -> None:
     assert len(before) == 90 and len(after) == 100 and len(before & after) > 75
 
 
-def test_something_is_left_to_learn_and_something_to_ask() -> None:
+def test_both_shares_are_nonempty() -> None:
     two = [example(0, "a"), example(1, "b")]
     for share in (0.001, 0.999):
         assert [len(part) for part in held_out(two, share)] == [1, 1]
@@ -59,8 +59,8 @@ def test_something_is_left_to_learn_and_something_to_ask() -> None:
 
 
 def test_questions_about_one_passage_stay_together() -> None:
-    asked: list[Any] = [Question(str(n), f"who {n}", f"passage {n // 5}", (), "") for n in range(50)]
-    learned, held = held_out(asked, 0.3)
+    questions: list[Any] = [Question(str(n), f"who {n}", f"passage {n // 5}", (), "") for n in range(50)]
+    learned, held = held_out(questions, 0.3)
     assert len(held) == 15 and not {q.passage for q in learned} & {q.passage for q in held}
     choices: list[Any] = [Choice(str(n), "", f"which {n}", ("a", "b"), 0, "") for n in range(50)]
     assert len(held_out(choices, 0.3)[1]) == 15  # of questions alone, by the questions
@@ -94,7 +94,7 @@ def test_every_kind_holds_out_texts(kind: str, tmp_path: Path) -> None:
     assert [len(found[name]) for name in ("train", "dev")] == [16, 4]
 
 
-def test_every_kind_is_asked_about() -> None:
+def test_every_kind_has_a_test_case() -> None:
     assert set(KINDS) <= set(OF_KIND)
 
 
@@ -112,19 +112,21 @@ def test_a_run_is_judged_by_rows_it_has_not_learned(
     tuned: tuple[FinetuneSettings, FinetuneResult], tables: dict[str, Path]
 ) -> None:
     settings, result = tuned
-    said = rows(result.folder / "predictions-dev.jsonl")
+    predictions = rows(result.folder / "predictions-dev.jsonl")
     with tables["train"].open(newline="", encoding="utf-8") as file:
         texts = {str(number): row["review"] for number, row in enumerate(csv.DictReader(file))}
-    judged = {texts[str(row["id"])] for row in said}
-    assert 100 <= len(said) < 110 and result.scores["accuracy"] > 0.5
+    judged = {texts[str(row["id"])] for row in predictions}
+    assert 100 <= len(predictions) < 110 and result.scores["accuracy"] > 0.5
     found = settings.task.splits()
     assert {e.text for e in found["dev"]} == judged and not judged & {e.text for e in found["train"]}
-    assert len(found["train"]) == len(texts) - len(said)
+    assert len(found["train"]) == len(texts) - len(predictions)
     assert list(settings.task.splits(judging=True)) == ["dev"]
-    assert f"dev: {len(said)} examples, {len(said)} held out of the training rows" in result.notes
+    assert (
+        f"dev: {len(predictions)} examples, {len(predictions)} held out of the training rows" in result.notes
+    )
 
 
-def test_a_run_scores_its_share_again_wherever_it_is_asked(
+def test_a_run_scores_its_held_out_share_again_everywhere(
     tuned: tuple[FinetuneSettings, FinetuneResult], tables: dict[str, Path], tmp_path: Path
 ) -> None:
     _, result = tuned
@@ -153,15 +155,15 @@ def test_the_same_command_changes_nothing_and_another_share_is_another_run(
 
 def test_seeds_are_compared_on_the_same_share(tune: Tune) -> None:
     settings = tune(task={"dev": None, "dev_share": 0.25}, training={"steps": 4})
-    asked = []
+    calls = []
 
     def run(own: FinetuneSettings, **how: Any) -> FinetuneResult:
         result = finetune(own, reporter=Reporter(quiet=True), **how)
-        asked.append([row["id"] for row in rows(result.folder / "predictions-dev.jsonl")])
+        calls.append([row["id"] for row in rows(result.folder / "predictions-dev.jsonl")])
         return replace(result)
 
     over_seeds(settings, 2, run=run)
-    assert asked[0] == asked[1] and len(asked[0]) >= 100
+    assert calls[0] == calls[1] and len(calls[0]) >= 100
     with pytest.raises(SettingsError, match=r"task\.dev_share=0\.1"):
         over_seeds(tune(task={"dev": None}), 2)
 

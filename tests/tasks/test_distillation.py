@@ -115,7 +115,7 @@ def taught(tune: Tune, teacher: Path, name: str = "toy", **changes: Any) -> Fine
     return tune(name=name, training=training, **changes)
 
 
-def test_a_student_says_more_and_more_what_its_teacher_says(tune: Tune, tuned: Path) -> None:
+def test_a_student_approaches_the_outputs_of_its_teacher(tune: Tune, tuned: Path) -> None:
     folder = run(taught(tune, tuned, training={"steps": 60}))
     rows = [row for row in read_metrics(folder / "metrics.jsonl") if "evaluation" not in row]
     assert {"soft_loss", "agreement", "task_loss", "task_accuracy"} <= rows[0].keys()
@@ -140,9 +140,9 @@ def test_a_run_that_was_stopped_is_the_same_run(tune: Tune, tuned: Path) -> None
 
 def test_the_teacher_belongs_to_the_run(tune: Tune, tuned: Path) -> None:
     folder = run(taught(tune, tuned))
-    told = read(folder / "checkpoints" / "step-24").state["fingerprint"]
-    assert told["teacher"].keys() == {"sha256", "soft", "temperature"}
-    assert "teacher" not in told["training"] and "soft" not in told["training"]
+    fingerprint = read(folder / "checkpoints" / "step-24").state["fingerprint"]
+    assert fingerprint["teacher"].keys() == {"sha256", "soft", "temperature"}
+    assert "teacher" not in fingerprint["training"] and "soft" not in fingerprint["training"]
     run(taught(tune, tuned / "best"))  # the same weights by another path
     with pytest.raises(CheckpointError, match=r"teacher\.sha256"):
         finetune(taught(tune, folder), reporter=Reporter(quiet=True))
@@ -198,7 +198,7 @@ def test_patience_wants_a_score(tune: Tune) -> None:
     assert refused.value.where == "watching.early_stopping" and not unjudged.folder.exists()
 
 
-def test_what_a_teacher_says_weighs_as_much_as_was_said(
+def test_the_outputs_of_a_teacher_have_the_weight_that_was_set(
     tune: Tune, tuned: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from albertine.tasks import finetune as module

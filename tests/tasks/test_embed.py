@@ -102,12 +102,14 @@ def test_a_run_learns(alike: Tune, ways: dict[str, Any]) -> None:
     result = run(alike(task={"similarity": ways}))
     assert result.scores["spearman"] > 0.7, result.scores
     predictor = Predictor(result.folder / "best", precision="float32")
-    told = [json.loads(line) for line in (result.folder / "predictions-dev.jsonl").read_text().splitlines()]
+    predictions = [
+        json.loads(line) for line in (result.folder / "predictions-dev.jsonl").read_text().splitlines()
+    ]
     dev = table(alike().task.dev)
     firsts, seconds = ([row[side] for row in dev] for side in ("first", "second"))
     found = predictor.similarity(firsts, seconds).diagonal()
-    assert [line["prediction"] for line in told] == pytest.approx(found.tolist(), abs=1e-5)
-    assert [line["label"] for line in told] == [(float(row["points"]) - 1) / 4 for row in dev]
+    assert [line["prediction"] for line in predictions] == pytest.approx(found.tolist(), abs=1e-5)
+    assert [line["label"] for line in predictions] == [(float(row["points"]) - 1) / 4 for row in dev]
     lengths = np.linalg.norm(predictor.embed(firsts), axis=1)
     assert np.allclose(lengths, 1, atol=1e-5) == ("normalize" in ways)
 
@@ -146,12 +148,14 @@ def test_whitened_vectors_are_what_the_folder_answers(alike: Tune, normalize: bo
     assert result.scores["spearman"] > 0.7, result.scores
     best, predictor = result.folder / "best", Predictor(result.folder / "best", precision="float32")
     assert predictor.model.config.plan.depth == 1
-    told = [json.loads(line) for line in (result.folder / "predictions-dev.jsonl").read_text().splitlines()]
+    predictions = [
+        json.loads(line) for line in (result.folder / "predictions-dev.jsonl").read_text().splitlines()
+    ]
     dev = table(settings.task.dev)
     firsts, seconds = ([row[side] for row in dev] for side in ("first", "second"))
     vectors = predictor.embed(firsts)
     found = predictor.similarity(firsts, seconds).diagonal()
-    assert [line["prediction"] for line in told] == pytest.approx(found.tolist(), abs=1e-5)
+    assert [line["prediction"] for line in predictions] == pytest.approx(found.tolist(), abs=1e-5)
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5) == normalize
     again = albertine.evaluate(result.folder)["dev"]
     assert again["pearson"] == pytest.approx(result.scores["pearson"], abs=1e-5)
@@ -263,8 +267,8 @@ def test_the_loss_is_of_the_right_rows(alike: Tune) -> None:
 def test_members_of_an_ensemble_are_averaged(alike: Tune) -> None:
     dev = data(alike()).dev
     assert dev is not None
-    said = [np.array([0.2, 0.4]), np.array([0.6, -0.4])]
-    assert Embed("cosine", 32).merge(said, dev).tolist() == pytest.approx([0.4, 0.0])
+    cosines = [np.array([0.2, 0.4]), np.array([0.6, -0.4])]
+    assert Embed("cosine", 32).merge(cosines, dev).tolist() == pytest.approx([0.4, 0.0])
 
 
 def test_equal_texts_are_equally_alike(alike: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,11 +276,11 @@ def test_equal_texts_are_equally_alike(alike: Tune, monkeypatch: pytest.MonkeyPa
     tokenizer = load_tokenizer(alike().encoder.folder)
     same = encode([Likeness(str(i), "good", "good", None, "") for i in range(300)], tokenizer, 32)
     vectors = np.random.default_rng(1).normal(size=(300, 24)).astype(np.float32).repeat(2, axis=0)
-    monkeypatch.setattr("albertine.tasks.embed.over_rows", lambda *asked: vectors)
+    monkeypatch.setattr("albertine.tasks.embed.over_rows", lambda *arguments: vectors)
     family = Embed("cosine", 32)
-    said = family.predict(None, same)  # type: ignore[arg-type]
-    assert said.max() == 1 > said.min()
-    assert set(family.answers(said, same)) == {1.0}
+    found = family.predict(None, same)  # type: ignore[arg-type]
+    assert found.max() == 1 > found.min()
+    assert set(family.answers(found, same)) == {1.0}
 
 
 OFFICIAL = {  # data set, its folder, and pairs of train, dev and test
@@ -328,7 +332,7 @@ def test_contrasts_of_real_files(shared_data: Path) -> None:
 
 
 def test_contrasts_take_turns() -> None:
-    said = [
+    passes = [
         ("a", "b", 1.0),
         ("a", "c", 0.9),
         ("a", "x", 0.0),
@@ -336,7 +340,7 @@ def test_contrasts_take_turns() -> None:
         ("a", "z", 0.5),
         ("d", "e", 1.0),
     ]
-    pairs = [Likeness(str(i), *row, where="") for i, row in enumerate(said)]
+    pairs = [Likeness(str(i), *row, where="") for i, row in enumerate(passes)]
     found = to_learn(pairs, "contrastive")
     assert [(e.pair, e.negative) for e in found] == [("b", "x"), ("c", "y"), ("e", None)]
     assert [p.label for p in to_learn([*pairs, Likeness("6", "f", "g", None, "")], "cosine")][-1] == 1.0
@@ -363,7 +367,7 @@ HEAD = "first,second,points,third\n"
         (HEAD, {}, "holds no train examples"),
     ],
 )
-def test_what_is_wrong_is_said(
+def test_wrong_settings_are_reported(
     alike: Tune, tmp_path: Path, content: str, task: dict[str, Any], message: str
 ) -> None:
     path = tmp_path / "mine.csv"
@@ -437,7 +441,7 @@ def test_a_run_whose_first_batches_teach_nothing_ends(alike: Tune, tmp_path: Pat
     assert not (settings.folder / "final").exists()
 
 
-def test_what_is_missing_is_said(alike: Tune, tmp_path: Path) -> None:
+def test_missing_files_are_reported(alike: Tune, tmp_path: Path) -> None:
     bare = tmp_path / "dev.csv"
     bare.write_text("first,second\na,b\n")
     with pytest.raises(DataError, match=r"dev\.csv:2: `points` is missing or empty"):
@@ -505,20 +509,20 @@ def test_any_folder_embeds(pretrained: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "expected"),
     [
         # sentence-transformers' STS benchmark example; bojone/CoSENT, cosent.py
         ("sts-b-vectors", ("sts-b", "cosine", "mean", 16, 4, 2e-5, 128, "linear", 0.1)),
         ("afqmc-vectors", ("afqmc", "cosent", "cls", 32, 5, 2e-5, 64, "constant", 0.0)),
     ],
 )
-def test_recipes(name: str, said: tuple[Any, ...]) -> None:
+def test_recipes(name: str, expected: tuple[Any, ...]) -> None:
     settings = load(FinetuneSettings, RECIPES / f"{name}.yaml")
     task, training = settings.task, settings.training
     assert settings.name == name and task.kind == "similarity" and task.similarity.scale == 20
     ways = (task.dataset, task.similarity.loss, task.similarity.pooling)
     times = (training.batch_size, training.epochs, training.learning_rate, task.max_length)
-    assert (*ways, *times, training.schedule, training.warmup) == said
+    assert (*ways, *times, training.schedule, training.warmup) == expected
 
 
 @pytest.mark.matrix
@@ -589,7 +593,7 @@ def test_the_index_that_pandas_writes_is_no_text(tmp_path: Path) -> None:
     assert [(p.text, p.pair) for p in found] == [("a b", "a b"), ("c d", "c d")]
 
 
-def test_the_pooling_of_cosines_is_that_asked_for(pretrained: Path) -> None:
+def test_cosines_use_the_requested_pooling(pretrained: Path) -> None:
     predictor, texts = Predictor(pretrained, precision="float32"), ["he was old", "good time, old man"]
     first = predictor.embed(texts, pooling="cls", normalize=True)
     found = predictor.similarity(texts, texts, pooling="cls")

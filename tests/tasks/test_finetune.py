@@ -180,7 +180,7 @@ def test_groups_of_depths_get_copies(tune: Tune, unshare: str, counts: tuple[int
 
 
 @pytest.mark.parametrize("unshare", ["all", "attention", "ffn"])
-def test_an_encoder_that_needs_one_block_says_what_is_to_be_left_out(tune: Tune, unshare: str) -> None:
+def test_an_encoder_that_needs_one_block_names_what_to_leave_out(tune: Tune, unshare: str) -> None:
     """Kills: advice about groups, or about settings that a fine-tuning run has not."""
     settings = tune(encoder={"unshare": unshare})
     pretrained, _ = open_encoder(settings)
@@ -198,7 +198,7 @@ def test_the_configuration_of_what_is_tuned_needs_no_weights(tune: Tune, own: di
         assert tuned_config(open_encoder(settings)[0].config, settings.encoder) == expected
 
 
-def test_an_unshared_model_is_shared_again_and_the_difference_told(tune: Tune) -> None:
+def test_an_unshared_model_is_shared_again_and_the_difference_reported(tune: Tune) -> None:
     apart = run(tune(name="apart", encoder={"unshare": "all"}, training={"epochs": 1}))
     assert not any("start" in note for note in apart.notes)
     settings = tune(name="again", encoder={"folder": apart.folder / "best", "unshare": "share"})
@@ -245,7 +245,7 @@ def test_depths_keep_what_they_have_of_their_own(
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_a_tokenizer_that_could_not_be_saved_is_told_before_anything_is_learned(
+def test_a_tokenizer_that_could_not_be_saved_is_reported_before_training(
     tune: Tune, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: Tokenizer) -> None:
@@ -528,7 +528,7 @@ def test_the_encoder_keeps_the_dropout_of_its_checkpoint(
 
 def test_a_checkpoint_from_before_a_setting_goes_on(tune: Tune) -> None:
     """What is newer stands in the fingerprint only where it is not as it always was."""
-    for name, changes, told in (
+    for name, changes, message in (
         ("as ever", {}, set[str]()),
         (
             "new",
@@ -542,7 +542,7 @@ def test_a_checkpoint_from_before_a_setting_goes_on(tune: Tune) -> None:
             settings.model_copy(update={"training": settings.training.model_copy(update={"steps": 1})})
         )
         state = json.loads((folder.folder / "checkpoints" / "step-1" / "state.json").read_text())
-        assert state["fingerprint"].keys() & {"pooling", "embedding_rate", "optimizer", "whiten"} == told
+        assert state["fingerprint"].keys() & {"pooling", "embedding_rate", "optimizer", "whiten"} == message
         assert not state["fingerprint"]["training"].keys() & {"embedding_rate", "optimizer", "whiten"}
 
 
@@ -559,7 +559,7 @@ def test_adversarial_training_learns_otherwise(tune: Tune) -> None:
     assert not torch.equal(*moved)
 
 
-def test_what_is_known_to_go_wrong_is_said_before(tune: Tune, pretrained: Path, tmp_path: Path) -> None:
+def test_known_problems_are_reported_before_training(tune: Tune, pretrained: Path, tmp_path: Path) -> None:
     assert advice(tune(), seeds=5) == []
     (few,) = advice(tune())
     assert "--seeds 5" in few

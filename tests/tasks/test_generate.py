@@ -98,7 +98,7 @@ def written(pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return result.folder
 
 
-def test_a_run_learns_and_its_folder_says_the_same(written: Path) -> None:
+def test_a_run_learns_and_its_folder_generates_the_same(written: Path) -> None:
     lines = [json.loads(line) for line in (written / "predictions-dev.jsonl").read_text().splitlines()]
     rows = [json.loads(line) for line in (written.parents[1] / "dev.jsonl").read_text().splitlines()]
     predictor = Predictor(written / "best", precision="float32")
@@ -163,7 +163,7 @@ def test_writers_and_readers_do_not_answer_for_each_other(
     writer, reader = str(written), str(changed(written, tmp_path / "reader", reads=True))
     (rows := tmp_path / "in.jsonl").write_text(json.dumps({"text": "a", "context": "a", "question": "b"}))
     of_file = ["--file", str(rows), "-o", str(tmp_path / "out.jsonl")]
-    for words, says in (
+    for words, message in (
         (["read", writer, "what", "the man"], "was tuned to generate texts, and cannot read"),
         (["read", writer, *of_file], "was tuned to generate texts, and cannot read"),
         (["generate", reader, "the man"], "was tuned to read, and cannot generate texts"),
@@ -171,7 +171,7 @@ def test_writers_and_readers_do_not_answer_for_each_other(
         (["tag", reader, "the man"], "was tuned to read, and cannot tag entities"),
     ):
         assert run(["predict", *words]) == 2
-        assert says in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert not (tmp_path / "out.jsonl").exists()
     assert run(["predict", "read", reader, *of_file]) == 0
 
@@ -204,7 +204,7 @@ def test_rows_of_texts(tune: Tune, tmp_path: Path) -> None:
     assert torch.equal(batch.packed.input_ids[predicting_rows(batch.packed) + 1], batch.targets)
 
 
-def test_what_is_wrong_with_own_files_is_said(tune: Tune, tmp_path: Path) -> None:
+def test_errors_of_own_files_are_reported(tune: Tune, tmp_path: Path) -> None:
     settings = tune(task=writing(tmp_path))
     tokenizer = load_tokenizer(settings.encoder.folder)
     with pytest.raises(DataError, match=r"train\.jsonl:1: has no column `text`"):
@@ -245,7 +245,7 @@ def test_a_file_without_a_single_target_has_no_answers(tune: Tune, written: Path
 
 
 @pytest.mark.parametrize("kinds", [0, 1])
-def test_an_encoder_that_tells_no_source_from_its_target_is_refused_with_a_way_out(kinds: int) -> None:
+def test_an_encoder_without_segments_is_refused_with_a_remedy(kinds: int) -> None:
     family = Write(SimpleNamespace(), Room(24, 8), Search(1, 8))  # type: ignore[arg-type]
     with pytest.raises(ModelError, match=rf"knows {kinds} kinds of segments.*Use an encoder with type_vocab"):
         family.build(builders.model(type_vocab_size=kinds), 0.0, 0)
@@ -291,8 +291,8 @@ def test_a_run_learns_to_read(tune: Tune, tmp_path: Path, capsys: pytest.Capture
     capsys.readouterr()
     assert (run(arguments), capsys.readouterr().out) == (0, "good\n")
     assert run([*arguments, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["found"][0]["text"] == "good" and told["found"][0]["score"] < 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["found"][0]["text"] == "good" and printed["found"][0]["score"] < 0
 
 
 def test_the_command_writes(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -303,61 +303,63 @@ def test_the_command_writes(written: Path, capsys: pytest.CaptureFixture[str]) -
     assert run(["predict", "generate", folder, *(row["source"] for row in rows)]) == 0
     assert capsys.readouterr().out.splitlines() == [line["prediction"] for line in lines]
     arguments = ["predict", "generate", folder, "the old", "--samples", "3", "--temperature", "2", "--json"]
-    said = [(run(arguments), capsys.readouterr().out) for _ in range(2)]
-    assert said[0] == said[1] and said[0][0] == 0
-    assert len(json.loads(said[0][1])["found"]) == 3
+    runs = [(run(arguments), capsys.readouterr().out) for _ in range(2)]
+    assert runs[0] == runs[1] and runs[0][0] == 0
+    assert len(json.loads(runs[0][1])["found"]) == 3
     assert run(["predict", "generate", folder, "the old man " * 200, "--max-tokens", "2"]) == 0
     assert capsys.readouterr().err.splitlines() == ["warning: 1 texts were too long and lost their end"]
 
 
-def changed(written: Path, folder: Path, **told: object) -> Path:
+def changed(written: Path, folder: Path, **search: object) -> Path:
     """A copy of the tuned folder that says other things of its head."""
     shutil.copytree(written / "best", folder)
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "albertine": {**config["albertine"], **told}}))
+    (folder / "config.json").write_text(
+        json.dumps({**config, "albertine": {**config["albertine"], **search}})
+    )
     return folder
 
 
-def test_a_text_is_asked_as_a_file_is(
+def test_a_single_text_is_predicted_as_a_file_is(
     written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, text = str(changed(written, tmp_path / "greedy", beams=1)), "never old old house time"
     source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text(json.dumps({"text": text}))
-    asked = ["predict", "generate", model, "--precision", "float32"]
-    assert run([*asked, "--file", str(source), "-o", str(output)]) == 0
+    command = ["predict", "generate", model, "--precision", "float32"]
+    assert run([*command, "--file", str(source), "-o", str(output)]) == 0
     capsys.readouterr()
-    assert run([*asked, text, "--json"]) == 0
+    assert run([*command, text, "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["found"]
     of_file = json.loads(output.read_text())
     assert found["text"] == of_file["prediction"]
     assert found["score"] == pytest.approx(of_file["score"], abs=1e-5)
     for option in (["--beams", "1"], ["--samples", "3"], ["--max-tokens", "2"], ["--seed", "9"], ["--json"]):
-        assert run([*asked, "--file", str(source), "-o", str(tmp_path / "no.jsonl"), *option]) == 2
+        assert run([*command, "--file", str(source), "-o", str(tmp_path / "no.jsonl"), *option]) == 2
         assert f"{option[0]}: means nothing with --file" in capsys.readouterr().err.replace("\n", " ")
     assert not (tmp_path / "no.jsonl").exists()
 
 
-def test_a_reader_is_asked_as_it_was_scored(
+def test_a_generative_reader_predicts_with_the_settings_of_its_evaluation(
     written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model, asked = str(changed(written, tmp_path / "m", beams=3, reads=True, always=True)), []
+    model, calls = str(changed(written, tmp_path / "m", beams=3, reads=True, always=True)), []
 
-    def noted(model: object, tokenizer: object, asks: object, how: Search, **more: bool) -> object:
-        asked.append((how.beams, more["always"]))
+    def noted(model: object, tokenizer: object, questions: object, how: Search, **more: bool) -> object:
+        calls.append((how.beams, more["always"]))
         return [[Written("a", 0.0)]]
 
     monkeypatch.setattr("albertine.tasks.predictor.generate_answers", noted)
     words = ["predict", "read", model, "what", "the man"]
     for more in ([], ["--no-always"], ["--beams", "1"]):
         assert run([*words, *more]) == 0
-    assert asked == [(3, True), (3, False), (1, True)]
+    assert calls == [(3, True), (3, False), (1, True)]
     for option in ("--free", "--always"):
         assert run([*words[:3], "--file", "x.jsonl", "-o", "y.jsonl", option]) == 2
         assert f"{option}: means nothing with --file" in capsys.readouterr().err.replace("\n", " ")
 
 
-def test_windows_of_a_question_and_what_they_are_to_say(tune: Tune, tmp_path: Path) -> None:
+def test_windows_of_a_question_and_their_targets(tune: Tune, tmp_path: Path) -> None:
     from albertine.tasks.answer import Question
 
     tokenizer = load_tokenizer(tune().encoder.folder)
@@ -367,12 +369,12 @@ def test_windows_of_a_question_and_what_they_are_to_say(tune: Tune, tmp_path: Pa
     room = Room(24, 4)
     apart = encode_questions([question, other], tokenizer, room, together=False)
     assert apart.sizes == (len(apart.ids) - 1, 1) and apart.sizes[0] > 3
-    said = [ids[p:].tolist() for ids, p in zip(apart.ids, apart.prefix, strict=True)]  # type: ignore[arg-type]
+    targets = [ids[p:].tolist() for ids, p in zip(apart.ids, apart.prefix, strict=True)]  # type: ignore[arg-type]
     shows = [tokenizer.decode(ids[:p]).count("never") for ids, p in zip(apart.ids, apart.prefix, strict=True)]  # type: ignore[arg-type]
     assert 0 < sum(shows) < len(shows)
-    assert all(own[-1] == tokenizer.sep_id for own in said)
-    assert [tokenizer.decode(own[:-1]) for own in said] == ["never" if shown else "" for shown in shows]
-    assert np.concatenate(apart.targets).tolist() == [t for own in said for t in own]  # type: ignore[arg-type]
+    assert all(own[-1] == tokenizer.sep_id for own in targets)
+    assert [tokenizer.decode(own[:-1]) for own in targets] == ["never" if shown else "" for shown in shows]
+    assert np.concatenate(apart.targets).tolist() == [t for own in targets for t in own]  # type: ignore[arg-type]
     whole = encode_questions([question, other], tokenizer, room, together=True)
     assert whole.sizes == (len(apart.ids),) and whole.examples[0].label == ("never",)
     assert [len(e.passages) for e in whole.examples] == [2]
@@ -382,7 +384,7 @@ def test_windows_of_a_question_and_what_they_are_to_say(tune: Tune, tmp_path: Pa
     assert unknown.targets is None and unknown.examples[0].label is None
 
 
-def test_questions_that_were_cut_are_told(
+def test_truncated_questions_are_reported(
     tune: Tune, written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each once, whatever number of passages and windows show it."""
@@ -488,18 +490,18 @@ def test_cmrc_is_read_by_generation(shared_data: Path) -> None:
     assert len(found) == 1002
     data = encode_questions(found[:100], tokenizer, Room(320, 32), together=False)
     assert data.targets is not None and len(data.examples) == 98  # two begin or end inside a token
-    said = right = 0
+    answered = right = 0
     for example, target in zip(data.examples, data.targets, strict=True):
         parts = np.split(
             target, np.flatnonzero(target == tokenizer.sep_id)
         )  # a window's tokens after the [SEP] of the one before
         texts = {example.words(tuple(int(t) for t in part if t != tokenizer.sep_id)) for part in parts} - {""}
-        said += bool(texts)
+        answered += bool(texts)
         right += any(text in gold for text in texts for gold in example.label)
-    assert said >= 95 and right / said > 0.95  # else a piece reaches beyond it
+    assert answered >= 95 and right / answered > 0.95  # else a piece reaches beyond it
 
 
-def test_a_damaged_file_is_said(tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"q_key": "a", "evidences": [{"evidence_tokens": ["a"]}]}')
     with pytest.raises(DataError, match=r"a\.json:1: is not a question of WebQA"):
         list(own(tmp_path / "a.json"))
@@ -530,7 +532,7 @@ def test_a_target_that_just_fits_loses_nothing(tune: Tune) -> None:
         Room.of(LEAST_SOURCE + 3, 4)
 
 
-def test_all_that_is_said_of_the_search_is_done(
+def test_every_search_setting_takes_effect(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Temperature, shares, seed, penalty and memory, each in its place."""
@@ -573,8 +575,8 @@ def test_all_that_is_said_of_the_search_is_done(
 
 
 def test_what_is_no_text_is_named(written: Path) -> None:
-    for given, says in ((["a", "b"], "a list"), (None, "empty"), (float("nan"), "empty")):
-        with pytest.raises(DataError, match=rf"^text: is {says}, not text"):
+    for given, message in ((["a", "b"], "a list"), (None, "empty"), (float("nan"), "empty")):
+        with pytest.raises(DataError, match=rf"^text: is {message}, not text"):
             Predictor(written / "best").generate(given)  # type: ignore[arg-type]
 
 
@@ -598,16 +600,16 @@ def test_the_second_text_of_a_source_is_read(written: Path, monkeypatch: pytest.
     assert seen == [predictor.tokenizer.layout(encode("the old man"), encode("was good"))[0]]
 
 
-def test_a_free_answer_is_asked_for_as_one(
+def test_a_free_answer_is_requested_by_its_option(
     written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, asked = str(changed(written, tmp_path / "m", reads=True)), list[bool]()
+    model, free = str(changed(written, tmp_path / "m", reads=True)), list[bool]()
 
     def noted(*given: object, extract: bool = True, **more: object) -> object:
-        asked.append(extract)
+        free.append(extract)
         return [[Written("a", 0.0)]]
 
     monkeypatch.setattr("albertine.tasks.predictor.generate_answers", noted)
     for more in ([], ["--free"]):
         assert run(["predict", "read", model, "what", "the man", *more]) == 0
-    assert asked == [True, False]
+    assert free == [True, False]

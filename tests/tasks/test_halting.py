@@ -40,15 +40,15 @@ def halting(
 
 def test_it_is_described(halting: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["info", str(halting)]) == 0
-    said = capsys.readouterr().out
-    assert "sinusoid signal of the place, learned signal of the step" in said
-    assert "halting (at most 2 steps, epsilon 0.01)" in said
+    output = capsys.readouterr().out
+    assert "sinusoid signal of the place, learned signal of the step" in output
+    assert "halting (at most 2 steps, epsilon 0.01)" in output
     assert run(["info", str(halting), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["encoder"]["halting"] in ("basic", "accumulated")
+    described = json.loads(capsys.readouterr().out)
+    assert described["encoder"]["halting"] in ("basic", "accumulated")
     # Two rows of step signals, and a unit of H + 1.
     before = albertine.load(halting).config
-    assert told["parameters"]["encoder"] == sum(
+    assert described["parameters"]["encoder"] == sum(
         p.numel()
         for name, p in albertine.load(halting).encoder.named_parameters()
         if not name.startswith("embeddings")
@@ -58,9 +58,9 @@ def test_it_is_described(halting: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_words_are_filled_in(halting: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["predict", "fill-mask", str(halting), "the old man [MASK] a house", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    (asked,) = Predictor(halting).fill_mask("the old man [MASK] a house")
-    assert asked[0].token in json.dumps(said)
+    printed = json.loads(capsys.readouterr().out)
+    (guesses,) = Predictor(halting).fill_mask("the old man [MASK] a house")
+    assert guesses[0].token in json.dumps(printed)
 
 
 def test_it_is_tuned(halting: Path, tune: Tune) -> None:
@@ -68,8 +68,8 @@ def test_it_is_tuned(halting: Path, tune: Tune) -> None:
     assert result.scores["accuracy"] > 0.9
     best = albertine.load(result.folder / "best")
     assert best.config.halts
-    (said,) = Predictor(result.folder / "best").classify(["the good man was old"])
-    assert said["fine"] > 0.5
+    (answer,) = Predictor(result.folder / "best").classify(["the good man was old"])
+    assert answer["fine"] > 0.5
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def solving(pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_run_tells_how_near_it_came_to_its_fixed_points(solving: Path, tune: Tune) -> None:
+def test_a_run_records_the_residual_of_its_fixed_points(solving: Path, tune: Tune) -> None:
     model, tokenizer = albertine.load(solving), albertine.load_tokenizer(solving)
     few = model.config.with_plan(SharingPlan.shared(2))  # in which nothing converges
     short = Model(few, model.heads)

@@ -28,11 +28,11 @@ def test_the_best_seed_has_the_least_error(tune: Tune) -> None:
     settings = tune()
     settings.output.mkdir()
 
-    def told(own: FinetuneSettings, **options: Any) -> FinetuneResult:
+    def result_of(own: FinetuneSettings, **options: Any) -> FinetuneResult:
         scores = {"step": 3.0, ERROR: {1: 0.9, 2: 0.2, 3: 0.5}[own.seed]}
         return FinetuneResult(own.folder, Outcome(True, 0, 3, 9, 1.0, scores), scores, (), {})
 
-    assert over_seeds(settings, 3, run=told).best.name == "toy-seed-2"
+    assert over_seeds(settings, 3, run=result_of).best.name == "toy-seed-2"
 
 
 class Numbers:
@@ -55,7 +55,7 @@ def test_members_are_picked_by_the_least_error(rule: Any, monkeypatch: pytest.Mo
     def alone(run: Any, splits: Any, device: Any) -> ensembles.Member:
         return ensembles.Member(run, {"dev": run.outputs}, {"dev": {ERROR: float((run.outputs**2).mean())}})
 
-    monkeypatch.setattr(ensembles, "check", lambda *asked: None)
+    monkeypatch.setattr(ensembles, "check", lambda *arguments: None)
     monkeypatch.setattr(ensembles, "_member", alone)
     family, data = Numbers(), SimpleNamespace(targets=[0])
     runs: Any = [
@@ -80,7 +80,7 @@ def test_what_is_settled_is_of_the_members_together(monkeypatch: pytest.MonkeyPa
     def alone(run: Any, splits: Any, device: Any) -> ensembles.Member:
         return ensembles.Member(run, {"dev": run.outputs}, {"dev": {ERROR: float((run.outputs**2).mean())}})
 
-    monkeypatch.setattr(ensembles, "check", lambda *asked: None)
+    monkeypatch.setattr(ensembles, "check", lambda *arguments: None)
     monkeypatch.setattr(ensembles, "_member", alone)
     family, data = Settles(), SimpleNamespace(targets=[0])
     runs: Any = [

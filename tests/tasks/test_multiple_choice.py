@@ -125,11 +125,11 @@ def test_the_row_of_an_option(tune: Tune) -> None:
         return rows[0]
 
     passage, option = tokenizer.encode("he was at home"), tokenizer.encode("the old man")
-    asked = tokenizer.encode("who was it the old man")
+    question_ids = tokenizer.encode("who was it the old man")
     filled = tokenizer.encode("it was the old man there")
     ids, types = row("he was at home", "who was it")
-    assert ids == [cls, *passage, sep, *asked, sep]
-    assert types == [0] * (len(passage) + 2) + [1] * (len(asked) + 1)
+    assert ids == [cls, *passage, sep, *question_ids, sep]
+    assert types == [0] * (len(passage) + 2) + [1] * (len(question_ids) + 1)
     assert row("he was at home", "it was _ there")[0] == [cls, *passage, sep, *filled, sep]
     assert row("he was at home", "")[0] == [cls, *passage, sep, *option, sep]
     assert row("it was #idiom# there", "") == ([cls, *filled, sep], [0] * (len(filled) + 2))
@@ -182,7 +182,7 @@ def command_of_the_column_of_options(folder: Path, dev: Path, out: Path, capsys:
     assert found == usual
     capsys.readouterr()
     assert run([*words, str(out / "c.jsonl"), "--file", str(other), "--options", "choices"]) == 2
-    assert "has no column `choices`" in (told := capsys.readouterr().err) and "--options COLUMN" in told
+    assert "has no column `choices`" in (stderr := capsys.readouterr().err) and "--options COLUMN" in stderr
     assert run(["predict", "classify", str(folder), "a", "--options", "picks"]) == 2
     assert "No such option" in capsys.readouterr().err
 
@@ -252,7 +252,7 @@ def test_a_classifier_does_not_choose(tune: Tune) -> None:
         ('{"options": ["b", "c"], "right": 1}', "has no column `text`"),
     ],
 )
-def test_wrong_own_files_are_said_with_their_line(tmp_path: Path, line: str, message: str) -> None:
+def test_wrong_own_files_are_reported_with_their_line(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "q.jsonl"
     path.write_text('{"text": "a", "options": ["b", "c"], "right": "c"}\n' + line)
     with pytest.raises(DataError, match=r"q\.jsonl:2.*" + message):
@@ -298,9 +298,9 @@ def test_a_missing_test_file_is_no_matter_and_a_damaged_one_is(tune: Tune, tmp_p
 
 def test_a_passage_is_shown_up_to_its_length() -> None:
     def shown(length: int) -> str:
-        asked = Choice("0", "x" * length, "what", ("a", "b"), None, "")
+        choice = Choice("0", "x" * length, "what", ("a", "b"), None, "")
         row = [np.zeros(1, dtype=np.int32)] * 2
-        data = Encoded((asked,), row, [r.astype(np.int8) for r in row], np.array([0, 2]), None, 0)
+        data = Encoded((choice,), row, [r.astype(np.int8) for r in row], np.array([0, 2]), None, 0)
         (line,) = Choose(32).lines(np.zeros((2, 1)), data, [0])
         return str(line["passage"])
 
@@ -343,15 +343,15 @@ def test_the_label_is_read_in_one_way_in_all_rows(order: tuple[int, ...]) -> Non
     assert label_is == "text" and [e.label for e in read["train"]] == [0, 0, 1]
 
 
-def test_a_label_that_may_be_either_is_an_error_until_it_is_said_which() -> None:
+def test_an_ambiguous_label_is_an_error_without_label_is() -> None:
     refused = (
         r"train\[0\]: `right` is `1`, as a place the option `2` and as a text `1`.*Set task\.label_is=place"
     )
     with pytest.raises(DataError, match=refused):
         settled(choices(*CASES[1:]))
     for label_is, numbers in (("place", [1, 1]), ("text", [0, 0]), ("place_from_1", [0, 1])):
-        said, read = settled(choices(*CASES[1:]), label_is)
-        assert said == label_is and [e.label for e in read["train"]] == numbers
+        notices, read = settled(choices(*CASES[1:]), label_is)
+        assert notices == label_is and [e.label for e in read["train"]] == numbers
     label_is, read = settled(choices((["0", "1"], "1")))  # the same option either way
     assert label_is is None and [e.label for e in read["train"]] == [1]
 
@@ -368,12 +368,12 @@ def test_labels_of_two_kinds_are_refused_with_a_row_of_each() -> None:
 def test_the_way_of_a_model_decides_where_both_fit_alone() -> None:
     """Kills: an unambiguous file refused as it has texts, and the model learned from places."""
     for usual, numbers in (("place", [1, 1]), ("text", [0, 0]), ("place_from_1", [0, 1])):
-        said, read = settled(choices(*CASES[1:]), None, usual)
-        assert said == usual and [e.label for e in read["train"]] == numbers
-        said, read = settled(choices((["x", "y"], "y")), None, usual)
-        assert said == "text" and [e.label for e in read["train"]] == [1]
-    said, read = settled(choices((["x", "y"], 1)), None, "text")
-    assert said == "place" and [e.label for e in read["train"]] == [1]
+        notices, read = settled(choices(*CASES[1:]), None, usual)
+        assert notices == usual and [e.label for e in read["train"]] == numbers
+        notices, read = settled(choices((["x", "y"], "y")), None, usual)
+        assert notices == "text" and [e.label for e in read["train"]] == [1]
+    notices, read = settled(choices((["x", "y"], 1)), None, "text")
+    assert notices == "place" and [e.label for e in read["train"]] == [1]
     with pytest.raises(DataError, match=r"neither one of the options nor their number from 1 to 2"):
         settled(choices((["x", "y"], 0)), None, "place_from_1")
 
@@ -399,8 +399,8 @@ def test_dev_and_evaluate_read_labels_as_the_training_file(tune: Tune, tmp_path:
         open_run(alone, ["task.label_is=place"], file=either),
     ):
         assert [e.label for data in judged.splits.values() for e in data.examples] == [1, 1]
-    said = open_run(alone, ["task.label_is=text"], file=either)
-    assert [e.label for e in said.splits["test"].examples] == [0, 0]
+    stated = open_run(alone, ["task.label_is=text"], file=either)
+    assert [e.label for e in stated.splits["test"].examples] == [0, 0]
     texts = open_run(run, file=file("text.jsonl", (["one", "two"], "two"), (["2", "1"], "1")))
     assert [e.label for e in texts.splits["test"].examples] == [1, 1]
     with pytest.raises(DataError, match=r"both\.jsonl:2: `label` is `1`, not the text of an option"):

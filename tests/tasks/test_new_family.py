@@ -127,7 +127,7 @@ TASK = {"kind": "lengths", "text": "review", "unit": 20.0}
 
 
 @pytest.mark.usefixtures("lengths")
-def test_it_is_learned_scored_and_asked(
+def test_it_is_trained_scored_and_predicts(
     tune: Tune, tables: dict[str, Path], tmp_path: Path, command: Command
 ) -> None:
     settings = tune(task={**TASK, "label": "label"}, training={"epochs": 2})
@@ -135,19 +135,19 @@ def test_it_is_learned_scored_and_asked(
     assert done.scores["pearson"] > 0.5 and task_of_kind(settings.task) == "lengths"
     # Scored again, from the folder alone and by the command, it is what it was.
     assert albertine.evaluate(done.folder)["dev"]["pearson"] == done.scores["pearson"]
-    told = json.loads(command("evaluate", done.folder, "--dev", "--json").out)
-    assert told[0]["scores"] == {"pearson": done.scores["pearson"]}
+    printed = json.loads(command("evaluate", done.folder, "--dev", "--json").out)
+    assert printed[0]["scores"] == {"pearson": done.scores["pearson"]}
     # Asked, it answers what the run answered, with what its folder tells: unit and length.
-    asked = albertine.Predictor(done.model, precision="float32")
-    assert (asked.family.unit, asked.family.max_length) == (20.0, 32)
+    predictor = albertine.Predictor(done.model, precision="float32")
+    assert (predictor.family.unit, predictor.family.max_length) == (20.0, 32)
     lines = [json.loads(line) for line in (done.folder / "predictions-dev.jsonl").read_text().splitlines()]
-    said = [row["prediction"] for row in asked.predict(tables["dev"], text="review")]
-    assert said == pytest.approx([line["prediction"] for line in lines], abs=1e-4)
-    answered = predict_file(asked, tables["dev"], tmp_path / "o.jsonl", fields=Fields("review"))
+    predictions = [row["prediction"] for row in predictor.predict(tables["dev"], text="review")]
+    assert predictions == pytest.approx([line["prediction"] for line in lines], abs=1e-4)
+    answered = predict_file(predictor, tables["dev"], tmp_path / "o.jsonl", fields=Fields("review"))
     rows = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
-    assert answered.rows == len(rows) == 100 and [row["prediction"] for row in rows] == said
+    assert answered.rows == len(rows) == 100 and [row["prediction"] for row in rows] == predictions
     with pytest.raises(ModelError, match="was tuned to measure texts, and cannot tag entities"):
-        asked.tag("a man")
+        predictor.tag("a man")
 
 
 @pytest.fixture

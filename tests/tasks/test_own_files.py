@@ -52,7 +52,7 @@ def read(tokenizer: Tokenizer, **task: Any) -> Data:
     return read_data(settings_of({"max_length": 32, **task}), tokenizer)
 
 
-def told(example: Any) -> tuple[str, Any]:
+def text_and_answer(example: Any) -> tuple[str, Any]:
     """The text of an example of any kind, and what is to be answered."""
     example = getattr(example, "example", example)
     answer = example.answers if isinstance(example, Question) else example.label
@@ -67,7 +67,7 @@ CHOICES = [
     {"text": "a", "options": ["b", "c", "d"], "label": 1},
     {"text": "e", "options": ["f", "g"], "label": 0},
 ]
-ASKED = [("a", 1), ("e", 0)]
+CHOSEN = [("a", 1), ("e", 0)]
 TAGGED = [{"text": "a good man", "label": [["x", 2, 6]]}, {"text": "he was", "label": []}]
 FOUND = [("a good man", (("x", 2, 6),)), ("he was", ())]
 CONLL = b"a\tO\ngood\tB-x\nman\tI-x\n\nhe\tO\n"
@@ -188,7 +188,7 @@ RIGHT: dict[str, tuple[str, bytes, dict[str, Any], list[tuple[str, Any]]]] = {
         "a.csv",
         b'text,options,label\na,"[""b"", ""c"", ""d""]",1\ne,"[\'f\', \'g\']",0\n',
         {"kind": "choice"},
-        ASKED,
+        CHOSEN,
     ),
     "entities in cells": (
         "a.csv",
@@ -234,19 +234,19 @@ RIGHT: dict[str, tuple[str, bytes, dict[str, Any], list[tuple[str, Any]]]] = {
         QUESTIONS,
     ),
     "scores": ("a.csv", b"text,label\na,1.5\nb,-2\n", {"kind": "score"}, [("a", 1.5), ("b", -2.0)]),
-    "choices": ("a.jsonl", lines(*CHOICES), {"kind": "choice"}, ASKED),
-    "choices in a list": ("a.json", json.dumps(CHOICES).encode(), {"kind": "choice"}, ASKED),
+    "choices": ("a.jsonl", lines(*CHOICES), {"kind": "choice"}, CHOSEN),
+    "choices in a list": ("a.json", json.dumps(CHOICES).encode(), {"kind": "choice"}, CHOSEN),
     "letters": (
         "a.jsonl",
         lines(CHOICES[0] | {"label": "B"}, CHOICES[1] | {"label": "A"}),
         {"kind": "choice"},
-        ASKED,
+        CHOSEN,
     ),
     "numbers as text": (
         "a.jsonl",
         lines(CHOICES[0] | {"label": "1"}, CHOICES[1] | {"label": 0.0}),
         {"kind": "choice"},
-        ASKED,
+        CHOSEN,
     ),
     "words of options": (
         "a.jsonl",
@@ -352,7 +352,7 @@ def test_what_people_have_is_read(tokenizer: Tokenizer, tmp_path: Path, case: st
     name, content, settings, wanted = RIGHT[case]
     (tmp_path / name).write_bytes(content)
     data = read(tokenizer, train=tmp_path / name, **settings)
-    assert [told(e) for e in data.train.examples] == wanted
+    assert [text_and_answer(e) for e in data.train.examples] == wanted
 
 
 def test_flat_questions_are_read_for_written_answers_too(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -769,15 +769,17 @@ def test_what_predict_writes_is_read_again_in_every_form(tune: Any, tmp_path: Pa
     else:
         task |= {"text": "context", "pair": "question", "label": "answers"}
     result = finetune(tune(task=task, training={"steps": 2}), reporter=Reporter(quiet=True))
-    asked = Predictor(result.model)
-    fields = asked.family.fields
+    predictor = Predictor(result.model)
+    fields = predictor.family.fields
     wanted = open_run(result.folder, file=source).splits["test"]
     for ending in ("csv", "tsv", "jsonl", "parquet"):
         output = tmp_path / f"out.{ending}"
-        predict_file(asked, source, output, fields=fields)
+        predict_file(predictor, source, output, fields=fields)
         again = open_run(result.folder, file=output).splits["test"]
-        assert list(map(told, again.source_examples)) == list(map(told, wanted.source_examples))
-        rows, _ = rows_to_ask(output, asked.family, fields)
+        assert list(map(text_and_answer, again.source_examples)) == list(
+            map(text_and_answer, wanted.source_examples)
+        )
+        rows, _ = rows_to_ask(output, predictor.family, fields)
         assert [row.fields[fields.text] for row in rows] == [row["context" if kind == "answers" else "text"]
                                                              for row in WRITTEN[kind]]  # fmt: skip
         if kind == "answers":  # which are words, and not where they stand
@@ -872,7 +874,7 @@ def test_names_that_look_the_same_are_counted_in_every_family(
     tokenizer: Tokenizer, tmp_path: Path, names: tuple[str, str]
 ) -> None:
     one, other = names
-    told = "1 {} like another but for Unicode form, width or invisible characters"
+    notice = "1 {} like another but for Unicode form, width or invisible characters"
     for kind, what, labels in (
         ("single", "of them", [one, other]),
         ("multi", "of them", [[one], [other]]),
@@ -881,7 +883,7 @@ def test_names_that_look_the_same_are_counted_in_every_family(
     ):
         (tmp_path / "a.jsonl").write_bytes(lines(*({"text": "a man", "label": label} for label in labels)))
         (note,) = read(tokenizer, train=tmp_path / "a.jsonl", kind=kind).notes
-        assert told.format(what) in note
+        assert notice.format(what) in note
         (tmp_path / "b.jsonl").write_bytes(lines({"text": "a man", "label": labels[1]}))
         (tmp_path / "a.jsonl").write_bytes(
             lines({"text": "a man", "label": labels[0]}, {"text": "a man", "label": labels[0]})
@@ -915,12 +917,12 @@ def test_questions_are_read_in_their_encoding(tokenizer: Tokenizer, tmp_path: Pa
         "answers": {"text": ["man"], "answer_start": [7]},
     }
     (tmp_path / "a.jsonl").write_bytes(json.dumps(row, ensure_ascii=False).encode("gb18030"))
-    told = {"train": tmp_path / "a.jsonl", "kind": kind, "max_length": 48}
-    data = read(tokenizer, encoding="gb18030", **told)
+    settings = {"train": tmp_path / "a.jsonl", "kind": kind, "max_length": 48}
+    data = read(tokenizer, encoding="gb18030", **settings)
     seen = data.train.examples[0]
     assert "好书" in (seen.example.passage if kind == "answers" else seen.passages[0].text)
     with pytest.raises(DataError, match=r"task\.encoding=gb18030|utf-8"):
-        read(tokenizer, **told)
+        read(tokenizer, **settings)
 
 
 NESTED = {
@@ -958,8 +960,8 @@ def test_forms_of_their_own_are_read_in_their_encoding(
 def test_questions_of_a_table_without_names(tmp_path: Path, kind: str) -> None:
     """Its first line is a question too, also where two of its fields are the same."""
     (tmp_path / "a.csv").write_text("a man,a man\nthe man,who\n")
-    told = {"test": tmp_path / "a.csv", "kind": kind, "header": False, "text": 1, "pair": 2}
-    found = list(settings_of(told).examples_in("test"))
+    settings = {"test": tmp_path / "a.csv", "kind": kind, "header": False, "text": 1, "pair": 2}
+    found = list(settings_of(settings).examples_in("test"))
     assert [(q.passage, q.question) for q in found] == [("a man", "a man"), ("the man", "who")]
 
 
@@ -981,12 +983,12 @@ def test_parquet_is_read_for_every_kind(tokenizer: Tokenizer, tmp_path: Path) ->
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     for kind, rows, wanted in (
         ("single", LABELLED, [("a", "x"), ("b", "y")]),
-        ("choice", CHOICES, ASKED),
+        ("choice", CHOICES, CHOSEN),
         ("answers", SQUAD, QUESTIONS),
     ):
         pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{kind}.parquet")
         data = read(tokenizer, train=tmp_path / f"{kind}.parquet", kind=kind)
-        assert [told(e) for e in data.train.examples] == wanted
+        assert [text_and_answer(e) for e in data.train.examples] == wanted
     pq.write_table(pa.Table.from_pylist([*LABELLED, {"text": "c"}]), tmp_path / "gap.parquet")
     with pytest.raises(DataError, match=r"gap\.parquet, row 3: `label` is missing or empty"):
         read(tokenizer, train=tmp_path / "gap.parquet")
@@ -998,10 +1000,10 @@ def test_a_test_file_without_a_single_class_of_several_has_no_answers(
     """No row of it says that a text has none; one class among them does."""
     train, test = tmp_path / "train.csv", tmp_path / "test.csv"
     train.write_text('text,label\na,"x, y"\nb,\n')
-    for content, told in (("text,label\nc,\nd,\n", False), ("text,label\nc,\nd,x\n", True)):
+    for content, labelled in (("text,label\nc,\nd,\n", False), ("text,label\nc,\nd,x\n", True)):
         test.write_text(content)
         data = read(tokenizer, train=train, dev=test, test=test, kind="multi")
-        assert data.test is not None and (data.test.targets is not None) == told
+        assert data.test is not None and (data.test.targets is not None) == labelled
         assert data.dev.targets is not None  # none of its texts has a class, and so it is scored
 
 
@@ -1048,7 +1050,7 @@ def test_a_test_file_may_lack_all_answers_and_not_some(
             read(tokenizer, train=paths["train"], dev=paths[untold_in], **how)
 
 
-def test_an_empty_column_of_a_test_file_tells_nothing(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_an_empty_label_column_of_a_test_file_is_ignored(tokenizer: Tokenizer, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("text,label\na,x\nb,y\n")
     (tmp_path / "b.csv").write_text("text,label\na,\nb,\n")
     for kind in ("single", "multi"):
@@ -1082,7 +1084,7 @@ def test_classes_with_a_point_are_those_of_the_rows(tokenizer: Tokenizer, tmp_pa
         "files: {train: a.csv, dev: a.csv}\nlabels: [1.0, 0.0]\nleft_out: [-1.0]\n"
     )
     named = read(tokenizer, dataset=tmp_path / "set.yaml")
-    assert named.family.labels == ("1", "0") and list(map(told, named.train.examples)) == [
+    assert named.family.labels == ("1", "0") and list(map(text_and_answer, named.train.examples)) == [
         ("a", "0"),
         ("b", "1"),
     ]
@@ -1091,7 +1093,7 @@ def test_classes_with_a_point_are_those_of_the_rows(tokenizer: Tokenizer, tmp_pa
     data = read_data(own, tokenizer, known=known)
     assert data.dev is not None
     assert data.family.labels == ("-1", "0", "1") and data.family.gold(data.dev) == ["0", "1", "-1"]
-    both = replace(known, labels=("-1", "0", "1", "1.0"))  # told apart by nothing else
+    both = replace(known, labels=("-1", "0", "1", "1.0"))  # distinguished by nothing else
     assert read_data(own, tokenizer, known=both).family.labels == both.labels
 
 
@@ -1141,7 +1143,7 @@ def test_a_message_lists_a_few_of_many_classes(tokenizer: Tokenizer, tmp_path: P
     assert len(str(error.value)) < 500
 
 
-def test_columns_and_header_can_be_said_on_the_command_line() -> None:
+def test_columns_and_header_are_set_on_the_command_line() -> None:
     task = settings_of({"train": "a.tsv", "header": False, "text": 1, "label": 2})
     assert (task.text, task.label, task.header) == ("1", "2", False)
     with pytest.raises(SettingsError):

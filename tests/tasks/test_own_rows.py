@@ -20,7 +20,7 @@ from albertine.tokenizers.base import Tokenizer
 from albertine.tokenizers.load import load_tokenizer
 from albertine.training.progress import Reporter
 from tests.tasks.conftest import Tune
-from tests.tasks.test_own_files import LABELLED, SPANS, told
+from tests.tasks.test_own_files import LABELLED, SPANS, text_and_answer
 from tests.tasks.test_own_files import read as read_files
 
 
@@ -65,8 +65,8 @@ def test_rows_in_memory_are_read_like_files(read: Read) -> None:
         datasets.Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]}, features=features),
     ):
         data = read(train=source, dev=pd.DataFrame(columns))
-        assert [told(e) for e in data.train.examples] == wanted
-        assert data.dev is not None and [told(e) for e in data.dev.examples] == wanted
+        assert [text_and_answer(e) for e in data.train.examples] == wanted
+        assert data.dev is not None and [text_and_answer(e) for e in data.dev.examples] == wanted
 
 
 def test_words_and_tags_of_a_dataset(read: Read) -> None:
@@ -76,7 +76,7 @@ def test_words_and_tags_of_a_dataset(read: Read) -> None:
     rows = {"tokens": [["a", "good", "man"], ["he"]], "ner_tags": [[0, 1, 2], [0]]}
     source = datasets.Dataset.from_dict(rows, features=features)
     data = read(train=source, kind="entities", text="tokens", label="ner_tags")
-    assert [told(e) for e in data.train.examples] == SPANS
+    assert [text_and_answer(e) for e in data.train.examples] == SPANS
 
 
 def breaks() -> Iterator[dict[str, str]]:
@@ -111,7 +111,7 @@ def test_wrong_rows_in_memory_are_one_message(read: Read) -> None:
     with pytest.raises(DataError, match=r"train\[1\]: cannot be read \(KeyError: 'gone'\)"):
         read(train=breaks())
     gaps = pd.DataFrame({"text": ["a", "b", "c"], "label": [0, 1, nan]})[:2]
-    assert [told(e)[1] for e in read(train=gaps).train.examples] == ["0", "1"]
+    assert [text_and_answer(e)[1] for e in read(train=gaps).train.examples] == ["0", "1"]
 
 
 def test_settings_want_files(tune: Tune) -> None:

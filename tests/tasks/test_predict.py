@@ -110,7 +110,7 @@ OWN: dict[str, tuple[Callable[..., Path] | None, str, dict[str, Any], Fields]] =
 
 @pytest.mark.sample(8)
 @pytest.mark.parametrize("kind", OWN)
-def test_a_folder_says_what_was_scored(tune: Tune, tmp_path: Path, kind: str) -> None:
+def test_a_folder_answers_as_it_was_scored(tune: Tune, tmp_path: Path, kind: str) -> None:
     make, ending, choice, fields = OWN[kind]
     files = {}
     if make is not None:
@@ -119,34 +119,38 @@ def test_a_folder_says_what_was_scored(tune: Tune, tmp_path: Path, kind: str) ->
     defaults = {"text": "text", "label": "label"}  # of tune, which are of the table
     settings = tune(task={**defaults, **files, **choice, "max_length": length}, training={"steps": 3})
     result = finetune(settings, reporter=Reporter(quiet=True))
-    said = [json.loads(line) for line in (result.folder / "predictions-dev.jsonl").read_text().splitlines()]
+    predictions = [
+        json.loads(line) for line in (result.folder / "predictions-dev.jsonl").read_text().splitlines()
+    ]
     assert settings.task.dev is not None
-    asked = Predictor(result.folder / "best", precision="float32")
-    there, named = rows_to_ask(settings.task.dev, asked.family, fields)
-    rows = list(asked.columns(there, named, top=3))
+    loaded = Predictor(result.folder / "best", precision="float32")
+    there, named = rows_to_ask(settings.task.dev, loaded.family, fields)
+    rows = list(loaded.columns(there, named, top=3))
     if kind == "reading":  # every question that was learned from has an answer
-        assert isinstance(asked.family, Read) and asked.family.always
-    assert [told["prediction"] for _, told in rows] == [line["prediction"] for line in said]
-    assert len(rows) == len(said) >= 40
-    for (_, told), line in zip(rows, said, strict=True):
+        assert isinstance(loaded.family, Read) and loaded.family.always
+    assert [answer["prediction"] for _, answer in rows] == [line["prediction"] for line in predictions]
+    assert len(rows) == len(predictions) >= 40
+    for (_, answer), line in zip(rows, predictions, strict=True):
         for name in ("no_answer", "score"):
-            assert told.get(name) == pytest.approx(line.get(name), abs=2e-6)
-        if "probability" in told and "probabilities" in line:
-            assert told["probability"] == pytest.approx(line["probabilities"][line["prediction"]], abs=2e-6)
+            assert answer.get(name) == pytest.approx(line.get(name), abs=2e-6)
+        if "probability" in answer and "probabilities" in line:
+            assert answer["probability"] == pytest.approx(line["probabilities"][line["prediction"]], abs=2e-6)
         if line.get("spans"):
-            assert told["spans"][0][2] == pytest.approx(line["spans"][0][2], abs=2e-6)
+            assert answer["spans"][0][2] == pytest.approx(line["spans"][0][2], abs=2e-6)
     if kind in ("entities", "crf"):  # whose long texts are read in windows
-        assert asked.cut == 0 and any(len(asked.tokenizer.encode(row.fields["text"])) > 6 for row, _ in rows)
+        assert loaded.cut == 0 and any(
+            len(loaded.tokenizer.encode(row.fields["text"])) > 6 for row, _ in rows
+        )
     elif kind not in ("answers", "no answer", "reading", "generation"):
-        assert asked.cut > 0, "no text was longer than the length, so it was not tested"
+        assert loaded.cut > 0, "no text was longer than the length, so it was not tested"
     little = Predictor(result.folder / "best", precision="float32", batch_tokens=20)
     sizes = sizes_of_passes(little)
-    there, named = rows_to_ask(settings.task.dev, asked.family, fields)
-    again = [told for _, told in little.columns(there, named, top=3)]
+    there, named = rows_to_ask(settings.task.dev, loaded.family, fields)
+    again = [answer for _, answer in little.columns(there, named, top=3)]
     if kind == "no answer":  # the threshold is what one of the rows said, so a rounding decides there
-        assert near([told["no_answer"] for _, told in rows]) == [told["no_answer"] for told in again]
+        assert near([answer["no_answer"] for _, answer in rows]) == [answer["no_answer"] for answer in again]
     else:
-        assert near([told for _, told in rows]) == again
+        assert near([answer for _, answer in rows]) == again
     # The windows of a question are read together; a model fills rows of other lengths up to a multiple of 16.
     one = {"reading": 34, "entities": 32, "crf": 32}.get(kind, 20)
     assert max(sizes) <= one < sum(sizes)
@@ -155,33 +159,37 @@ def test_a_folder_says_what_was_scored(tune: Tune, tmp_path: Path, kind: str) ->
     run = open_run(elsewhere, [f"task.dev={settings.task.dev}", *columns(choice)], precision="float32")
     (judged,) = judge(run, ["dev"])
     lines = run.family.lines(judged.outputs, judged.data, judged.answers)
-    assert [line["prediction"] for line in lines] == [line["prediction"] for line in said]
+    assert [line["prediction"] for line in lines] == [line["prediction"] for line in predictions]
     assert judged.scores == pytest.approx({name: result.scores[name] for name in judged.scores})
 
 
 def columns(choice: dict[str, Any]) -> list[str]:
     """What settings of a task say of its file alone."""
     scale = choice.get("similarity", {})
-    told = {**{"text": "text", "label": "label"}, **choice}
-    found = [f"task.{name}={told[name]}" for name in ("text", "pair", "label") if name in told]
+    columns_of_kind = {**{"text": "text", "label": "label"}, **choice}
+    found = [
+        f"task.{name}={columns_of_kind[name]}"
+        for name in ("text", "pair", "label")
+        if name in columns_of_kind
+    ]
     return found + [f"task.similarity.{n}={scale[n]}" for n in ("lowest", "highest") if n in scale]
 
 
-def sizes_of_passes(asked: Predictor) -> list[int]:
+def sizes_of_passes(of: Predictor) -> list[int]:
     """How many tokens each pass to come is of."""
     sizes: list[int] = []
-    words = asked.model.encoder.embeddings.word
+    words = of.model.encoder.embeddings.word
     words.register_forward_pre_hook(lambda layer, given: sizes.append(given[0].numel()))
     return sizes
 
 
-def near(told: Any) -> Any:
+def near(answers: Any) -> Any:
     """Numbers as they are compared."""
-    if isinstance(told, dict):
-        return {name: near(value) for name, value in told.items()}
-    if isinstance(told, list | tuple):
-        return [near(value) for value in told]
-    return pytest.approx(told, abs=5e-6) if isinstance(told, float) else told
+    if isinstance(answers, dict):
+        return {name: near(value) for name, value in answers.items()}
+    if isinstance(answers, list | tuple):
+        return [near(value) for value in answers]
+    return pytest.approx(answers, abs=5e-6) if isinstance(answers, float) else answers
 
 
 @pytest.fixture(scope="module")
@@ -220,16 +228,16 @@ def read(path: Path) -> list[dict[str, Any]]:
 def test_every_form_has_the_rows_and_the_answers(
     tuned: Path, tables: dict[str, Path], tmp_path: Path, ending: str
 ) -> None:
-    asked, output = Predictor(tuned, precision="float32"), tmp_path / "an output" / f"out{ending}"
+    loaded, output = Predictor(tuned, precision="float32"), tmp_path / "an output" / f"out{ending}"
     output.parent.mkdir()
     source = tables["dev"]
-    done = predict_file(asked, source, output, fields=FIELDS)
+    done = predict_file(loaded, source, output, fields=FIELDS)
     assert (done.rows, done.before) == (100, 0)
     found, given = read(output), read(source)
     assert [list(row) for row in found] == [[*row, "prediction", "probability"] for row in given]
     assert [{k: row[k] for k in given[0]} for row in found] == given
-    said = asked.classify([row["review"] for row in given])
-    for row, chances in zip(found, said, strict=True):
+    answers = loaded.classify([row["review"] for row in given])
+    for row, chances in zip(found, answers, strict=True):
         assert row["prediction"] == max(chances, key=chances.__getitem__)
         assert float(row["probability"]) == pytest.approx(max(chances.values()), abs=1e-6)
     assert list(output.parent.iterdir()) == [output]  # no part stays
@@ -241,13 +249,13 @@ def test_every_form_has_the_rows_and_the_answers(
 def test_a_kill_anywhere_loses_and_doubles_nothing(
     tuned: Path, tables: dict[str, Path], tmp_path: Path, ending: str, workers: int
 ) -> None:
-    asked = Predictor(tuned, precision="float32")
+    loaded = Predictor(tuned, precision="float32")
     whole = tmp_path / f"whole{ending}"
-    predict_file(asked, tables["dev"], whole, fields=FIELDS)
+    predict_file(loaded, tables["dev"], whole, fields=FIELDS)
     expected, output, kills = read(whole), tmp_path / f"out{ending}", 0
 
     def work() -> None:
-        predict_file(asked, tables["dev"], output, fields=FIELDS, overwrite=True, workers=workers)
+        predict_file(loaded, tables["dev"], output, fields=FIELDS, overwrite=True, workers=workers)
 
     for at in range(1, 400, 7):
         if not dies_while(work, at):
@@ -264,7 +272,11 @@ def test_a_kill_anywhere_loses_and_doubles_nothing(
 
 @pytest.mark.usefixtures("small")
 def test_it_goes_on_where_it_was(tuned: Path, tables: dict[str, Path], tmp_path: Path) -> None:
-    asked, output, source = Predictor(tuned, precision="float32"), tmp_path / "out.jsonl", tmp_path / "in.csv"
+    loaded, output, source = (
+        Predictor(tuned, precision="float32"),
+        tmp_path / "out.jsonl",
+        tmp_path / "in.csv",
+    )
     source.write_bytes(tables["dev"].read_bytes())
 
     def stop(done: int, total: int | None) -> None:
@@ -272,13 +284,13 @@ def test_it_goes_on_where_it_was(tuned: Path, tables: dict[str, Path], tmp_path:
         if done >= 48:
             raise KeyboardInterrupt
 
-    go = partial(predict_file, asked, source, output, fields=FIELDS)
+    go = partial(predict_file, loaded, source, output, fields=FIELDS)
     with pytest.raises(KeyboardInterrupt):
         go(progress=stop)
     assert not output.exists()
     # Another model, other columns or another source are another job.
     with pytest.raises(RunError, match="another fields"):
-        predict_file(asked, source, output, fields=Fields("answer"))
+        predict_file(loaded, source, output, fields=Fields("answer"))
     content = source.read_bytes()
     source.write_bytes(content.replace(b"old", b"new", 1))
     with pytest.raises(RunError, match=r"another source.*--overwrite"):
@@ -306,7 +318,7 @@ def test_several_processes_answer_as_one(
 ) -> None:
     """The rows in their order, to the last digit, what lost its end counted; and they do answer."""
     rows = [f'"{"the old man " * (12 if n % 7 == 0 else 1)}house {n}"' for n in range(100)]
-    source, asked = tmp_path / "in.csv", Predictor(tuned, precision="float32")
+    source, loaded = tmp_path / "in.csv", Predictor(tuned, precision="float32")
     source.write_text("\n".join(["review", *rows]) + "\n")
     at_work = tmp_path / "at work"
     real = Predictor.outputs
@@ -320,7 +332,7 @@ def test_several_processes_answer_as_one(
     for ending in (".csv", ".jsonl", *([".parquet"] if find_spec("pyarrow") else [])):
         outputs = [tmp_path / f"{count}{ending}" for count in (1, 3)]
         one, three = (
-            predict_file(asked, source, output, fields=FIELDS, workers=count)
+            predict_file(loaded, source, output, fields=FIELDS, workers=count)
             for count, output in zip((1, 3), outputs, strict=True)
         )
         assert one == three and one.cut == 15
@@ -329,9 +341,9 @@ def test_several_processes_answer_as_one(
         found, expected = ([float(row["probability"]) for row in rows] for rows in (shared, alone))
         assert found == pytest.approx(expected, abs=1e-6)
     forms = 3 if find_spec("pyarrow") else 2
-    assert asked.cut == forms * 30 and torch.get_num_threads() == 2
-    told = [line.split() for line in at_work.read_text().splitlines()]
-    own, others = ([n for pid, n in told if (pid == str(os.getpid())) is here] for here in (True, False))
+    assert loaded.cut == forms * 30 and torch.get_num_threads() == 2
+    progress = [line.split() for line in at_work.read_text().splitlines()]
+    own, others = ([n for pid, n in progress if (pid == str(os.getpid())) is here] for here in (True, False))
     assert len(own) == forms * (7 + 1) and len(others) == forms * 6 and set(others) == {"1"}
     assert own.count("1") == forms  # the first part of several processes has one thread too
 
@@ -346,11 +358,11 @@ def test_processes_are_as_many_as_threads_where_there_is_work_for_all(
     assert predict._fitting(rows) == count
 
 
-def test_a_process_that_is_killed_is_told_and_costs_its_part_alone(
+def test_a_killed_process_is_reported_and_costs_only_its_part(
     tuned: Path, tables: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: None
 ) -> None:
     """The one behind it goes on meanwhile, and what it answered is not asked again."""
-    asked, output, real, parent = Predictor(tuned), tmp_path / "out.csv", Predictor.outputs, os.getpid()
+    loaded, output, real, parent = Predictor(tuned), tmp_path / "out.csv", Predictor.outputs, os.getpid()
     parts = tmp_path / ".out.csv.parts"
 
     def patched(predictor: Predictor, examples: Any) -> Any:
@@ -364,13 +376,13 @@ def test_a_process_that_is_killed_is_told_and_costs_its_part_alone(
     with monkeypatch.context() as patch:
         patch.setattr(Predictor, "outputs", patched)
         with pytest.raises(RunError, match=r"killed by SIGKILL\. If memory ran out, use fewer workers"):
-            predict_file(asked, tables["dev"], output, fields=FIELDS, workers=2)
+            predict_file(loaded, tables["dev"], output, fields=FIELDS, workers=2)
     assert not output.exists()
     assert sorted(path.stem for path in parts.iterdir()) == [f"{n:06d}" for n in (0, 1, 3, 4, 5, 6)] + [
         "job",
         "parts",
     ]
-    done = predict_file(asked, tables["dev"], output, fields=FIELDS, workers=2)
+    done = predict_file(loaded, tables["dev"], output, fields=FIELDS, workers=2)
     assert (
         done.rows == 100
         and done.before == 84
@@ -378,7 +390,7 @@ def test_a_process_that_is_killed_is_told_and_costs_its_part_alone(
     )
 
 
-def test_a_process_without_memory_is_told(
+def test_a_process_without_memory_is_reported(
     tuned: Path, tables: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     real, parent = Predictor.outputs, os.getpid()
@@ -395,42 +407,44 @@ def test_a_process_without_memory_is_told(
     assert "not enough memory (Unable to allocate 3 GiB)" in capsys.readouterr().err
 
 
-def test_an_answer_that_cannot_be_written_is_told_by_every_process(
+def test_an_answer_that_cannot_be_written_is_reported_by_every_process(
     tuned: Path, tables: dict[str, Path], tmp_path: Path, small: None
 ) -> None:
     """Its row named, and nothing left behind."""
     parent = os.getpid()
 
-    def answers(asked: Any, rows: Any, fields: Any) -> Any:
+    def answers(loaded: Any, rows: Any, fields: Any) -> Any:
         names = "prediction" if os.getpid() == parent else "review"
         return ((row, {names: "a"}) for row in rows)
 
-    asked, output = Predictor(tuned), tmp_path / "out.csv"
+    loaded, output = Predictor(tuned), tmp_path / "out.csv"
     with pytest.raises(DataError, match=r"dev.csv:\d+: has a column `review` itself"):
-        predict_file(asked, tables["dev"], output, fields=FIELDS, ask=answers, workers=2)
+        predict_file(loaded, tables["dev"], output, fields=FIELDS, ask=answers, workers=2)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_workers_are_refused_where_a_model_lives_in_one_process(
     tuned: Path, tables: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, output = Predictor(tuned), tmp_path / "out.csv"
+    loaded, output = Predictor(tuned), tmp_path / "out.csv"
     with pytest.raises(SettingsError, match="workers is a whole number from 1, not 0"):
-        predict_file(asked, tables["dev"], output, fields=FIELDS, workers=0)
+        predict_file(loaded, tables["dev"], output, fields=FIELDS, workers=0)
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(SettingsError, match="Leave the number of workers out"):
-        predict_file(asked, tables["dev"], output, fields=FIELDS, workers=2)
+        predict_file(loaded, tables["dev"], output, fields=FIELDS, workers=2)
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr(predict, "_fitting", lambda rows: pytest.fail("it forks"))
-    assert predict_file(asked, tables["dev"], output, fields=FIELDS).rows == 100
+    assert predict_file(loaded, tables["dev"], output, fields=FIELDS).rows == 100
     monkeypatch.undo()
     monkeypatch.setattr(predict, "_fitting", lambda rows: 2)
     with get_context("fork").Pool(1) as pool:  # whose workers may have no children
-        assert pool.apply(predict_file, (asked, tables["dev"], output), {"fields": FIELDS, "overwrite": True})
+        assert pool.apply(
+            predict_file, (loaded, tables["dev"], output), {"fields": FIELDS, "overwrite": True}
+        )
 
 
 def test_what_a_person_can_get_wrong(tuned: Path, tables: dict[str, Path], tmp_path: Path) -> None:
-    asked, source = Predictor(tuned), tmp_path / "in.csv"
+    loaded, source = Predictor(tuned), tmp_path / "in.csv"
     for content, fields, message in (
         ("review\n", FIELDS, "holds no rows"),
         ("other\na man\n", FIELDS, "no column `review`; it has `other`"),
@@ -439,34 +453,34 @@ def test_what_a_person_can_get_wrong(tuned: Path, tables: dict[str, Path], tmp_p
     ):
         source.write_text(content)
         with pytest.raises(DataError, match=message):
-            predict_file(asked, source, tmp_path / "out.csv", fields=fields)
+            predict_file(loaded, source, tmp_path / "out.csv", fields=fields)
         assert sorted(p.name for p in tmp_path.iterdir()) == ["in.csv"]  # nothing half-written
     with pytest.raises(SettingsError, match=r"ends in `.xlsx`.*\.csv"):
-        predict_file(asked, source, tmp_path / "out.xlsx")
+        predict_file(loaded, source, tmp_path / "out.xlsx")
     with pytest.raises(DataError, match="No such file"):
-        predict_file(asked, tmp_path / "none.csv", tmp_path / "out.csv")
+        predict_file(loaded, tmp_path / "none.csv", tmp_path / "out.csv")
     with pytest.raises(ModelError, match="tuned to classify texts, and cannot tag entities"):
-        asked.tag("a man")
+        loaded.tag("a man")
 
 
 @pytest.mark.parametrize("column", ["prediction", "probability"])
 def test_no_answer_takes_the_place_of_a_column(tuned: Path, column: str) -> None:
-    asked, rows = Predictor(tuned), [{"review": "a man", column: "mine"}]
+    loaded, rows = Predictor(tuned), [{"review": "a man", column: "mine"}]
     with pytest.raises(DataError, match=rf"^list\[0\]: has a column `{column}` itself\. Rename it"):
-        list(asked.predict(rows, text="review"))
-    (row,) = asked.predict([{"review": "a man", "probabilities": "mine"}], text="review")
+        list(loaded.predict(rows, text="review"))
+    (row,) = loaded.predict([{"review": "a man", "probabilities": "mine"}], text="review")
     assert row["probabilities"] == "mine" and row["prediction"]
 
 
 def test_rows_of_different_columns_need_json_lines(tuned: Path, tmp_path: Path) -> None:
-    source, asked = tmp_path / "in.jsonl", Predictor(tuned)
+    source, loaded = tmp_path / "in.jsonl", Predictor(tuned)
     rows = [{"review": "a man"}] * 16 + [{"review": "a man", "more": [1, {"a": "北"}]}]
     source.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(predict, "CHUNK", 16)
         with pytest.raises(DataError, match=r"jsonl:17: has a column `more`, which the first rows lack"):
-            predict_file(asked, source, tmp_path / "out.csv", fields=FIELDS)
-        predict_file(asked, source, tmp_path / "out.jsonl", fields=FIELDS)
+            predict_file(loaded, source, tmp_path / "out.csv", fields=FIELDS)
+        predict_file(loaded, source, tmp_path / "out.jsonl", fields=FIELDS)
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text("utf-8").splitlines()]
     assert [line.get("more") for line in lines] == [None] * 16 + [[1, {"a": "北"}]]
 
@@ -546,28 +560,28 @@ def test_what_excel_wrote_it_can_read_again(tuned: Path, tmp_path: Path, ending:
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("mark", ["\t", "\n", "\r"])
-def test_what_no_line_of_tsv_holds_is_told_before_any_answer(
+def test_what_no_line_of_tsv_holds_is_reported_before_any_answer(
     tuned: Path, tmp_path: Path, monkeypatch: Any, mark: str
 ) -> None:
-    source, output, asked = tmp_path / "in.jsonl", tmp_path / "out.tsv", Predictor(tuned)
+    source, output, loaded = tmp_path / "in.jsonl", tmp_path / "out.tsv", Predictor(tuned)
     texts = ["the man"] * 40 + [f"one{mark}two"]
     source.write_text("\n".join(json.dumps({"review": text}) for text in texts))
-    told = "holds a tab or a line break.* ends in .csv, .jsonl or .parquet"
+    message = "holds a tab or a line break.* ends in .csv, .jsonl or .parquet"
     with monkeypatch.context() as broken:
         broken.setattr(Predictor, "outputs", lambda *given, **more: pytest.fail("asked"))
-        with pytest.raises(DataError, match=rf"in.jsonl:41: `review` {told}"):
-            predict_file(asked, source, output, fields=FIELDS)
+        with pytest.raises(DataError, match=rf"in.jsonl:41: `review` {message}"):
+            predict_file(loaded, source, output, fields=FIELDS)
     assert list(tmp_path.iterdir()) == [source]
 
-    def answers(asked: Any, rows: Any, fields: Any) -> Any:
+    def answers(loaded: Any, rows: Any, fields: Any) -> Any:
         return ((row, {"prediction": f"a{mark}b"}) for row in rows)
 
     source.write_text(json.dumps({"review": 'say ""hi"'}))
-    with pytest.raises(DataError, match=rf"in.jsonl:1: `prediction` {told}"):
-        predict_file(asked, source, output, fields=FIELDS, ask=answers)
+    with pytest.raises(DataError, match=rf"in.jsonl:1: `prediction` {message}"):
+        predict_file(loaded, source, output, fields=FIELDS, ask=answers)
     source.write_text(json.dumps({f"a{mark}b": 1, "review": "x"}))
-    with pytest.raises(DataError, match=rf"in.jsonl:1: `a b` {told}"):
-        predict_file(asked, source, output, fields=FIELDS)
+    with pytest.raises(DataError, match=rf"in.jsonl:1: `a b` {message}"):
+        predict_file(loaded, source, output, fields=FIELDS)
 
 
 RIGHT = [{"review": "the man", "pair": "a"}] * 40
@@ -581,21 +595,21 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_row_is_told_before_any_answer(
+def test_a_wrong_row_is_reported_before_any_answer(
     tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
 ) -> None:
     """Kills: hours of answers deleted with the parts that they are in, since the last row is wrong."""
-    source, asked = tmp_path / "in.jsonl", Predictor(tuned)
-    row, ending, told = WRONG[wrong]
+    source, loaded = tmp_path / "in.jsonl", Predictor(tuned)
+    row, ending, message = WRONG[wrong]
     source.write_text("\n".join(map(json.dumps, [*RIGHT, row])))
     monkeypatch.setattr("albertine.tasks.text_vectors.CHUNK", 16)
     monkeypatch.setattr(Predictor, "outputs", lambda *given, **more: pytest.fail("asked"))
     monkeypatch.setattr(TextEmbedder, "__call__", lambda *given, **more: pytest.fail("asked"))
-    go = partial(predict_file, asked, source, tmp_path / f"out{ending}", fields=Fields("review", "pair"))
+    go = partial(predict_file, loaded, source, tmp_path / f"out{ending}", fields=Fields("review", "pair"))
     ways = [cosines] if wrong == "no second text" else [Predictor.columns, vectors, cosines]
-    for ask in ways:
-        with pytest.raises(DataError, match=re.escape(told)):
-            go(ask=ask)
+    for way in ways:
+        with pytest.raises(DataError, match=re.escape(message)):
+            go(ask=way)
     assert list(tmp_path.iterdir()) == [source]
 
 
@@ -605,7 +619,7 @@ def test_a_late_column_of_the_name_of_an_answer_costs_no_answers(
 ) -> None:
     """In JSON lines, whose rows may have columns that the first ones lack: told as soon as answers have
     names."""
-    source, asked, real, times = tmp_path / "in.jsonl", Predictor(tuned), Predictor.outputs, list[int]()
+    source, loaded, real, times = tmp_path / "in.jsonl", Predictor(tuned), Predictor.outputs, list[int]()
     rows: list[dict[str, Any]] = [{"review": "the man"}] * 40
     rows += [{"review": "a", "more": 1}, {"review": "a", "prediction": 1}, {"review": "a", "prediction": 2}]
     source.write_text("\n".join(map(json.dumps, rows)))
@@ -616,7 +630,7 @@ def test_a_late_column_of_the_name_of_an_answer_costs_no_answers(
 
     monkeypatch.setattr(Predictor, "outputs", patched)
     with pytest.raises(DataError, match=r"in.jsonl:42: has a column `prediction` itself\. Rename it"):
-        predict_file(asked, source, tmp_path / "out.jsonl", fields=FIELDS)
+        predict_file(loaded, source, tmp_path / "out.jsonl", fields=FIELDS)
     assert times == [16] and list(tmp_path.iterdir()) == [source]
 
 
@@ -666,8 +680,8 @@ def test_the_command(tuned: Path, tables: dict[str, Path], tmp_path: Path, capsy
     output = tmp_path / "out.csv"
     words = ["predict", "classify", str(tuned), "--file", str(tables["dev"])]
     assert run([*words, "-o", str(output), "--text", "review", "--top", "2"]) == 0
-    said = capsys.readouterr()
-    assert "100 rows in" in said.out and "were too long" not in said.err
+    captured = capsys.readouterr()
+    assert "100 rows in" in captured.out and "were too long" not in captured.err
     with output.open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 100 and set(json.loads(rows[0]["probabilities"])) == {"fine", "poor"}
@@ -699,7 +713,7 @@ def test_the_command(tuned: Path, tables: dict[str, Path], tmp_path: Path, capsy
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_an_interrupted_command_says_that_it_goes_on(
+def test_a_resumed_command_reports_the_rows_of_the_earlier_one(
     tuned: Path, tables: dict[str, Path], tmp_path: Path, capsys: Any, small: None, workers: str
 ) -> None:
     words = ["predict", "classify", str(tuned), "--file", str(tables["dev"]), "--text", "review"]
@@ -716,7 +730,7 @@ def test_an_interrupted_command_says_that_it_goes_on(
         assert run(words) == 130
     assert "The same command goes on" in capsys.readouterr().err
     assert run(words) == 0
-    assert "100 rows" in (said := capsys.readouterr().out) and "of them by an earlier command" in said
+    assert "100 rows" in (output := capsys.readouterr().out) and "of them by an earlier command" in output
     assert len(read(tmp_path / "out.csv")) == 100
 
 
@@ -732,28 +746,28 @@ def test_lines_of_stdin(tuned: Path, capsys: Any, monkeypatch: pytest.MonkeyPatc
     assert "1 texts were too long" in capsys.readouterr().err
     for content, guess in (("服务很好".encode("gb18030"), "gb18030"), ("a man".encode("utf-16"), "utf-16")):
         assert given(b"a man\n" + content) == 2
-        said = capsys.readouterr()
-        assert "line 2 is not UTF-8 text" in said.err and "iconv -f" in said.err and not said.out
-        assert guess == "utf-16" or guess in said.err
+        captured = capsys.readouterr()
+        assert "line 2 is not UTF-8 text" in captured.err and "iconv -f" in captured.err and not captured.out
+        assert guess == "utf-16" or guess in captured.err
 
 
 def test_an_answer_that_would_differ_is_another_job(
     tuned: Path, tables: dict[str, Path], tmp_path: Path
 ) -> None:
     """Everything on which the rows of a part depend."""
-    asked, output = Predictor(tuned, precision="float32"), tmp_path / "out.csv"
+    loaded, output = Predictor(tuned, precision="float32"), tmp_path / "out.csv"
 
     def stop(done: int, total: int | None) -> None:
         if done:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        predict_file(asked, tables["dev"], output, fields=FIELDS, progress=stop)
+        predict_file(loaded, tables["dev"], output, fields=FIELDS, progress=stop)
     other = Predictor(tuned, precision="bfloat16")
     for what, model, more in (
         ("model", other, {}),
-        ("top", asked, {"top": 1}),
-        ("encoding", asked, {"encoding": "latin-1"}),
+        ("top", loaded, {"top": 1}),
+        ("encoding", loaded, {"encoding": "latin-1"}),
     ):
         with pytest.raises(RunError, match=f"with another {what}$|with another {what}[.:; ]"):
             predict_file(model, tables["dev"], output, fields=FIELDS, **more)  # type: ignore[arg-type]
@@ -762,19 +776,19 @@ def test_an_answer_that_would_differ_is_another_job(
 def test_a_loss_of_power_costs_no_answer(
     tuned: Path, tables: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, output = Predictor(tuned, precision="float32"), tmp_path / "out.csv"
+    loaded, output = Predictor(tuned, precision="float32"), tmp_path / "out.csv"
     disk = Disk(monkeypatch, tmp_path)
-    predict_file(asked, tables["dev"], output, fields=FIELDS)
+    predict_file(loaded, tables["dev"], output, fields=FIELDS)
     assert disk.complaints == [] and disk.lost(output) == [] == disk.missing(output)
 
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("full_at", [0, 2, 6])
-def test_a_full_disk_is_told_and_loses_nothing(
+def test_a_full_disk_is_reported_and_loses_nothing(
     tuned: Path, tables: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full_at: int
 ) -> None:
     """At the first part, at one in the middle, and at the last; parts are written beside the next answers."""
-    real, output, told = predict.replace_durably, tmp_path / "out.csv", []
+    real, output, messages = predict.replace_durably, tmp_path / "out.csv", []
 
     def full(path: Path, content: bytes) -> None:
         if path.name == f"{full_at:06d}.csv":
@@ -784,17 +798,17 @@ def test_a_full_disk_is_told_and_loses_nothing(
     go = partial(predict_file, Predictor(tuned, precision="float32"), tables["dev"], output, fields=FIELDS)
     with monkeypatch.context() as patch, pytest.raises(RunError, match="disk is full"):
         patch.setattr(predict, "replace_durably", full)
-        go(progress=lambda done, total: told.append(done))
-    assert told[-1] == 16 * full_at and not output.exists()
+        go(progress=lambda done, total: messages.append(done))
+    assert messages[-1] == 16 * full_at and not output.exists()
     assert go().before == 16 * full_at
     assert [row["review"] for row in read(output)] == [row["review"] for row in read(tables["dev"])]
 
 
 def test_what_lost_its_end_is_counted_over_all_calls(tuned: Path) -> None:
-    asked, long = Predictor(tuned), "the old man " * 20
-    asked.classify([long, "a man"])
-    asked.classify(long)
-    assert asked.cut == 2
+    loaded, long = Predictor(tuned), "the old man " * 20
+    loaded.classify([long, "a man"])
+    loaded.classify(long)
+    assert loaded.cut == 2
 
 
 @pytest.fixture
@@ -1042,14 +1056,14 @@ def test_a_link_to_the_output_stays_one(tuned: Path, tables: dict[str, Path], tm
         path.parent.mkdir()
     file.write_text("old")
     link.symlink_to(file)
-    told = list[Path]()
+    written = list[Path]()
 
     def progress(done: int, total: int | None) -> None:
-        told.extend(link.parent.iterdir())
+        written.extend(link.parent.iterdir())
 
     predict_file(Predictor(tuned), tables["dev"], link, fields=FIELDS, overwrite=True, progress=progress)
     assert link.is_symlink() and len(file.read_text().splitlines()) == 100
-    assert {*told} == {link}
+    assert {*written} == {link}
 
 
 def test_a_stream_is_refused_before_it_is_read(tuned: Path, tables: dict[str, Path], tmp_path: Path) -> None:
@@ -1064,23 +1078,23 @@ def test_a_stream_is_refused_before_it_is_read(tuned: Path, tables: dict[str, Pa
         os.close(reader)
 
 
-@pytest.mark.parametrize(("form", "told"), [(".csv", "true"), (".tsv", "true"), (".parquet", True)])
-def test_true_is_told_as_the_class_of_that_name(form: str, told: object) -> None:
+@pytest.mark.parametrize(("form", "answer"), [(".csv", "true"), (".tsv", "true"), (".parquet", True)])
+def test_true_is_answered_by_the_class_of_that_name(form: str, answer: object) -> None:
     """As in JSON. Kills: a label `True` beside the prediction `true`, which no comparison finds equal."""
-    assert output_parts._cell(True, form) == told
+    assert output_parts._cell(True, form) == answer
 
 
-def test_a_call_in_python_is_told_its_arguments(tuned: Path, tmp_path: Path) -> None:
+def test_errors_of_a_python_call_name_its_arguments(tuned: Path, tmp_path: Path) -> None:
     """And takes those by which a file is read: of the command they are options."""
-    asked, path = Predictor(tuned), tmp_path / "a.csv"
+    loaded, path = Predictor(tuned), tmp_path / "a.csv"
     path.write_bytes("1,caf\u00e9\n2,the man\n".encode("latin-1"))
     with pytest.raises(DataError, match=r"is not utf-8 text.*or pass encoding=latin-1$"):
-        list(asked.predict(path))
+        list(loaded.predict(path))
     with pytest.raises(DataError, match=r"has no column `review`.*Name it: text=COLUMN; or header=False, if"):
-        list(asked.predict(path, encoding="latin-1", text="review"))
-    found = list(asked.predict(path, encoding="latin-1", header=False, text=2))
+        list(loaded.predict(path, encoding="latin-1", text="review"))
+    found = list(loaded.predict(path, encoding="latin-1", header=False, text=2))
     assert [row["2"] for row in found] == ["caf\u00e9", "the man"]
-    named = asked.predict(path, encoding="latin-1", header=["n", "review"], text="review")
+    named = loaded.predict(path, encoding="latin-1", header=["n", "review"], text="review")
     assert [row["prediction"] for row in named] == [row["prediction"] for row in found]
     with pytest.raises(DataError, match=r"has no column `said`.*Name it: pair=COLUMN$"):
-        list(asked.predict([{"text": "a"}], pair="said"))
+        list(loaded.predict([{"text": "a"}], pair="said"))

@@ -14,7 +14,7 @@ CLASSES = {"prediction": "y", "probabilities": {"x": 0.2, "y": 0.5, "z": 0.3}}
 SPANS = {"prediction": "ab", "no_answer": 0.1, "spans": [[0, 2, 0.7], [3, 4, 0.2], [5, 6, 0.1]]}
 
 
-def test_so_many_of_the_likeliest_are_told() -> None:
+def test_top_n_limits_the_columns() -> None:
     assert answer_columns(CLASSES, 0) == {"prediction": "y", "probability": 0.5}
     assert list(answer_columns(CLASSES, 2)["probabilities"].items()) == [("y", 0.5), ("z", 0.3)]
     options = {"prediction": 1, "probabilities": [0.2, 0.5, 0.3]}
@@ -25,8 +25,8 @@ def test_so_many_of_the_likeliest_are_told() -> None:
 
 def test_no_answer_stands_nowhere() -> None:
     assert answer_columns(SPANS, 0) | {"begin": 0, "end": 2, "probability": 0.7} == answer_columns(SPANS, 0)
-    told = answer_columns({**SPANS, "prediction": ""}, 0)
-    assert told == {"prediction": "", "no_answer": 0.1, "begin": None, "end": None, "probability": None}
+    columns = answer_columns({**SPANS, "prediction": ""}, 0)
+    assert columns == {"prediction": "", "no_answer": 0.1, "begin": None, "end": None, "probability": None}
 
 
 def test_passages_of_rows_of_one_name_are_not_read_together() -> None:

@@ -41,8 +41,8 @@ FAMILIES: dict[str, Any] = {
     "relate": Relate(("p",), 8),
     "classify": Classify("single", ("a", "b"), (), 8),
 }
-ASKED = {"id": "7", "question": "who", "answers": []}
-TREE = {"version": "1", "data": [{"title": "t", "paragraphs": [{"context": "a man", "qas": [ASKED]}]}]}
+QUESTION = {"id": "7", "question": "who", "answers": []}
+TREE = {"version": "1", "data": [{"title": "t", "paragraphs": [{"context": "a man", "qas": [QUESTION]}]}]}
 WEBQA = {"q_key": "7", "question_tokens": ["who"], "evidences": [{"evidence_tokens": ["a", "man"]}]}
 DIALOGUE = [[["m: hi", "f: oh"], [{"question": "who", "choice": ["a", "b"]}], "7"]]
 QUESTION = {"id": "7", "question": "who", "context": "a man"}
@@ -91,20 +91,20 @@ def test_every_form_becomes_rows(case: str, packed: bool, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "case", ["squad", "squad over lines", "squad for a reader", "webqa", "dialogues", "conll without tags"]
 )
-def test_what_is_asked_about_is_what_is_judged(case: str, tmp_path: Path) -> None:
+def test_the_rows_of_predictions_are_the_rows_of_evaluation(case: str, tmp_path: Path) -> None:
     """A file in a form of its own is found to be that by `predict` and `evaluate` alike."""
     family, path = FAMILIES[CASES[case][0]], tmp_path / CASES[case][1]
     kind = family.settings["kind"]
     path.write_text(CASES[case][2])
     rows, fields = rows_to_ask(path, family)
-    asked = [dict(row.fields) for row in rows]
+    of_predict = [dict(row.fields) for row in rows]
     judged = [
         {"id": e.name, fields.text: getattr(e, "passage", "") or e.text}
         | ({} if fields.pair is None else {fields.pair: e.question})
         | ({fields.options: list(e.options)} if case == "dialogues" else {})
         for e in KINDS[kind](kind=kind, test=path).examples_in("test")
     ]
-    assert asked == judged and judged
+    assert of_predict == judged and judged
 
 
 @pytest.mark.parametrize("case", ["squad", "squad for a reader", "webqa", "dialogues", "conll"])
@@ -117,7 +117,7 @@ def test_messages_name_the_options_of_the_command(case: str, tmp_path: Path) -> 
     assert "task." not in str(error.value)
 
 
-def test_columns_are_named_as_they_are_asked_for(tmp_path: Path) -> None:
+def test_columns_are_named_as_requested(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps(TREE))
     rows, fields = rows_to_ask(tmp_path / "a.json", FAMILIES["answer"], Fields("passage", "asked"))
     assert dict(next(rows).fields) == {"id": "7", "asked": "who", "passage": "a man"}
@@ -128,8 +128,8 @@ def test_a_folder_of_race_is_rows(tmp_path: Path) -> None:
     passage = {"article": "A cat sat.", "questions": ["who?"], "options": [["a", "b"]], "answers": ["A"]}
     for level, number in (("high", 10), ("high", 9), ("middle", 1)):
         (tmp_path / level).mkdir(exist_ok=True)
-        told = json.dumps({"id": f"{level}{number}.txt", **passage})
-        (tmp_path / level / f"{number}.txt").write_text(told)
+        text = json.dumps({"id": f"{level}{number}.txt", **passage})
+        (tmp_path / level / f"{number}.txt").write_text(text)
     rows, fields = rows_to_ask(tmp_path, FAMILIES["choose"])
     found = list(rows)
     assert [row.fields["id"] for row in found] == ["high9.txt-0", "high10.txt-0", "middle1.txt-0"]
@@ -176,20 +176,24 @@ def test_every_question_of_squad_is_answered_once(
     train, dev = squad(tmp_path / "train.json", 40, 1), squad(tmp_path / "dev.json", 40, 2)
     task = {"train": train, "dev": dev, "kind": "answers", "max_length": 16}
     result = finetune(tune(task=task, training={"steps": 2}), reporter=Reporter(quiet=True))
-    said = [json.loads(line) for line in (result.folder / "predictions-dev.jsonl").read_text().splitlines()]
+    predictions = [
+        json.loads(line) for line in (result.folder / "predictions-dev.jsonl").read_text().splitlines()
+    ]
     source, output = change(dev), tmp_path / "out.csv"
 
     def stop(done: int, total: int | None) -> None:
         if done == 32:
             raise KeyboardInterrupt
 
-    asked = Predictor(result.folder, precision="float32")
+    loaded = Predictor(result.folder, precision="float32")
     usual = Fields("context", "question")
     with pytest.raises(KeyboardInterrupt):
-        predict_file(asked, source, output, fields=usual, progress=stop, top=0)
+        predict_file(loaded, source, output, fields=usual, progress=stop, top=0)
     words = ["predict", "answer", str(result.folder), "--file", str(source), "-o", str(output)]
     assert run([*words, "--precision", "float32"]) == 0
     assert "40 rows" in capsys.readouterr().out.replace("32 of them by an earlier", "")
     found = [dict(row.fields) for row in rows_of(output)]
-    assert [(row["id"], row["prediction"]) for row in found] == [(s["id"], s["prediction"]) for s in said]
+    assert [(row["id"], row["prediction"]) for row in found] == [
+        (s["id"], s["prediction"]) for s in predictions
+    ]
     assert list(found[0])[:3] == ["id", "question", "context"]

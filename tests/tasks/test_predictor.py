@@ -72,19 +72,19 @@ def test_a_first_answer_does_not_wait_for_the_compiler(folder: Path) -> None:
     assert done.stdout == "False\n"
 
 
-def test_threads_that_ask_at_once_get_the_answers_of_their_texts(folder: Path) -> None:
+def test_concurrent_threads_get_the_answers_of_their_texts(folder: Path) -> None:
     """From the first question on, when weights are laid out and kernels chosen."""
     texts = [f"今天{'天' * (5 * n)}[MASK]气{'好' * n}。" for n in range(8)]
     alone = Predictor(folder, precision="float32")
     expected = [alone.fill_mask(text, top_k=3)[0] for text in texts]
     together, begin = Predictor(folder, precision="float32"), threading.Barrier(len(texts))
 
-    def ask(number: int) -> list[list[Guess]]:
+    def answers_of(number: int) -> list[list[Guess]]:
         begin.wait()
         return [together.fill_mask(texts[(number + i) % len(texts)], top_k=3)[0] for i in range(len(texts))]
 
     with ThreadPoolExecutor(len(texts)) as pool:
-        for number, found in enumerate(pool.map(ask, range(len(texts)))):
+        for number, found in enumerate(pool.map(answers_of, range(len(texts)))):
             for guesses, right in zip(found, expected[number:] + expected[:number], strict=True):
                 assert [g.token_id for g in guesses] == [g.token_id for g in right]
                 chances = [g.probability for g in right]
@@ -162,13 +162,13 @@ def test_sentence_order_is_the_same_alone_and_together(folder: Path, limit: int 
 
 def test_what_is_computed_at_once_is_bounded(folder: Path) -> None:
     texts = ["他来了。", "他走了，再也没有回来。", "天", "黑了。灯亮了。"] * 3
-    asked, sizes = Predictor(folder, batch_tokens=32, precision="float32"), list[int]()
-    words = asked.model.encoder.embeddings.word
+    predictor, sizes = Predictor(folder, batch_tokens=32, precision="float32"), list[int]()
+    words = predictor.model.encoder.embeddings.word
     words.register_forward_pre_hook(lambda layer, given: sizes.append(given[0].numel()))
     whole = Predictor(folder, precision="float32")
-    np.testing.assert_allclose(asked.embed(texts), whole.embed(texts), atol=1e-5)
+    np.testing.assert_allclose(predictor.embed(texts), whole.embed(texts), atol=1e-5)
     pairs = list(zip(texts, reversed(texts), strict=True))
-    assert asked.sentence_order(pairs) == pytest.approx(whole.sentence_order(pairs), abs=1e-5)
+    assert predictor.sentence_order(pairs) == pytest.approx(whole.sentence_order(pairs), abs=1e-5)
     together = Predictor(folder, batch_tokens=1, precision="float32").embed(texts[:2])  # each goes alone
     np.testing.assert_allclose(together, whole.embed(texts[:2]), atol=1e-5)
     assert max(sizes) <= 32 and len(sizes) > 8
@@ -176,7 +176,7 @@ def test_what_is_computed_at_once_is_bounded(folder: Path) -> None:
         Predictor(folder, batch_tokens=0)
 
 
-def test_what_a_model_cannot_answer_is_said(folder: Path, tmp_path: Path) -> None:
+def test_what_a_model_cannot_answer_is_an_error(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no \[MASK\]"):
         Predictor(folder).fill_mask("没有")
     tokenizer = load_tokenizer(folder)
@@ -188,7 +188,7 @@ def test_what_a_model_cannot_answer_is_said(folder: Path, tmp_path: Path) -> Non
         Predictor(tmp_path / "plain").sentence_order([("a", "b")])
 
 
-def test_a_sentence_head_alone_tells_the_order(tmp_path: Path) -> None:
+def test_a_sentence_head_alone_predicts_the_order(tmp_path: Path) -> None:
     """As in transformers' BertForNextSentencePrediction."""
     whole, tokenizer = builders.model(), WordPieceTokenizer(PIECES)
     alone = Model(whole.config, {"sop"})
@@ -211,7 +211,7 @@ def test_a_classifier_whose_pooler_is_not_there_is_refused(tmp_path: Path) -> No
     assert caught.value.where == tmp_path / "m"
 
 
-def test_what_is_no_model_is_not_told_to_get_a_vocabulary(tmp_path: Path) -> None:
+def test_the_error_of_no_model_does_not_suggest_a_vocabulary(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("text\n")
     (tmp_path / "manifest.json").write_text("{}")
     for path, message in ((tmp_path / "a.csv", "is not a folder"), (tmp_path, r"config\.json: is missing")):
@@ -260,7 +260,7 @@ def test_the_fingerprint_is_of_everything_that_decides_an_answer(tmp_path: Path)
     assert Predictor(folder, precision="float32").fingerprint == known[-1]
 
 
-def test_a_predictor_holds_what_its_folder_said(
+def test_a_predictor_keeps_what_its_folder_held(
     pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the first moment on: neither another working directory nor the end of the folder gives other
@@ -286,11 +286,11 @@ def test_texts_come_in_any_column(pretrained: Path) -> None:
     """Of every library; a table, a mapping and what is no text are refused by name."""
     pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
     datasets = pytest.importorskip("datasets")
-    asked, texts = Predictor(pretrained, precision="float32"), ["the old man", "he said that"]
-    expected, table = asked.embed(texts), datasets.Dataset.from_dict({"text": texts})
+    predictor, texts = Predictor(pretrained, precision="float32"), ["the old man", "he said that"]
+    expected, table = predictor.embed(texts), datasets.Dataset.from_dict({"text": texts})
     columns = (pd.Series(texts), np.array(texts), pa.array(texts), pa.chunked_array([texts]), table["text"])
     for column in (*columns, tuple(texts), iter(texts)):
-        np.testing.assert_array_equal(asked.embed(column), expected)
+        np.testing.assert_array_equal(predictor.embed(column), expected)
     for given, message in (
         (pd.Series(["a", None]), r"^texts\[1\]: is empty, not text"),
         (["a", 3], r"^texts\[1\]: is a number, not text"),
@@ -303,18 +303,18 @@ def test_texts_come_in_any_column(pretrained: Path) -> None:
         (None, "^texts: is empty, not a list of texts"),
     ):
         with pytest.raises(DataError, match=message):
-            asked.embed(given)
+            predictor.embed(given)
     with pytest.raises(DataError, match=r"^texts\[0\]: is a number"):
-        asked.fill_mask_all([1])
-    assert asked.sentence_order(pd.Series([tuple(texts)])) == asked.sentence_order([tuple(texts)])
+        predictor.fill_mask_all([1])
+    assert predictor.sentence_order(pd.Series([tuple(texts)])) == predictor.sentence_order([tuple(texts)])
     with pytest.raises(DataError, match=r"^pairs\[0\]: is text, not a pair of texts"):
-        asked.sentence_order(texts)
+        predictor.sentence_order(texts)
     with pytest.raises(DataError, match=r"^pairs\[1\]: has half of a character"):
-        asked.sentence_order([("a", "b"), ("a", "b\ud800")])
+        predictor.sentence_order([("a", "b"), ("a", "b\ud800")])
     with pytest.raises(DataError, match=r"^pairs\[1\]\[1\]: is empty, not text"):
-        asked.sentence_order([("a", "b"), ("a", None)])  # type: ignore[list-item]
+        predictor.sentence_order([("a", "b"), ("a", None)])  # type: ignore[list-item]
     with pytest.raises(DataError, match=r"^pairs\[0\]: is a list, not a pair of texts"):
-        asked.sentence_order([("a", "b", "c")])  # type: ignore[list-item]
+        predictor.sentence_order([("a", "b", "c")])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize(
@@ -342,10 +342,10 @@ def test_whitened_vectors_under_autocast(pretrained: Path, tmp_path: Path) -> No
     shutil.copytree(pretrained, tmp_path / "mine")
     size = MODEL["hidden_size"]
     (tmp_path / "mine" / FILE).write_bytes(Whitening(1, torch.zeros(size), torch.eye(size)).to_bytes())
-    asked, texts = Predictor(tmp_path / "mine", precision="float32"), ["the old man", "he said that"]
-    expected = asked.embed(texts)
+    predictor, texts = Predictor(tmp_path / "mine", precision="float32"), ["the old man", "he said that"]
+    expected = predictor.embed(texts)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = asked.embed(texts)
+        found = predictor.embed(texts)
     assert found.dtype == np.float32 and not np.array_equal(found, expected)
     np.testing.assert_allclose(found, expected, atol=0.05)
     rounded = torch.from_numpy(found).bfloat16().float().numpy()
@@ -402,18 +402,18 @@ def test_a_table_is_read_by_the_arguments_that_errors_name(tmp_path: Path) -> No
         (choose, [{"text": "a house"}], r"Name it: options=COLUMN$"),
         (Predictor(tuned("answer", tmp_path / "answer")), other, r"Name it: (text|pair)=COLUMN$"),
     ):
-        with pytest.raises(DataError, match=wanted) as told:
+        with pytest.raises(DataError, match=wanted) as caught:
             list(predictor.predict(source))
-        assert "--text" not in str(told.value) and "--no-header" not in str(told.value)
+        assert "--text" not in str(caught.value) and "--no-header" not in str(caught.value)
     assert [row["text"] for row in single.predict(foreign, encoding="gb18030")] == ["今天天气很好，很好"]
-    said = [row["prediction"] for row in single.predict(bare, text=1, header=False)]
-    assert said == [row["prediction"] for row in single.predict(["the old man 1", "a house 2"])]
+    answers = [row["prediction"] for row in single.predict(bare, text=1, header=False)]
+    assert answers == [row["prediction"] for row in single.predict(["the old man 1", "a house 2"])]
     named = list(single.predict(bare, text="words", header=["words"]))
     assert [row["words"] for row in named] == ["the old man 1", "a house 2"]
 
 
 @pytest.mark.parametrize(
-    ("method", "asked", "kind"),
+    ("method", "arguments", "kind"),
     [
         ("choose", ("a man", ["x", "y"]), "choice"),
         ("classify", ("a man",), "single"),
@@ -422,12 +422,14 @@ def test_a_table_is_read_by_the_arguments_that_errors_name(tmp_path: Path) -> No
         ("relate", ("a man",), "relations"),
     ],
 )
-def test_an_untuned_model_says_how_one_is_tuned(
-    folder: Path, method: str, asked: tuple[Any, ...], kind: str
+def test_the_error_of_an_untuned_model_names_how_to_tune_one(
+    folder: Path, method: str, arguments: tuple[Any, ...], kind: str
 ) -> None:
-    with pytest.raises(ModelError, match=f"was not tuned for a task.*finetune with task.kind={kind}") as told:
-        getattr(Predictor(folder), method)(*asked)
-    recipe = re.search(r"the recipe (finetune/\S+) is one", str(told.value))
+    with pytest.raises(
+        ModelError, match=f"was not tuned for a task.*finetune with task.kind={kind}"
+    ) as caught:
+        getattr(Predictor(folder), method)(*arguments)
+    recipe = re.search(r"the recipe (finetune/\S+) is one", str(caught.value))
     assert recipe is not None and recipe[1] in recipe_names()
     task = read_recipe(Path(recipe[1]))["task"]
     assert kind_of(task) == kind

@@ -111,7 +111,9 @@ def test_json_lines(tmp_path: Path) -> None:
         (b'{"text": null, "other": "b", "label": 1}\n', "a.jsonl", r"`text` is empty, not text"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, content: bytes, name: str, message: str) -> None:
+def test_what_is_wrong_is_reported_with_its_line(
+    tmp_path: Path, content: bytes, name: str, message: str
+) -> None:
     with pytest.raises(DataError, match=message):
         own(tmp_path, content, name)
 

@@ -180,8 +180,8 @@ def test_changed_files_are_scored_anew(short: Short, tmp_path: Path) -> None:
     assert second.scores["accuracy"] == pytest.approx(1 - first.scores["accuracy"])
     assert second.scores["step"] == first.scores["step"] and second.test == first.test
     assert any("dev: changed since" in note for note in second.notes)
-    told = json.loads((folder / "scores.json").read_text())
-    assert record(folder)["scores"] == told == dict(second.scores)
+    scores = json.loads((folder / "scores.json").read_text())
+    assert record(folder)["scores"] == scores == dict(second.scores)
     assert scores_again(folder) == [second.scores["accuracy"], second.test["accuracy"]]
     line = json.loads((folder / "predictions-dev.jsonl").read_text().splitlines()[0])
     assert line["label"] in settings.task.dev.read_text().splitlines()[1]
@@ -312,9 +312,9 @@ def test_a_run_is_judged_from_every_working_directory(
     monkeypatch.chdir(tmp_path / "elsewhere")
     outcome = albertine("evaluate", Path("..") / folder, "--json")
     assert outcome.code == 0, outcome.err
-    told = {found["split"]: found["scores"]["accuracy"] for found in json.loads(outcome.out)}
+    accuracies = {found["split"]: found["scores"]["accuracy"] for found in json.loads(outcome.out)}
     kept = record(tmp_path / folder)
-    assert told == {"dev": kept["scores"]["accuracy"], "test": kept["test"]["accuracy"]}
+    assert accuracies == {"dev": kept["scores"]["accuracy"], "test": kept["test"]["accuracy"]}
 
 
 def test_a_file_that_changes_while_a_run_is_under_way_is_noticed(
@@ -361,11 +361,11 @@ def test_settings_of_other_kinds_are_dropped_where_a_run_is_read() -> None:
     assert saved({"crf": False}, {"kind": "classes"}) == {"crf": False}
 
 
-def test_the_kind_that_a_data_set_tells_is_no_change(short: Short, tmp_path: Path) -> None:
+def test_the_kind_set_by_a_data_set_is_no_change(short: Short, tmp_path: Path) -> None:
     """Fingerprints of before told the kind that a person had said."""
-    asked = {"question": "who", "choice": ["man", "house"], "answer": "man"}
+    row = {"question": "who", "choice": ["man", "house"], "answer": "man"}
     for split in ("train", "dev"):
-        (tmp_path / f"{split}.json").write_text(json.dumps([[["the old man"], [asked], "1"]]))
+        (tmp_path / f"{split}.json").write_text(json.dumps([[["the old man"], [row], "1"]]))
     task = {"train": None, "dev": None, "test": None, "dataset": "dream", "folder": tmp_path}
     result = run(short(task=task, training={"steps": 1}))
     assert json.loads((result.folder / "result.json").read_text())["fingerprint"]["task"]["kind"] == "single"
@@ -375,11 +375,11 @@ def test_a_run_of_before_the_kinds_is_scored_and_gone_on_with(short: Short, albe
     """Its settings and its fingerprint have the settings of all kinds, at their defaults."""
     settings = short()
     result = run(settings)
-    told = yaml.safe_load(dump(settings))
+    tree = yaml.safe_load(dump(settings))
     flat = yaml.safe_load(FLAT)
-    told["task"] |= {name: value for name, value in flat.items() if name not in told["task"]}
-    assert {"crf", "beams", "answer", "similarity", "separator"} <= told["task"].keys()
-    (result.folder / "settings.yaml").write_text(yaml.safe_dump(told))
+    tree["task"] |= {name: value for name, value in flat.items() if name not in tree["task"]}
+    assert {"crf", "beams", "answer", "similarity", "separator"} <= tree["task"].keys()
+    (result.folder / "settings.yaml").write_text(yaml.safe_dump(tree))
     before = json.loads((result.folder / "result.json").read_text())["fingerprint"]["task"]
     named = {"header", "kind", "tags", "crf", "answer", "max_length", "target_length", "beams"}
     assert before == {"examples": None, **{name: value for name, value in flat.items() if name in named}}

@@ -121,7 +121,7 @@ def test_triples_that_cannot_be_learned_are_counted_and_score(tokenizer: Tokeniz
     assert scores == {"triple_precision": 1, "triple_recall": 1 / 4, "triple_f1": 2 / 5}
 
 
-def test_a_name_that_another_one_ends_in_is_counted_as_what_pointers_cannot_tell(
+def test_a_name_that_ends_another_name_is_counted_as_ambiguous(
     tokenizer: Tokenizer,
 ) -> None:
     """Right pointers for all names lead back to those alone that are not counted."""
@@ -180,7 +180,7 @@ def test_a_draw_is_a_function_of_seed_epoch_and_text(tokenizer: Tokenizer) -> No
     assert batch.targets.any() and not batch.objects.any()
 
 
-def asked(batch: RelationBatch) -> list[list[object]]:
+def parts_of_texts(batch: RelationBatch) -> list[list[object]]:
     """Tokens, ends of the subject and objects of every text."""
     offsets = batch.packed.cu_seqlens.tolist()
     return [
@@ -195,7 +195,7 @@ def test_the_stream_goes_on_from_a_cursor_and_not_by_ranks(tune: Tune, tokenizer
     def take(stream: TaskBatches, count: int) -> list[tuple[dict[str, int], list[list[object]]]]:
         found = []
         for _, (cursor, batches) in zip(range(count), stream, strict=False):
-            texts = [text for batch in batches for text in asked(cast(RelationBatch, batch))]
+            texts = [text for batch in batches for text in parts_of_texts(cast(RelationBatch, batch))]
             found.append((cursor, sorted(texts, key=str)))
         return found
 
@@ -207,7 +207,7 @@ def test_the_stream_goes_on_from_a_cursor_and_not_by_ranks(tune: Tune, tokenizer
     for epoch in (0, 1):
         texts = [text for _, texts in whole[3 * epoch : 3 * epoch + 3] for text in texts]
         batch = data.batch(range(31), seed=settings.seed, epoch=epoch)
-        assert sorted(texts, key=str) == sorted(asked(batch), key=str)
+        assert sorted(texts, key=str) == sorted(parts_of_texts(batch), key=str)
 
 
 @pytest.mark.parametrize("power", [1, 2, 4])
@@ -403,8 +403,8 @@ def test_a_run_learns_and_its_folder_relates(
         found = [relation.words(line["text"]) for relation in predictor.relate(line["text"])]
         assert sorted(map(list, found)) == sorted(line["prediction"])
         right += sum(triple in line["label"] for triple in line["prediction"])
-    asked = sum(len(line["label"]) for line in lines)
-    assert right / asked == pytest.approx(result.scores["triple_recall"])
+    count = sum(len(line["label"]) for line in lines)
+    assert right / count == pytest.approx(result.scores["triple_recall"])
     assert predictor.relate("") == [] and isinstance(predictor.relate("the king " * 200), list)
 
     tested = json.loads((result.folder / "predictions-test.jsonl").read_text())
@@ -432,7 +432,7 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(tune: Tune, tmp_path:
     assert ours == theirs
 
 
-def test_a_folder_says_its_predicates_and_thresholds(tune: Tune, tmp_path: Path) -> None:
+def test_a_folder_records_its_predicates_and_thresholds(tune: Tune, tmp_path: Path) -> None:
     folder = go(tune(task=task(tmp_path), training={"steps": 1})).folder / "final"
     tree = json.loads((folder / "config.json").read_text())
     own = tree["albertine"]["own_head"]
@@ -498,7 +498,7 @@ GOOD = {"text": "the man sold time", "label": [["man", "sold", "time"]]}
         ({"text": None, "label": []}, "`text` is empty, not text"),
     ],
 )
-def test_wrong_own_files_are_said_with_their_line(tmp_path: Path, line: object, message: str) -> None:
+def test_wrong_own_files_are_reported_with_their_line(tmp_path: Path, line: object, message: str) -> None:
     path = write(tmp_path / "a.jsonl", GOOD, line)
     with pytest.raises(DataError, match=message) as caught:
         list(read(Dataset(kind="relations", files={"train": (path,)}), tmp_path, "train"))
@@ -584,7 +584,7 @@ def test_the_recipe_is_that_of_bert4keras() -> None:
     assert yaml.safe_load(path.read_text())["encoder"]["classifier_dropout"] == 0
 
 
-def test_a_triple_that_stands_twice_is_told_once(tokenizer: Tokenizer) -> None:
+def test_a_repeated_triple_is_written_once(tokenizer: Tokenizer) -> None:
     text = "the man and the man sold time"
     data = encode([Example("0", text, None, (), "f:1")], tokenizer, 32, PREDICATES)
     twice = [Relation((4, 7), "sold", (25, 29)), Relation((16, 19), "sold", (25, 29))]

@@ -171,13 +171,13 @@ def test_what_does_not_belong_together(
     check([first, open_run(members[1], [f"task.dev={copy}"])], ["dev"])
 
 
-def test_products_are_as_precise_as_asked_else_as_in_training(members: list[Path]) -> None:
-    asked, trained = open_run(members[0], precision="int8"), open_run(members[0])
-    assert (asked.precision, trained.precision) == ("int8", "float32")
-    assert model_of(asked).base.precision == "int8"
+def test_precision_is_as_requested_else_as_in_training(members: list[Path]) -> None:
+    requested, trained = open_run(members[0], precision="int8"), open_run(members[0])
+    assert (requested.precision, trained.precision) == ("int8", "float32")
+    assert model_of(requested).base.precision == "int8"
 
 
-def test_a_run_without_a_model_is_told_like_everywhere(members: list[Path], tmp_path: Path) -> None:
+def test_a_run_without_a_model_is_reported_alike_everywhere(members: list[Path], tmp_path: Path) -> None:
     shutil.copy(members[0] / "settings.yaml", tmp_path)
     with pytest.raises(ModelError) as here:
         open_run(tmp_path)
@@ -221,14 +221,14 @@ def test_no_training_file_is_needed(members: list[Path], tables: dict[str, Path]
     assert judge(run, ["dev"])[0].scores == there
 
 
-def test_data_are_shared_by_models_that_are_asked_alike(
+def test_data_are_shared_by_models_with_equal_settings(
     members: list[Path], tables: dict[str, Path], tmp_path: Path
 ) -> None:
     words, read = ["task.text=review", "task.label=verdict", f"task.dev={tables['dev']}"], once()
     first, second, other = (shutil.copytree(members[0] / "best", tmp_path / name) for name in "abc")
-    told = json.loads((other / "config.json").read_text())
+    config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(
-        json.dumps({**told, "albertine": {**told["albertine"], "pairs": True}})
+        json.dumps({**config, "albertine": {**config["albertine"], "pairs": True}})
     )
     assert open_run(first, words, read=read).data is open_run(second, words, read=read).data
     with pytest.raises(DataError, match="was tuned with pairs"):
@@ -256,13 +256,13 @@ def test_options_are_averaged_question_by_question(pretrained: Path) -> None:
         Choice("1", "she sat", "who", ("he", "she"), 1, ""),
     ]
     data = encode(questions, load_tokenizer(pretrained), 32)
-    said = [
+    logits = [
         np.array([[1.0], [2.0], [0.5], [3.0], [0.0]]),
         np.array([[0.0], [0.0], [4.0], [0.0], [1.0]]),
     ]
-    merged = Choose(32).merge(said, data)
+    merged = Choose(32).merge(logits, data)
     assert merged.shape == (5, 1)
-    tables = [np.split(x[:, 0], [3]) for x in said]
+    tables = [np.split(x[:, 0], [3]) for x in logits]
     for i, row in enumerate(softmax(by_option(merged, data.sizes))):
         mean = sum(softmax(t[i]) for t in tables) / 2
         assert row[: len(mean)].tolist() == pytest.approx(mean.tolist(), abs=1e-6)
@@ -273,11 +273,11 @@ def test_tags_need_the_same_tokens(pretrained: Path) -> None:
     family, tokenizer = Tag(tags_of(["X"]), 32), load_tokenizer(pretrained)
     data = family.encode([Example("0", "the old man", None, (("X", 0, 3),), "")], tokenizer)
     count = len(data.ids[0])
-    said = [np.random.Generator(np.random.Philox(key=i)).normal(size=(count, 3)) for i in range(2)]
-    wanted = (softmax(said[0]) + softmax(said[1])) / 2
-    np.testing.assert_allclose(softmax(family.merge(said, data)), wanted, rtol=1e-5)
+    logits = [np.random.Generator(np.random.Philox(key=i)).normal(size=(count, 3)) for i in range(2)]
+    wanted = (softmax(logits[0]) + softmax(logits[1])) / 2
+    np.testing.assert_allclose(softmax(family.merge(logits, data)), wanted, rtol=1e-5)
     with pytest.raises(ModelError, match="different tokens"):
-        family.merge([said[0], said[1][1:]], data)
+        family.merge([logits[0], logits[1][1:]], data)
 
 
 def test_members_may_cut_texts_differently(train: Train, members: list[Path], tmp_path: Path) -> None:
@@ -302,11 +302,11 @@ def test_members_may_cut_texts_differently(train: Train, members: list[Path], tm
 
 
 def test_classes_and_sets_have_their_own_mean() -> None:
-    said = [np.array([[2.0, -1.0]]), np.array([[-3.0, 0.5]])]
+    logits = [np.array([[2.0, -1.0]]), np.array([[-3.0, 0.5]])]
     many = Classify("multi", ("x", "y"), ("micro_f1",), 32)
     assert isinstance(many, Mergeable)
-    wanted = (sigmoid(said[0]) + sigmoid(said[1])) / 2
-    np.testing.assert_allclose(sigmoid(many.merge(said, None)), wanted, rtol=1e-5)  # type: ignore[arg-type]
+    wanted = (sigmoid(logits[0]) + sigmoid(logits[1])) / 2
+    np.testing.assert_allclose(sigmoid(many.merge(logits, None)), wanted, rtol=1e-5)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -328,7 +328,7 @@ def test_evaluate_runs(albertine: Command, members: list[Path], tmp_path: Path) 
     assert (tmp_path / "out" / "toy-seed-2" / "predictions-test.jsonl").is_file()
 
 
-def test_labels_that_no_model_can_predict_are_told_wherever_it_is_scored(
+def test_labels_that_no_model_can_predict_are_reported_wherever_it_is_scored(
     train: Train, albertine: Command, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Kills: a score that leaves them out; a verb that does not say so; examples in a published card."""
@@ -373,7 +373,7 @@ def test_entities_of_which_none_can_be_tagged_are_refused(train: Train, tmp_path
 
 
 @pytest.mark.parametrize("verb", ["evaluate", "ensemble"])
-def test_where_nothing_can_be_written_nothing_is_asked(
+def test_where_nothing_can_be_written_nothing_is_computed(
     albertine: Command, members: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     """Or the scores would be lost when they are there."""
@@ -383,15 +383,15 @@ def test_where_nothing_can_be_written_nothing_is_asked(
     assert outcome.code == 2 and "cannot be written" in outcome.err
 
 
-def test_a_report_is_of_what_was_asked_last(
+def test_a_report_is_of_the_latest_request(
     albertine: Command, members: list[Path], tables: dict[str, Path], tmp_path: Path
 ) -> None:
-    new, told = table(tmp_path / "new.csv", 7, 9), tmp_path / "e" / "report.json"
-    assert albertine("evaluate", members[0], "--dev", "-o", told.parent).code == 0
-    assert '"examples": 100' in told.read_text()
-    assert albertine("evaluate", members[0], "--file", new, "-o", told.parent).code == 0
-    assert '"examples": 7' in told.read_text() and '"examples": 100' not in told.read_text()
-    assert [path.name for path in told.parent.glob("*.jsonl")] == ["predictions-test.jsonl"]
+    new, report = table(tmp_path / "new.csv", 7, 9), tmp_path / "e" / "report.json"
+    assert albertine("evaluate", members[0], "--dev", "-o", report.parent).code == 0
+    assert '"examples": 100' in report.read_text()
+    assert albertine("evaluate", members[0], "--file", new, "-o", report.parent).code == 0
+    assert '"examples": 7' in report.read_text() and '"examples": 100' not in report.read_text()
+    assert [path.name for path in report.parent.glob("*.jsonl")] == ["predictions-test.jsonl"]
 
 
 def test_scores_do_not_take_the_place_of_a_run(
@@ -425,9 +425,9 @@ def test_another_file_stands_in_for_the_test_file(
     record = json.loads((members[0] / "result.json").read_text())
     assert found["split"] == "test" and found["scores"]["accuracy"] == record["scores"]["accuracy"]
     for pick, splits in (([], {"test"}), (["--pick", 1], {"dev", "test"})):
-        told = json.loads(albertine("ensemble", *members, *pick, *more).out)
-        assert set(told["scores"]) == splits
-        assert not pick or told["scores"]["dev"] == told["scores"]["test"]
+        printed = json.loads(albertine("ensemble", *members, *pick, *more).out)
+        assert set(printed["scores"]) == splits
+        assert not pick or printed["scores"]["dev"] == printed["scores"]["test"]
 
 
 def test_beside_another_file_the_own_dev_file_is_read_for_what_needs_it_alone(
@@ -493,10 +493,10 @@ def test_own_rows_are_scored_by_any_tuned_model(
     wanted = evaluate(on_data_set)["dev"]
     named = [{"said": row["text"], "right": row["label"]} for row in rows]
     for model in (on_data_set, copied):
-        told = evaluate(model, file=rows, precision="float32")
-        assert told["test"]["accuracy"] == wanted["accuracy"]
+        scored = evaluate(model, file=rows, precision="float32")
+        assert scored["test"]["accuracy"] == wanted["accuracy"]
         own = {"text": "said", "label": "right"}
-        assert evaluate(model, file=named, task=own, precision="float32") == told
+        assert evaluate(model, file=named, task=own, precision="float32") == scored
         outcome = albertine("evaluate", model, "--file", table, "--precision", "float32", "--json")
         assert outcome.code == 0, outcome.err
         assert json.loads(outcome.out)[0]["scores"]["accuracy"] == wanted["accuracy"]
@@ -523,7 +523,7 @@ def test_the_dev_set_of_a_data_set_is_not_quietly_left_out(
     assert outcome.code == 0 and set(json.loads(outcome.out)["scores"]) == {"dev", "test"}
 
 
-def test_what_a_data_set_says_of_scores_stays_with_own_rows(tmp_path: Path) -> None:
+def test_the_scoring_rules_of_a_data_set_hold_for_own_rows(tmp_path: Path) -> None:
     """But its columns: own rows have theirs."""
     answers, alike, classes = (
         SimpleNamespace(settings={"kind": kind}) for kind in ("answers", "similarity", "multi")
@@ -532,13 +532,13 @@ def test_what_a_data_set_says_of_scores_stays_with_own_rows(tmp_path: Path) -> N
     def own(family: Any, **task: Any) -> dict[str, Any]:
         return dict(_of_own_files({"folder": "x", "max_length": 9, **task}, family))
 
-    told = own(answers, dataset="cmrc2018", answer={"stride": 3})
-    assert told["answer"] == {"stride": 3, "no_answer": False, "rules": "cmrc"}
-    assert {"dataset", "folder"}.isdisjoint(told) and told["max_length"] == 9
+    scores = own(answers, dataset="cmrc2018", answer={"stride": 3})
+    assert scores["answer"] == {"stride": 3, "no_answer": False, "rules": "cmrc"}
+    assert {"dataset", "folder"}.isdisjoint(scores) and scores["max_length"] == 9
     assert own(answers, dataset="squad2")["answer"]["no_answer"]
-    told = own(alike, dataset="sts-b", kind="similarity", similarity={"pooling": "cls"})
-    assert told["similarity"] == {"pooling": "cls", "lowest": 0, "highest": 5}
-    assert "separator" not in told and "columns" not in told
+    scores = own(alike, dataset="sts-b", kind="similarity", similarity={"pooling": "cls"})
+    assert scores["similarity"] == {"pooling": "cls", "lowest": 0, "highest": 5}
+    assert "separator" not in scores and "columns" not in scores
     described = tmp_path / "d.yaml"
     described.write_text("{kind: multi, files: {test: a.csv}, separator: '|'}")
     assert own(classes, dataset=str(described))["separator"] == "|"
@@ -589,8 +589,8 @@ def test_the_verb_ensemble(albertine: Command, members: list[Path], tmp_path: Pa
 def test_the_verb_report(albertine: Command, members: list[Path], tmp_path: Path) -> None:
     outcome = albertine("report", *members, "-o", tmp_path / "report", "--json")
     assert outcome.code == 0, outcome.err
-    told = json.loads(outcome.out)["tasks"]
-    assert len(told["toy"]["accuracy"]["values"]) == 2 and len(told["deep"]["accuracy"]["values"]) == 1
+    printed = json.loads(outcome.out)["tasks"]
+    assert len(printed["toy"]["accuracy"]["values"]) == 2 and len(printed["deep"]["accuracy"]["values"]) == 1
     assert "## deep" in (tmp_path / "report" / "report.md").read_text()
 
 
@@ -600,7 +600,7 @@ def test_wrong_words_are_one_message(
     columns = ["task.text=review", "task.label=verdict"]
     none = [f"task.{name}=null" for name in ("train", "dev", "test")]
     bare, run, best = (shlex.quote(str(path)) for path in (pretrained, members[0], members[0] / "best"))
-    for words, says in (
+    for words, message in (
         (["evaluate", tmp_path], "neither a run nor a model"),
         (
             ["evaluate", pretrained],
@@ -628,7 +628,7 @@ def test_wrong_words_are_one_message(
         (["score", pretrained], "Name a corpus of `albertine prepare`, or text: --texts FILE"),
     ):
         outcome = albertine(*words)
-        assert outcome.code == 2 and says in outcome.err and "Traceback" not in outcome.err, outcome.err
+        assert outcome.code == 2 and message in outcome.err and "Traceback" not in outcome.err, outcome.err
 
 
 def test_members_are_picked_on_one_dev_file(members: list[Path], tmp_path: Path) -> None:

@@ -38,13 +38,13 @@ def test_classes_of_pairs(rotary: Path, tune: Tune) -> None:
     result = finetune(tune(encoder={"folder": rotary}, task={"pair": "answer"}))
     assert result.scores["accuracy"] > 0.9
     best = Predictor(result.folder / "best")
-    (said,) = best.classify([("the old man was good and he said", "yes, sir")])
-    assert said["fine"] > 0.5
+    (answer,) = best.classify([("the old man was good and he said", "yes, sir")])
+    assert answer["fine"] > 0.5
     (cut,) = best.classify([("good " + "the " * 200, "yes, sir")])  # cut, not refused
     assert sum(cut.values()) == pytest.approx(1)
 
 
-def test_classes_are_learned_from_all_depths_and_it_is_told(rotary: Path, tune: Tune) -> None:
+def test_pooling_over_all_depths_is_learned_and_recorded(rotary: Path, tune: Tune) -> None:
     """No class of transformers has that head, so config.json names none; whoever asks the folder later, by a
     sentence or by the dev file, finds what the run found."""
     result = finetune(tune(encoder={"folder": rotary}, training={"epochs": 1}))
@@ -53,21 +53,21 @@ def test_classes_are_learned_from_all_depths_and_it_is_told(rotary: Path, tune: 
     assert not any(name.startswith("pooler") for name in albertine.load(result.folder / "best").state_dict())
     lines = [json.loads(x) for x in (result.folder / "predictions-dev.jsonl").read_text().splitlines()]
     best = Predictor(result.folder / "best", precision="float32")
-    for line, said in zip(lines, best.classify([line["text"] for line in lines]), strict=True):
-        assert said == pytest.approx(line["probabilities"], abs=1e-5)
+    for line, answer in zip(lines, best.classify([line["text"] for line in lines]), strict=True):
+        assert answer == pytest.approx(line["probabilities"], abs=1e-5)
     (again,) = judge(open_run(result.folder), ("dev",))
     assert again.scores["accuracy"] == result.scores["accuracy"]
 
 
-def test_the_first_token_can_be_asked_for(rotary: Path, tune: Tune) -> None:
+def test_the_first_token_can_be_requested(rotary: Path, tune: Tune) -> None:
     found = {
         pooling: finetune(
             tune(name=pooling, encoder={"folder": rotary}, task={"pooling": pooling}, training={"epochs": 1})
         ).folder
         for pooling in ("mean", "depths", "cls")
     }
-    said = [Predictor(folder / "best").classify(["good the man"])[0]["fine"] for folder in found.values()]
-    assert len(set(said)) == 3
+    chances = [Predictor(folder / "best").classify(["good the man"])[0]["fine"] for folder in found.values()]
+    assert len(set(chances)) == 3
     assert "pooling" not in json.loads((found["cls"] / "best" / "config.json").read_text())["albertine"]
 
 
@@ -80,9 +80,7 @@ def test_vectors(rotary: Path, tune: Tune) -> None:
 
 
 @pytest.mark.parametrize("normalize", [True, False])
-def test_vectors_over_all_depths_are_asked_for_as_they_were_learned(
-    rotary: Path, tune: Tune, normalize: bool
-) -> None:
+def test_vectors_over_all_depths_are_pooled_as_in_training(rotary: Path, tune: Tune, normalize: bool) -> None:
     similarity = {"highest": 2.5, "pooling": "depths", "normalize": normalize}
     task = {"kind": "similarity", "pair": "answer", "label": "points", "similarity": similarity}
     folder = finetune(tune(encoder={"folder": rotary}, task=task, training={"epochs": 1})).folder
@@ -105,8 +103,8 @@ def questions(path: Path, count: int, seed: int) -> Path:
         row[at] = "good"
         start = len(" ".join(row[: at + 1])) + 1
         answer = {"text": row[at + 1], "answer_start": start}
-        asked = {"id": str(number), "question": "what is it", "answers": [answer]}
-        paragraphs.append({"context": " ".join(row), "qas": [asked]})
+        entry = {"id": str(number), "question": "what is it", "answers": [answer]}
+        paragraphs.append({"context": " ".join(row), "qas": [entry]})
     path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
     return path
 

@@ -45,9 +45,9 @@ def test_three_seeds(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(spread.values) == values
     assert spread.median == statistics.median(values)
     assert found.best == found.results[values.index(max(values))].folder
-    told = json.loads(found.summary.read_text())
-    assert told["metrics"]["accuracy"]["deviation"] == pytest.approx(statistics.stdev(values))
-    assert told["best"] == found.best.name
+    summary = json.loads(found.summary.read_text())
+    assert summary["metrics"]["accuracy"]["deviation"] == pytest.approx(statistics.stdev(values))
+    assert summary["best"] == found.best.name
     heads = {(r.folder / "final" / "model.safetensors").read_bytes() for r in found.results}
     assert len(heads) == 3
     text = (found.report / "report.md").read_text()
@@ -139,12 +139,12 @@ def test_the_best_seed_has_the_best_first_score(
     settings.output.mkdir()
     values = {1: 0.5, 2: 0.9, 3: 0.7}
 
-    def told(own: FinetuneSettings, **options: Any) -> FinetuneResult:
+    def result_of(own: FinetuneSettings, **options: Any) -> FinetuneResult:
         scores = {"step": 3.0, "accuracy": values[own.seed], "other": -values[own.seed]}
         done = own.seed != stopped
         return FinetuneResult(own.folder, Outcome(done, 0, 3, 9, 1.0, scores), scores, (), {})
 
-    found = over_seeds(settings, 3, run=told)
+    found = over_seeds(settings, 3, run=result_of)
     assert found.done == (stopped is None) and found.summary.is_file() == bool(runs)
     if runs:
         tree = json.loads(found.summary.read_text())

@@ -28,7 +28,7 @@ def apart(seed: int = 3, **changes: object) -> Model:
 
 
 @pytest.mark.parametrize("share", [[], ["--share"]])
-def test_convert_keeps_what_a_task_needs_to_be_asked(
+def test_convert_keeps_what_a_task_needs_for_inference(
     pretrained: Path, tmp_path: Path, share: list[str]
 ) -> None:
     flags = {"task": "generate", "source_length": 20, "target_length": 12}
@@ -40,7 +40,7 @@ def test_convert_keeps_what_a_task_needs_to_be_asked(
 
 
 @pytest.mark.parametrize("changes", [{}, {"embedding_size": 24}], ids=["albert", "bert"])
-def test_convert_shares_and_tells(
+def test_convert_shares_and_reports(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, object]
 ) -> None:
     from transformers import AutoModel
@@ -55,8 +55,8 @@ def test_convert_shares_and_tells(
     ]
     mean = sum(weights) / 3
     for depth, weight in enumerate(weights, 1):  # as in `info` and `analyze`
-        told = next(line for line in lines if line[:1] == [str(depth)])
-        assert float(told[1]) == pytest.approx(float((weight - mean).norm() / mean.norm()), abs=1e-4)
+        row = next(line for line in lines if line[:1] == [str(depth)])
+        assert float(row[1]) == pytest.approx(float((weight - mean).norm() / mean.norm()), abs=1e-4)
     ours = load_model(tmp_path / "one")
     assert ours.config.plan == SharingPlan.shared(3)
     theirs = AutoModel.from_pretrained(tmp_path / "one").eval()
@@ -66,7 +66,7 @@ def test_convert_shares_and_tells(
     torch.testing.assert_close(mine, other, atol=1e-5, rtol=1e-5)
 
 
-def test_a_whitening_of_other_weights_is_left_out_and_told(
+def test_a_whitening_of_other_weights_is_dropped_and_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Kills: vectors that are not whitened any more, of a folder that says they are; and its loss where no
@@ -76,10 +76,12 @@ def test_a_whitening_of_other_weights_is_left_out_and_told(
     for source, target in ((tmp_path / "apart", one), (one, two)):
         (source / "whitening.safetensors").write_bytes(b"as it was")
         assert run(["convert", str(source), str(target), "--share"]) == 0
-        said, told = capsys.readouterr().out, read_json(target / "config.json").get("albertine", {})
-        assert ("Left out: whitening.safetensors, of the weights before. --whiten" in said) == (target == one)
+        output, recorded = capsys.readouterr().out, read_json(target / "config.json").get("albertine", {})
+        assert ("Left out: whitening.safetensors, of the weights before. --whiten" in output) == (
+            target == one
+        )
         assert (target / "whitening.safetensors").exists() == (target == two)
-        assert told.get("pooling") is None
+        assert recorded.get("pooling") is None
 
 
 @pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin"])
@@ -108,8 +110,8 @@ def test_a_tuned_model_keeps_its_head(tune: Tune, tmp_path: Path, capsys: pytest
     sample = tmp_path / "sample.txt"
     sample.write_text("the old man said good time\n\nhe was never of the house\n")
     assert run(["convert", str(folder), str(tmp_path / "one"), "--share", "--sample", str(sample)]) == 0
-    told = capsys.readouterr().out
-    assert "Outputs on 2 lines change by 0." in told and "0.0000 of" not in told
+    output = capsys.readouterr().out
+    assert "Outputs on 2 lines change by 0." in output and "0.0000 of" not in output
     text = "the old man said good time"
     found = Predictor(tmp_path / "one", precision="float32").classify([text])[0]
     theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "one").eval()
@@ -126,8 +128,8 @@ def test_a_tuned_model_keeps_its_head(tune: Tune, tmp_path: Path, capsys: pytest
 def test_a_bert_with_a_head_becomes_an_albert_with_it(tmp_path: Path) -> None:
     model = apart(embedding_size=24)
     head = {"classifier.weight": torch.randn(2, 24), "classifier.bias": torch.zeros(2)}
-    told = {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "a", "1": "b"}}
-    save_model(model, None, tmp_path / "bert", extra_tensors=head, extra_config=told)
+    extra_config = {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "a", "1": "b"}}
+    save_model(model, None, tmp_path / "bert", extra_tensors=head, extra_config=extra_config)
     assert run(["convert", str(tmp_path / "bert"), str(tmp_path / "one"), "--share"]) == 0
     from transformers import AlbertForSequenceClassification, AutoConfig
 

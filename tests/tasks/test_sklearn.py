@@ -86,11 +86,11 @@ def test_it_learns_as_finetune_does(
     (tmp_path / "temporary").mkdir()
     train, dev = rows(tables["train"]), rows(tables["dev"])
     X, y = [row["review"] for row in train], [row["verdict"] for row in train]
-    asked = [row["review"] for row in dev]
+    reviews = [row["review"] for row in dev]
     fitted = clone(small).fit(X, y)
     assert not list((tmp_path / "temporary").iterdir()) and fitted.model_ is None
     assert list(fitted.classes_) == ["fine", "poor"]
-    assert fitted.score(asked, [row["verdict"] for row in dev]) > 0.9
+    assert fitted.score(reviews, [row["verdict"] for row in dev]) > 0.9
     how = {"epochs": 6, "batch_size": 16, "learning_rate": 0.003, "precision": "float32"}
     result = albertine.finetune(
         small.encoder,
@@ -100,8 +100,8 @@ def test_it_learns_as_finetune_does(
         watching={"tensorboard": False, "report": False},
         output=tmp_path,
     )
-    said = albertine.Predictor(result.model, precision="float32").classify(asked)
-    np.testing.assert_array_equal(fitted.predict_proba(asked), [list(one.values()) for one in said])
+    answers = albertine.Predictor(result.model, precision="float32").classify(reviews)
+    np.testing.assert_array_equal(fitted.predict_proba(reviews), [list(one.values()) for one in answers])
 
 
 def test_a_fit_that_was_done_is_not_done_again(
@@ -166,21 +166,21 @@ def test_what_is_no_text(small: TextClassifier) -> None:
         clone(small).set_params(batch_size=0).fit(["a", "b"], ["x", "y"])
 
 
-def test_without_scikit_learn_it_says_so() -> None:
+def test_without_scikit_learn_the_error_names_it() -> None:
     script = (
         "import sys; sys.modules['sklearn'] = None\nfrom albertine import *\nimport albertine\n"
         "try: albertine.TextClassifier\nexcept albertine.errors.AlbertineError as error: print(error)"
     )
-    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert said == "TextClassifier needs scikit-learn. pip install 'albertine[sklearn]'\n"
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert output == "TextClassifier needs scikit-learn. pip install 'albertine[sklearn]'\n"
 
 
 def test_settings_beside_the_parameters(small: TextClassifier, tmp_path: Path) -> None:
     """They win over what is set without being asked for; what would be lost is refused by name."""
     short = clone(small).set_params(steps=1, output=tmp_path, settings={"watching": {"report": True}})
     fitted = short.fit(["a", "b"], ["x", "y"])
-    told = (fitted.model_.parent / "settings.yaml").read_text(encoding="utf-8")
-    assert "report: true" in told and "tensorboard: false" in told
+    written = (fitted.model_.parent / "settings.yaml").read_text(encoding="utf-8")
+    assert "report: true" in written and "tensorboard: false" in written
     for settings, message in (
         ({"training": {"learning_rate": 0.1}}, r"`training\.learning_rate` is a parameter.*learning_rate="),
         ({"seed": 7}, r"`seed` is a parameter.*random_state="),
@@ -222,13 +222,13 @@ def test_columns_of_other_libraries(small: TextClassifier) -> None:
         np.testing.assert_array_equal(fitted.predict_proba(X), expected)
 
 
-def test_few_texts_are_told_at_once(small: TextClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_texts_are_reported_at_once(small: TextClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
     fitted, sizes = clone(small).set_params(steps=1).fit(["a", "b"], ["x", "y"]), list[int]()
-    ask = albertine.Predictor.classify
+    classify = albertine.Predictor.classify
 
     def counted(self: albertine.Predictor, texts: list[str]) -> Any:
         sizes.append(len(texts))
-        return ask(self, texts)
+        return classify(self, texts)
 
     monkeypatch.setattr(albertine.Predictor, "classify", counted)
     assert fitted.predict_proba(["a man"] * 1100).shape == (1100, 2) and max(sizes) <= 512
@@ -238,10 +238,10 @@ def test_classes_that_are_digits_keep_their_columns(small: TextClassifier) -> No
     """NumPy sorts "10" before "2"; the classes of a run are sorted as numbers."""
     fitted = clone(small).set_params(steps=1).fit(["a man", "a house"] * 2, ["2", "10"] * 2)
     assert fitted.classes_.tolist() == ["10", "2"]
-    asked: Any = fitted._predictor
-    (said,) = asked.classify(["a man"])
-    assert said["2"] != said["10"]
-    np.testing.assert_array_equal(fitted.predict_proba(["a man"]), [[said["10"], said["2"]]])
+    predictor: Any = fitted._predictor
+    (answer,) = predictor.classify(["a man"])
+    assert answer["2"] != answer["10"]
+    np.testing.assert_array_equal(fitted.predict_proba(["a man"]), [[answer["10"], answer["2"]]])
 
 
 def test_a_missing_class_is_named(small: TextClassifier) -> None:

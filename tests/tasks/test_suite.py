@@ -76,8 +76,8 @@ def test_what_comes_later_wins(suite: Path) -> None:
 
 
 def test_a_suite_end_to_end(suite: Path, pretrained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    result = run_suite(read_suite(suite), run=quiet, say=said.append)
+    lines: list[str] = []
+    result = run_suite(read_suite(suite), run=quiet, say=lines.append)
     assert list(result.runs) == ["first", "second", "lost"] and result.failed == ("broken",)
     assert set(result.left_out) == {"absent", "broken"} and "awful" in result.left_out["broken"]
     assert result.exit_code == 1 and not result.stopped
@@ -91,14 +91,14 @@ def test_a_suite_end_to_end(suite: Path, pretrained: Path, monkeypatch: pytest.M
     )
     assert result.runs["second"][0].record["pretraining"].startswith("tuned before on ")
     text = (result.report / "report.md").read_text()
-    for told in ("there is no nowhere.csv", "since absent was not run", "Failed: broken", "## second"):
-        assert told in text, told
+    for message in ("there is no nowhere.csv", "since absent was not run", "Failed: broken", "## second"):
+        assert message in text, message
     score = result.runs["first"][0].scores["accuracy"]
     assert f"| first | accuracy | {score:.4f} |" in text
     assert (result.report / "scores.png").is_file() and (result.report / "second-confusion.png").is_file()
     tree = json.loads((result.report / "report.json").read_text())
     assert tree["tasks"]["first"]["metrics"]["accuracy"]["values"] == [score]
-    assert any("absent" in line for line in said)
+    assert any("absent" in line for line in lines)
 
     # What is done is not done again: no model is even opened, but for the one that failed.
     monkeypatch.setattr(module, "train", lambda *_: pytest.fail("a task is run again"))
@@ -166,7 +166,7 @@ def test_data_that_changed_is_not_taken_for_done(
     assert remembered(settings, stamp(settings)) is None
 
 
-def test_mistakes_are_told_before_anything_runs(suite: Path, tmp_path: Path) -> None:
+def test_mistakes_are_reported_before_anything_runs(suite: Path, tmp_path: Path) -> None:
     for assignments, message in (
         (["tasks.second.start_from=thrid"], "there is no task `thrid` to start second from"),
         (["tasks.first.start_from=second"], "the tasks start from each other"),
@@ -204,7 +204,7 @@ def test_the_real_suites(shared_data: Path, pretrained: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(SUITES.glob("*.yaml")), ids=lambda path: path.stem)
-def test_headers_say_what_to_expect(path: Path) -> None:
+def test_headers_state_expected_results(path: Path) -> None:
     header = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
     for word in ("command", "hardware", "expected"):
         assert any(line.startswith(f"# {word}: ") for line in header), word
@@ -228,7 +228,7 @@ def test_the_command(albertine: Command, suite: Path) -> None:
     assert albertine("finetune", "--suite", suite, "--config", suite).code == 2
 
 
-def test_several_seeds_are_not_advised_where_they_are_asked_for(
+def test_several_seeds_are_not_advised_where_they_are_set(
     albertine: Command, suite: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*given: object, **how: object) -> None:

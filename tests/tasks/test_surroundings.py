@@ -51,8 +51,8 @@ def test_what_a_program_set_of_torch_stays(pretrained: Path, tmp_path: Path) -> 
     wanted = torch.get_rng_state()
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
         other = tuned(pretrained, tmp_path / "other", training={**exact, "threads": 1})
-    asked = albertine.Predictor(other.model)
-    asked.classify(["a good man"])
+    predictor = albertine.Predictor(other.model)
+    predictor.classify(["a good man"])
     assert torch.equal(torch.get_rng_state(), wanted)
     assert torch.get_num_threads() == 2 and torch.get_default_dtype() == torch.float64
     one, two = (run.model.joinpath("model.safetensors").read_bytes() for run in (plain, other))
@@ -67,10 +67,10 @@ def test_a_default_device_is_the_program_s_own(
 ) -> None:
     """On "meta" a tensor holds no numbers: what is made there by default answers wrongly or not at all."""
 
-    def told(where: Path) -> list[Any]:
+    def answers_on(where: Path) -> list[Any]:
         exact: Any = {"precision": "float32"}
         model = tuned(pretrained, where, dev=ROWS[:2], training=exact).model
-        asked = albertine.Predictor(model, precision=precision)
+        predictor = albertine.Predictor(model, precision=precision)
         bare = albertine.load(model)
         bare.precision = precision
         with torch.inference_mode():
@@ -78,15 +78,15 @@ def test_a_default_device_is_the_program_s_own(
         return [
             model.joinpath("model.safetensors").read_bytes(),
             albertine.evaluate(model, file=ROWS),
-            asked.classify(["a good man", "a house with many rooms"]),
-            asked.embed(["a good man", "a house"]).tolist(),
+            predictor.classify(["a good man", "a house with many rooms"]),
+            predictor.embed(["a good man", "a house"]).tolist(),
             albertine.Predictor(pretrained, precision=precision).fill_mask("a [MASK] man"),
             states.tolist(),
         ]
 
-    wanted = told(tmp_path / "plain")
+    wanted = answers_on(tmp_path / "plain")
     torch.set_default_device("meta")
-    assert told(tmp_path / "other") == wanted
+    assert answers_on(tmp_path / "other") == wanted
     assert torch.get_default_device().type == "meta"
 
 
@@ -141,14 +141,14 @@ def test_a_row_is_named_by_its_place_in_memory(pretrained: Path, tmp_path: Path)
         albertine.evaluate(run.folder, file=[*ROWS[:2], {"text": "a", "label": "new"}])
 
 
-def test_a_column_that_nobody_asks_for_may_hold_anything(pretrained: Path, tmp_path: Path) -> None:
+def test_an_unused_column_may_hold_anything(pretrained: Path, tmp_path: Path) -> None:
     """What text can say of it is kept; what is asked for and cannot be kept is named."""
     pd = pytest.importorskip("pandas")
     day, name = datetime.date(2024, 1, 2), uuid.UUID(int=7)
     frame = pd.DataFrame(ROWS).assign(day=pd.Timestamp(day), id=name, image=b"\x00", seen=[{1}] * len(ROWS))
     run = tuned(pretrained, tmp_path, frame, dev=frame)
-    said = (run.folder / "predictions-dev.jsonl").read_text(encoding="utf-8")
-    assert said.count(str(name)) == len(ROWS)
+    predictions = (run.folder / "predictions-dev.jsonl").read_text(encoding="utf-8")
+    assert predictions.count(str(name)) == len(ROWS)
     (file,) = (run.folder / "data").glob("train-*")
     assert '"day": "2024-01-02T00:00:00"' in file.read_text(encoding="utf-8")
     scores = albertine.evaluate(run.folder, file=frame.assign(id=[object()] * len(ROWS)))

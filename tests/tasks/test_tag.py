@@ -42,7 +42,7 @@ def test_an_entity_reaches_to_the_end_of_its_last_token() -> None:
     assert entities_of(SPANS, ["B-x", "O", "O", "B-y"]) == [("x", 0, 3)]
 
 
-def test_how_sure_of_an_entity_is_told_by_its_own_tokens() -> None:
+def test_the_probability_of_an_entity_is_that_of_its_own_tokens() -> None:
     chances = np.array([0.5, 0.6, 0.7, 0.9, 0.95, 0.5])  # [CLS], four tokens, [SEP]
     logits = np.log(np.stack([chances, 0.7 * (1 - chances), 0.3 * (1 - chances)], axis=-1))
     text = TextInWindows(None, SPANS, (Window(0, 1, 4),))
@@ -53,8 +53,8 @@ def test_how_sure_of_an_entity_is_told_by_its_own_tokens() -> None:
 
 def test_tags_of_a_stranger_may_lack_the_o_and_the_b() -> None:
     tokenizer = WordPieceTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "old", "man"])
-    asked, labelled = (Example("0", "old man", None, told, "") for told in (None, [("X", 0, 7)]))
-    speech = Tag(("NOUN", "VERB"), 16).encode([asked], tokenizer)
+    unlabelled, labelled = (Example("0", "old man", None, label, "") for label in (None, [("X", 0, 7)]))
+    speech = Tag(("NOUN", "VERB"), 16).encode([unlabelled], tokenizer)
     assert speech.targets is None and len(speech.ids[0]) == 4
     (inside,) = Tag(("O", "I-X"), 16).encode([labelled], tokenizer).targets or []
     assert inside.tolist() == [IGNORED, IGNORED, 1, IGNORED]  # [CLS], B-X that it has not, I-X, [SEP]

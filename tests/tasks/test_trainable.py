@@ -25,14 +25,14 @@ from albertine.tasks.multiple_choice import choices_of
 from albertine.tasks.trainable import TrainableTask
 from tests.inference.exports import FAMILIES, PASSAGES, TEXTS, TWO, tuned
 
-ASKED = ["single", "multi", "score", "cross-encoder", "compared", "tag", "crf", "answer", "answer or not"]
-ASKED += ["choose", "embed", "embed by depths", "embed whitened"]
+TRAINABLE = ["single", "multi", "score", "cross-encoder", "compared", "tag", "crf", "answer", "answer or not"]
+TRAINABLE += ["choose", "embed", "embed by depths", "embed whitened"]
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("tuned")
-    return {name: tuned(name, folder / name) for name in (*ASKED, "relate", "fill-mask")}
+    return {name: tuned(name, folder / name) for name in (*TRAINABLE, "relate", "fill-mask")}
 
 
 def examples(name: str) -> list[Any]:
@@ -98,8 +98,8 @@ def grouped(table: dict[str, Tensor], sizes: tuple[int, ...]) -> dict[str, Tenso
 
 def inputs(name: str, task: TrainableTask, folder: Path) -> tuple[dict[str, Tensor], dict[str, Any], Encoded]:
     """A padded call for a family: inputs, labels, and the same as the family itself encodes it."""
-    tokenizer, asked = albertine.load_tokenizer(folder), examples(name)
-    data = task.family.encode(asked, tokenizer)
+    tokenizer, questions = albertine.load_tokenizer(folder), examples(name)
+    data = task.family.encode(questions, tokenizer)
     assert data.targets is not None
     table, flat = padded(data), np.concatenate(data.targets)
     if name == "choose" or name.startswith("embed"):
@@ -113,7 +113,7 @@ def inputs(name: str, task: TrainableTask, folder: Path) -> tuple[dict[str, Tens
     return table, {"labels": flat}, data
 
 
-@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("name", TRAINABLE)
 def test_loss_is_that_of_fine_tuning_and_reaches_every_weight(name: str, folders: dict[str, Path]) -> None:
     task = albertine.load_task(folders[name])
     table, labels, data = inputs(name, task, folders[name])
@@ -132,36 +132,36 @@ def test_loss_is_that_of_fine_tuning_and_reaches_every_weight(name: str, folders
     assert task(**table, **labels).loss.item() < before
 
 
-@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("name", TRAINABLE)
 def test_numbers_are_those_of_the_predictor(name: str, folders: dict[str, Path]) -> None:
     task, predictor = (
         albertine.load_task(folders[name]),
         albertine.Predictor(folders[name], precision="float32"),
     )
     table, _, _ = inputs(name, task, folders[name])
-    asked, close = examples(name), pytest.approx
+    questions, close = examples(name), pytest.approx
     with torch.no_grad():
         found = task(**table)
     assert found.loss is None and not task.training
     if name in ("single", "multi", "score", "cross-encoder", "compared"):
-        texts = [e.text if e.pair is None else (e.text, e.pair) for e in asked]
+        texts = [e.text if e.pair is None else (e.text, e.pair) for e in questions]
         theirs = [list(row.values()) for row in predictor.classify(texts, logits=True)]
-        assert found.logits.reshape(len(asked), -1).tolist() == [close(row, abs=1e-4) for row in theirs]
+        assert found.logits.reshape(len(questions), -1).tolist() == [close(row, abs=1e-4) for row in theirs]
     elif name == "choose":
-        for e, row in zip(asked, found.logits.tolist(), strict=True):
+        for e, row in zip(questions, found.logits.tolist(), strict=True):
             logits = predictor.choose(e.passage, e.options, logits=True)
             assert row == close([*logits, *[float("-inf")] * (3 - len(logits))], abs=1e-4)
             assert predictor.choose(e.passage, e.options) == close(softmax(np.array([logits]))[0].tolist())
     elif name in ("tag", "crf"):
-        tags, said = task.tags(**table), predictor.outputs(asked)[0]
+        tags, outputs = task.tags(**table), predictor.outputs(questions)[0]
         real = table["attention_mask"] == 1
-        assert tags[real].tolist() == (said if name == "crf" else said.argmax(-1)).tolist()
-        assert found.logits[real].argmax(-1).tolist() == said.argmax(-1).tolist() or name == "crf"
+        assert tags[real].tolist() == (outputs if name == "crf" else outputs.argmax(-1)).tolist()
+        assert found.logits[real].argmax(-1).tolist() == outputs.argmax(-1).tolist() or name == "crf"
         assert (tags[table["attention_mask"] == 0] == -100).all()
     elif name == "answer":
         assert torch.isneginf(found.logits[table["attention_mask"] == 0]).all()
-        said = predictor.outputs(asked)[0]
-        best = max(said[2].spans.items(), key=lambda item: item[1])[0]
+        outputs = predictor.outputs(questions)[0]
+        best = max(outputs[2].spans.items(), key=lambda item: item[1])[0]
         row = found.logits[-1].log_softmax(0)
         places = [
             (s, e) for s in range(len(row)) for e in range(s, len(row)) if table["token_type_ids"][-1, s] == 1
@@ -176,7 +176,7 @@ def test_numbers_are_those_of_the_predictor(name: str, folders: dict[str, Path])
             25,
         )
     else:
-        vectors = predictor.embed([e.text for e in asked], normalize=False)
+        vectors = predictor.embed([e.text for e in questions], normalize=False)
         other = predictor.embed(["the house"], normalize=False)
         cosines = F.cosine_similarity(torch.from_numpy(vectors), torch.from_numpy(other))
         assert found.logits.tolist() == close(cosines.tolist(), abs=1e-4)
@@ -292,10 +292,10 @@ def test_what_has_no_head_to_train(folders: dict[str, Path]) -> None:
         albertine.load_task(folders["relate"])
 
 
-def test_load_says_that_it_leaves_the_head_out(folders: dict[str, Path]) -> None:
-    with pytest.warns(UserWarning, match=r"leaves out the head of its task \(choose\).*load_task") as told:
+def test_load_warns_that_it_leaves_the_head_out(folders: dict[str, Path]) -> None:
+    with pytest.warns(UserWarning, match=r"leaves out the head of its task \(choose\).*load_task") as warned:
         albertine.load(folders["choose"])
-    assert told[0].filename == __file__
+    assert warned[0].filename == __file__
     with pytest.warns(UserWarning, match=r"leaves out the whitening of its vectors.*load_task"):
         albertine.load(folders["embed whitened"])
     with warnings.catch_warnings():

@@ -78,7 +78,7 @@ def test_which_spans_can_be_answers() -> None:
         ("He lived for ten years in Paso Robles with a cat.", "Paso Robles", "name", {"where"}, "in"),
     ],
 )
-def test_what_to_ask_with(sentence: str, answer: str, kind: str, words: set[str], gone: str) -> None:
+def test_questions_of_a_cloze(sentence: str, answer: str, kind: str, words: set[str], gone: str) -> None:
     """Kills: the question word of another kind; a preposition kept beside the question word that replaces
     it."""
     questions = [
@@ -130,7 +130,7 @@ def test_a_question_has_words_of_its_sentence() -> None:
         ("鲁迅", "phrase", {"谁", "什么人"}),
     ],
 )
-def test_chinese_asks_in_the_answers_place(answer: str, kind: str, words: set[str]) -> None:
+def test_chinese_questions_are_masked_in_place_of_the_answer(answer: str, kind: str, words: set[str]) -> None:
     place = gap(NOVEL, answer, kind)
     questions = {chinese_question(NOVEL, place, RandomChooser(generator(s, "t"))) for s in range(80)} - {None}
     assert questions

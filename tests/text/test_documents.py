@@ -974,7 +974,7 @@ def test_bad_json_names_file_and_line(tmp_path: Path) -> None:
     assert read(path, text_field="body")[0].paragraphs == ("x",)
 
 
-def test_json_array_file_says_what_to_write(tmp_path: Path) -> None:
+def test_the_error_of_a_json_array_file_names_the_right_format(tmp_path: Path) -> None:
     path = write(tmp_path, "a.json", json.dumps([{"text": "One."}], indent=1))
     assert "one JSON object a line" in complaint(path)
 

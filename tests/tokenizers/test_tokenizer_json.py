@@ -314,7 +314,9 @@ def test_settings_beside_tokenizer_json_count_as_in_transformers(name: str, tmp_
 
 
 @pytest.mark.parametrize(("name", "file"), [("BertTokenizer", False), ("PreTrainedTokenizerFast", True)])
-def test_the_class_tells_which_of_two_vocabularies_counts(name: str, file: bool, tmp_path: Path) -> None:
+def test_the_tokenizer_class_decides_which_of_two_vocabularies_counts(
+    name: str, file: bool, tmp_path: Path
+) -> None:
     """Kills: reading `vocab.txt` in any case, whose tokens do not show that text is not lowercased."""
     from transformers import AutoTokenizer
 
@@ -443,7 +445,7 @@ def test_a_deep_file_beside_a_vocabulary_is_one_message(tmp_path: Path) -> None:
         load_tokenizer(tmp_path)
 
 
-def test_a_cased_vocabulary_of_a_folder_that_says_nothing_is_lowered_as_there(tmp_path: Path) -> None:
+def test_a_cased_vocabulary_without_a_setting_is_lowercased_as_in_transformers(tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
     (tmp_path / "vocab.txt").write_text("\n".join([*PIECES, "Berlin", "Paris", "berlin"]) + "\n")
@@ -514,7 +516,7 @@ def test_other_pieces_around_a_text_are_refused_where_the_file_counts(
 
 
 @pytest.mark.parametrize("name", ["PreTrainedTokenizerFast", "AlbertTokenizer"])
-def test_the_class_tells_whether_spiece_model_counts(name: str, tmp_path: Path) -> None:
+def test_the_tokenizer_class_decides_whether_spiece_model_counts(name: str, tmp_path: Path) -> None:
     """Kills: a cased vocabulary of others, lowercased because no setting forbids it."""
     from transformers import AutoTokenizer
 

@@ -216,7 +216,7 @@ def test_what_is_no_list_of_texts_is_refused(small: WordPieceTokenizer) -> None:
     assert small(pd.Series(["a"])) == small(["a"])
 
 
-def test_words_start_where_the_reference_says(albert: Tokenizer, small: WordPieceTokenizer) -> None:
+def test_words_start_where_those_of_the_reference_do(albert: Tokenizer, small: WordPieceTokenizer) -> None:
     marks = {
         "▁the": True,
         "s": False,

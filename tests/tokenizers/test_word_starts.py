@@ -100,7 +100,7 @@ def test_segmenting_is_quiet_and_leaves_no_file(
     assert logging.getLogger("jieba").level >= logging.WARNING
 
 
-def test_absence_of_jieba_says_what_to_install(monkeypatch: Any) -> None:
+def test_absence_of_jieba_names_what_to_install(monkeypatch: Any) -> None:
     real = builtins.__import__
 
     def refuse(name: str, *rest: Any, **kw: Any) -> Any:

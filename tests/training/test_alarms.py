@@ -314,7 +314,7 @@ def test_a_model_that_only_copies_rings_by_its_context_gain() -> None:
 
 
 @pytest.mark.parametrize("objective", ["causal", "permutation"])
-def test_where_nothing_is_masked_no_alarm_says_so(objective: str) -> None:
+def test_without_masked_tokens_there_is_no_alarm(objective: str) -> None:
     def fall(level: float) -> Curve:
         return lambda p: healthy(p) if p < 0.7 else (level, 0.01, 0.5)
 
@@ -384,7 +384,7 @@ def test_a_stage_that_trains_on_something_else_is_not_judged_by_evaluations() ->
     assert [a.kind for a in staged(lambda p: (4.0, 0.4, 0.9))] == ["plateau"]
 
 
-def test_an_evaluation_long_ago_says_nothing() -> None:
+def test_an_old_evaluation_raises_no_alarm() -> None:
     monitor, alarms, total = alarms_of(), [], 20_000
     monitor.update({"step": 10, "evaluation": {"mask_loss": UNIGRAM - 2}}, 0.0)
     for step in range(50, total + 1, 50):
@@ -420,7 +420,7 @@ def test_the_onset_is_the_first_evaluation_that_gains() -> None:
     assert onset_minute([unknown, *rows]) == 2.0
 
 
-def test_what_was_not_a_number_is_null_in_the_metrics_and_says_nothing(tmp_path: Path) -> None:
+def test_nan_is_null_in_the_metrics_and_raises_no_alarm(tmp_path: Path) -> None:
     nan = {"mask_loss": math.nan, "cosine": math.nan}
     assert alarms_of().context_gain(nan) is None
     total, monitor, alarms = 20_000, alarms_of(), []
@@ -437,7 +437,7 @@ def test_what_was_not_a_number_is_null_in_the_metrics_and_says_nothing(tmp_path:
     assert {alarm.kind for alarm in alarms} == {"plateau"} and "mean cosine" not in alarms[0].what
 
 
-def test_a_branch_does_not_say_when_its_first_run_began_to_read(tmp_path: Path) -> None:
+def test_a_branch_does_not_report_the_context_onset_of_its_first_run(tmp_path: Path) -> None:
     row = {"step": 3, "elapsed": 120.0, "context_gain": 0.31}
     (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
     assert onset_of_run(tmp_path) == 2.0

@@ -100,7 +100,7 @@ def test_a_longer_run_is_the_run_that_was_as_long_from_the_start(parent: Path, t
     )
 
 
-def test_the_record_says_where_it_begins_and_what_differs(
+def test_the_record_states_where_it_begins_and_what_differs(
     parent: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     origin = parent / "checkpoints" / "step-15"
@@ -297,7 +297,7 @@ def test_a_branch_without_a_checkpoint_is_not_begun_at_step_0(
     assert outcome is not None and outcome.step == 40
 
 
-def test_data_that_changed_go_on_where_the_job_says(parent: Path, tmp_path: Path) -> None:
+def test_data_that_changed_continue_where_the_job_allows_it(parent: Path, tmp_path: Path) -> None:
     rules = Branching((), lambda cursor, *_: {"row": cursor["row"] + 120} if cursor else None)
     run(tmp_path / "branch", linear(0.0), parent / "checkpoints" / "step-20", branching=rules, steps=21)
     state = read(tmp_path / "branch" / "checkpoints" / "step-21").state

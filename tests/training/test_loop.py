@@ -423,7 +423,7 @@ def flat(steps: set[int]) -> Callable[[nn.Module, Any], Any]:
     return loss_fn
 
 
-def test_a_run_without_any_gradient_ends_and_says_why(tmp_path: Path) -> None:
+def test_a_run_without_any_gradient_ends_with_a_reason(tmp_path: Path) -> None:
     """Kills: a run that changes nothing and is "done"; one that is done when the same command resumes."""
     for _ in range(2):
         with (
@@ -700,7 +700,7 @@ def test_early_stopping_that_can_end_nothing_is_reported_at_the_start(tmp_path: 
         assert early or warnings[0] == log[0]
 
 
-def test_the_clock_says_where_a_stream_is_opened_and_how_far_the_run_is(tmp_path: Path) -> None:
+def test_the_clock_sets_where_a_stream_opens_and_the_progress_of_the_run(tmp_path: Path) -> None:
     seen: list[tuple[int, float]] = []
 
     def follow(job: Job) -> None:
@@ -813,7 +813,7 @@ def test_every_rank_goes_by_the_scores_of_the_main_process(tmp_path: Path) -> No
         assert train(job).scores == {"mlm_loss": 2.0}
 
 
-def test_every_step_is_made_as_the_settings_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_step_follows_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a schedule that is recorded and not used; no clipping; one dropout pattern for all steps."""
     made: list[Any] = []
     step = loop.train_step

@@ -57,7 +57,7 @@ def test_a_narrow_terminal_shows_step_share_and_times(width: int) -> None:
     assert len(last) <= width
 
 
-def test_quiet_says_nothing() -> None:
+def test_quiet_prints_nothing() -> None:
     assert shown(False, 10, quiet=True) == shown(True, 10, quiet=True) == ""
 
 

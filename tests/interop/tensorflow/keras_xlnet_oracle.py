@@ -30,16 +30,16 @@ def model(folder, **given):
 
 
 def main(folder, file):
-    def said(made, ids, remembered, *more):
+    def outputs(made, ids, remembered, *more):
         length = np.full((2, 1), remembered)
         return made.predict([ids, SEGMENTS, length, *more], batch_size=2, verbose=0)
 
     whole = np.where(IDS == PAD, 9, IDS)  # what is remembered, it looks at, padding too
-    reading, asking = model(folder), model(folder, in_train_phase=True, permute=False)
-    found = {"states": said(reading, IDS, 0)}
-    said(reading, whole, 0)
-    found["after"] = said(reading, NEXT, 6)
-    found["chances"] = said(asking, NEXT, 0, np.ones_like(NEXT))
+    reading, query = model(folder), model(folder, in_train_phase=True, permute=False)
+    found = {"states": outputs(reading, IDS, 0)}
+    outputs(reading, whole, 0)
+    found["after"] = outputs(reading, NEXT, 6)
+    found["chances"] = outputs(query, NEXT, 0, np.ones_like(NEXT))
     given = {
         "ids": IDS,
         "segments": SEGMENTS,

@@ -81,7 +81,7 @@ def test_attention_dropout_keeps_the_mean():
 
 
 @given(st.lists(st.integers(0, 11), unique=True, min_size=1))
-def test_restoring_gives_back_the_order_asked_for(rows):
+def test_restoring_gives_the_requested_order(rows):
     wanted = torch.tensor(rows)
     chosen, places, order = Rows.of(pack([[1] * 4, [1] * 8])).select(wanted)
     assert torch.equal(places if order is None else places[order], wanted)
@@ -144,7 +144,7 @@ def test_training_in_bfloat16_on_a_cpu_takes_other_kernels_for_the_same_result(
     "wanted", [[0], [20, 20, 3, 4, 5, 60, 99], [9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 35, 36, 99]]
 )
 @pytest.mark.parametrize("scores", [1, cpu_attention.SCORES])
-def test_training_in_bfloat16_of_some_rows_that_ask(wanted, scores, monkeypatch):
+def test_training_in_bfloat16_of_some_query_rows(wanted, scores, monkeypatch):
     """As in the last depth: some sequences ask nothing, and what they are looked at for is nothing."""
     monkeypatch.setattr(cpu_attention, "SCORES", scores)
     lengths = [10, 16, 17, 33, 24]
@@ -163,7 +163,7 @@ def test_training_in_bfloat16_of_some_rows_that_ask(wanted, scores, monkeypatch)
         assert not mine.grad[theirs.grad == 0].any()
 
 
-def test_training_in_bfloat16_where_all_ask_alike_and_are_not_alike():
+def test_training_in_bfloat16_with_equal_query_and_unequal_key_counts():
     """Sequences are laid out by their keys; as many rows of each ask, and must stay with their own keys."""
     keys = Rows.of(pack([[1] * n for n in (40, 20, 40)]))
     queries = keys.select(torch.cat([torch.arange(16) + begin for begin in (0, 40, 60)])).rows

@@ -84,7 +84,7 @@ def offered(monkeypatch: pytest.MonkeyPatch, kind: str, *ways: Candidate) -> Non
 
 @pytest.mark.parametrize("kind", ["float32", "int8"])
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "reason"),
     [
         (slowly, "times as long"),
         (broken, "not there: no such kernel)"),
@@ -96,7 +96,7 @@ def offered(monkeypatch: pytest.MonkeyPatch, kind: str, *ways: Candidate) -> Non
 def test_slow_missing_and_wrong_ways_are_not_taken(
     kind: str,
     fault: Callable[[Tensor], Tensor],
-    told: str,
+    reason: str,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -112,7 +112,7 @@ def test_slow_missing_and_wrong_ways_are_not_taken(
         inference_linear(torch.ones(8, 4), torch.zeros(8), form)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     line = caplog.records[0].getMessage()
-    assert kind in line and f"faulty: {told}" in line.replace("100 times", "times") and "\n" not in line
+    assert kind in line and f"faulty: {reason}" in line.replace("100 times", "times") and "\n" not in line
     assert torch.equal(layer(torch.ones(3, 4)), torch.full((3, 8), 4.0))
 
 
@@ -302,7 +302,7 @@ def test_products_that_gain_nothing_stay_in_float(
     ]
 
 
-def test_sizes_that_gain_nothing_are_told(
+def test_sizes_that_gain_nothing_are_reported(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In `choices`, which measures them itself, and is not a line of every start."""

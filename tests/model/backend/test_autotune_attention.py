@@ -60,6 +60,6 @@ def test_a_fixed_form_wins(monkeypatch: pytest.MonkeyPatch) -> None:
             assert products_are_faster() == (form == "products")
 
 
-def test_what_this_machine_takes_is_told() -> None:
+def test_the_choice_of_this_machine_is_reported() -> None:
     assert [each.kind for each in choices()][-2:] == ["training", "attention"]
     assert choices()[-1] == choice() and choice().form in ("products", "fused")

@@ -58,13 +58,13 @@ def test_pieces_give_what_the_whole_gives(
 
 
 def test_rows_are_judged_by_steps_of_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr(autotune_splits, "split_is_faster", lambda *given: bool(asked.append(given)))
+    calls = []
+    monkeypatch.setattr(autotune_splits, "split_is_faster", lambda *given: bool(calls.append(given)))
     layer = Counting(PlainLinear(torch.ones(3, 2), torch.ones(3)))
     for rows in (500, 512, 600, 640, 641, 2000):
         RowSplitLinear(layer, 2, 3)(torch.ones(rows, 2))
     threads = torch.get_num_threads()
-    assert asked == [(2, 3, judged, threads) for judged in (512, 640, 640, 768)]
+    assert calls == [(2, 3, judged, threads) for judged in (512, 640, 640, 768)]
     assert layer.calls == [500, 512, 600, 640, 641, 2000]
 
 

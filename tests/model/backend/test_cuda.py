@@ -53,8 +53,8 @@ def compiling(monkeypatch: pytest.MonkeyPatch) -> CompileCounterWithBackend:
     return counter
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What we said; torch's compiler says much besides."""
+def messages_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Messages of albertine; the compiler of torch logs many others."""
     return [record.getMessage() for record in caplog.records if record.name.startswith("albertine")]
 
 
@@ -67,7 +67,7 @@ def test_a_depth_is_compiled_for_all_depths_and_batches(
     model.encoder.backend = "cuda"
     for lengths in ([5, 9], [12, 3, 7], [20]):
         same_gradients(model, builders.packed(lengths))
-    assert 1 <= counter.frame_count <= 2 and not told(caplog)
+    assert 1 <= counter.frame_count <= 2 and not messages_of(caplog)
 
 
 @pytest.mark.parametrize("kind", ["forward_pre", "forward", "full_backward_pre", "full_backward"])
@@ -99,7 +99,7 @@ def test_what_the_padded_kernel_computes_is_not_compiled(
     changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It has other shapes for every batch, and would be compiled for each. Nor is what a depth has of its
-    own; that is told, once."""
+    own; that is reported once."""
 
     def missing(*_: object) -> None:
         raise AssertionError("compiled")
@@ -112,7 +112,7 @@ def test_what_the_padded_kernel_computes_is_not_compiled(
     cuda._warn_not_compiled.cache_clear()
     for _ in range(2):
         model.encoder(builders.packed([5, 9])).last_hidden.sum().backward()
-    assert [line[:32] for line in told(caplog)] == ["training.compile does not apply "]
+    assert [line[:32] for line in messages_of(caplog)] == ["training.compile does not apply "]
 
 
 def on_meta(batch: Packed) -> Packed:
@@ -186,7 +186,7 @@ def test_rows_named_twice_stay_within_the_bound() -> None:
 
 
 @pytest.mark.parametrize("there", [False, True])
-def test_bfloat16_that_a_processor_does_not_have_is_told_once(
+def test_bfloat16_without_hardware_support_is_reported_once(
     there: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     onednn._warn_emulated.cache_clear()
@@ -195,12 +195,12 @@ def test_bfloat16_that_a_processor_does_not_have_is_told_once(
     for precision in ("float32", "bfloat16", "bfloat16"):
         model.precision = precision  # type: ignore[assignment]
         model.encoder(builders.packed([5])).last_hidden.sum().backward()
-    told = [] if there else ["this processor has no bfloat16, and emulates it several times as slowly"]
-    assert [record.message.partition(" as it")[0] for record in caplog.records] == told
+    messages = [] if there else ["this processor has no bfloat16, and emulates it several times as slowly"]
+    assert [record.message.partition(" as it")[0] for record in caplog.records] == messages
     onednn._warn_emulated.cache_clear()
 
 
-def test_compiling_on_a_processor_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_compiling_on_a_processor_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     onednn._warn_uncompiled.cache_clear()
     model = builders.model().train()
     model.encoder.compiled = True

@@ -210,7 +210,7 @@ def test_only_so_many_graphs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [kind[0] for kind, _ in kept.graphs.known] == [3, 1]
 
 
-def test_a_pass_that_cannot_be_recorded_is_computed_and_told(
+def test_a_pass_that_cannot_be_recorded_is_computed_and_reported(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def recorded(run, device):
@@ -255,14 +255,14 @@ def test_threads_take_turns() -> None:
     with torch.no_grad():
         right = [model.encoder(b).last_hidden for b in batches]
 
-    def ask() -> None:
+    def compute() -> None:
         with torch.no_grad():
             for _ in range(20):
                 for batch, wanted in zip(batches, right, strict=True):
                     if not torch.allclose(model.encoder(batch).last_hidden, wanted, atol=1e-5):
                         wrong.append(batch.lengths)
 
-    threads = [threading.Thread(target=ask) for _ in range(4)]
+    threads = [threading.Thread(target=compute) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

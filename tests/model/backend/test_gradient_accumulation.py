@@ -65,7 +65,7 @@ def test_a_use_of_the_weight_beside_the_product_counts_too() -> None:
     assert all(torch.allclose(a, b, rtol=1e-12) for a, b in pairs)
 
 
-def test_asking_for_the_gradient_of_an_input_leaves_nothing_behind() -> None:
+def test_the_gradient_of_an_input_leaves_nothing_behind() -> None:
     weight, bias, x = tensors()
     loss = with_product(weight, bias, x)
     (first,) = torch.autograd.grad(loss, [x], retain_graph=True)
@@ -106,19 +106,19 @@ def test_a_frozen_encoder_still_passes_gradients_to_its_embeddings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fused", "keys", "told"),
+    ("fused", "keys", "form"),
     [
         (True, 80, "biases within the products, attention by products from 80 keys on"),
         (False, 0, "biases apart from the products, attention by products"),
     ],
 )
-def test_what_training_in_bfloat16_takes_is_told(
-    fused: bool, keys: int, told: str, monkeypatch: pytest.MonkeyPatch
+def test_memory_of_training_in_bfloat16_is_reported(
+    fused: bool, keys: int, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(onednn, "bias_is_fused", lambda: fused)
     monkeypatch.setattr(onednn, "least_keys", lambda: keys)
     choice = onednn.training_choice()
-    assert (choice.kind, choice.form) == ("training", told)
+    assert (choice.kind, choice.form) == ("training", form)
     assert choice.kernel == ("mkldnn._linear_pointwise" if fused else "plain")
 
 

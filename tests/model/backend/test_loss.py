@@ -47,7 +47,7 @@ def test_it_is_summed_in_float32_whatever_the_default_is(default):
     assert found.dtype == torch.float32 and torch.equal(found, expected)
 
 
-def test_without_gradients_it_says_the_same():
+def test_without_gradients_the_loss_is_the_same():
     logits, labels = (
         torch.randn(6, 9, generator=torch.Generator().manual_seed(1)),
         torch.tensor([0, 3, -100, 8, 1, 1]),

@@ -293,18 +293,18 @@ def test_what_was_prepared_goes_with_its_model() -> None:
     assert query() is None
 
 
-def test_query_key_and_value_are_asked_about_once_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_query_key_and_value_are_looked_up_once_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """Though the last depth multiplies queries apart from keys and values."""
     from albertine.model.backend import onednn
 
     model = builders.model()
     attention = model.encoder.attention[0]
     own = [attention.query, attention.key, attention.value]
-    asked: list[Layers] = []
-    monkeypatch.setattr(onednn, "cached", lambda layers, *rest: asked.append(layers) or cached(layers, *rest))
+    calls: list[Layers] = []
+    monkeypatch.setattr(onednn, "cached", lambda layers, *rest: calls.append(layers) or cached(layers, *rest))
     with torch.inference_mode():
         model.encoder(BATCH, rows=ROWS)
-    assert [layers for layers in asked if set(layers) & set(own)] == [tuple(own)]
+    assert [layers for layers in calls if set(layers) & set(own)] == [tuple(own)]
 
 
 @pytest.mark.parametrize("which", ["aaa", "abb", "aab", "abc"])

@@ -243,17 +243,17 @@ def test_a_kind_of_task_is_named_where_there_are_settings(tmp_path: Path) -> Non
 
 def test_a_line_of_chinese_is_no_line_of_names_from_half_the_characters_on(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
-    for text, told in (
+    for text, reported in (
         ("词汇阅读是关键，考研暴强识解词汇的五种方法", True),
         ("评论内容（不少于二十个字，不要表情）", False),
     ):
         path.write_text(f"教育\t{text}\n教育\t很好\n", encoding="utf-8")
         with pytest.raises(DataError) as error:
             next(rows_of(path, prefix="task.")).get("2")
-        assert ("set task.header=false if its first line is a row" in str(error.value)) == told
+        assert ("set task.header=false if its first line is a row" in str(error.value)) == reported
 
 
-def test_nothing_is_said_of_the_header_line_where_it_is_one(tmp_path: Path) -> None:
+def test_a_real_header_line_is_not_reported(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("body\tclass\na\tb\n")
     with pytest.raises(DataError) as error:
         next(rows_of(tmp_path / "a.tsv")).get("text")
@@ -344,7 +344,7 @@ def test_every_column_without_a_name_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "said"),
+    ("column", "expected"),
     [
         (("timestamp", [1, None], "ns"), ["1970-01-01 00:00:00.000000001", None]),
         (("date32", [3_000_000, 1]), ["10183-09-21", "1970-01-02"]),
@@ -356,7 +356,7 @@ def test_every_column_without_a_name_is_kept(tmp_path: Path) -> None:
     ],
 )
 def test_times_of_parquet_that_python_has_none_for(
-    tmp_path: Path, column: Any, said: list[Any] | None
+    tmp_path: Path, column: Any, expected: list[Any] | None
 ) -> None:
     """In a column that nobody asked about, too, they were a traceback. pandas, if it is there, has times of
     nanoseconds of its own, and changes nothing."""
@@ -367,10 +367,10 @@ def test_times_of_parquet_that_python_has_none_for(
     pytest.importorskip("pyarrow.parquet").write_table(table, path)
     found = [row.fields for row in rows_of(path)]
     assert [row["text"] for row in found] == ["a", "b"][: len(values)]
-    if said is None:
+    if expected is None:
         assert isinstance(found[0]["when"], str) and isinstance(found[1]["when"], str)
     else:
-        assert [row["when"] for row in found] == said
+        assert [row["when"] for row in found] == expected
 
 
 @pytest.mark.parametrize(
@@ -385,7 +385,7 @@ def test_times_of_parquet_that_python_has_none_for(
         ("\n \na;b\n1;2\n", [["1", "2"]]),
     ],
 )
-def test_the_line_of_names_tells_what_parts_the_fields_of_csv(
+def test_the_header_line_decides_the_separator_of_csv(
     tmp_path: Path, content: str, rows: list[list[str]]
 ) -> None:
     """Excel writes semicolons where a comma is that of decimals."""
@@ -414,7 +414,7 @@ def test_carriage_returns_in_quotes_stay(tmp_path: Path, content: bytes, rows: l
 
 
 @pytest.mark.parametrize("line", [b"sep=;\n", b"sep=;\r\n", b'"sep=;"\n', b"\xef\xbb\xbfSEP=;\n"])
-def test_the_line_in_which_excel_says_what_parts_fields(tmp_path: Path, line: bytes) -> None:
+def test_the_separator_line_of_excel(tmp_path: Path, line: bytes) -> None:
     for name, mark in (("a.csv", b";"), ("a.tsv", b"\t")):
         rows = [b"te,xt", b"label"], [b"a,b", b"x"], [b"c", b"y"]
         content = b"\n".join(map(mark.join, rows))

@@ -38,7 +38,7 @@ def test_a_run_is_judged_by_held_out_text(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     monkeypatch.setattr(objectives, "albertine", lambda *_: '{"parameters": {"encoder": 1}}')
     monkeypatch.setattr(objectives, "open_pretrained", lambda _: None)
-    monkeypatch.setattr(objectives, "asked", lambda *_: (0.0, 0.0))
+    monkeypatch.setattr(objectives, "scores_of", lambda *_: (0.0, 0.0))
     windows: Any = None
     found = objectives.judged(tmp_path, windows)
     assert found["accuracy"] == 25 and found["bits"] == pytest.approx(1)
@@ -56,15 +56,15 @@ def test_no_time_is_compared_with_a_peer_that_learned_nothing(
         "date": "2026-01-01",
     }
     theirs = {"curve": [row | {"minutes": 30.0, "mlm_loss": 7.372}], "date": "2026-01-01"}
-    for who, told in (("albertine", ours), ("transformers", theirs)):
-        (tmp_path / f"2026-01-01-pretraining-en-{who}.json").write_text(json.dumps(told))
+    for who, figures in (("albertine", ours), ("transformers", theirs)):
+        (tmp_path / f"2026-01-01-pretraining-en-{who}.json").write_text(json.dumps(figures))
     text = "".join(table.pretraining(tmp_path, "en"))
     assert "of the time" not in text and "log frequencies" in text
 
 
 def test_tables_of_tuning_name_their_model(tmp_path: Path) -> None:
-    told = {"model": "albertine-small-en", "contestants": ["model"], "tasks": {"sts-b": {}}}
-    (tmp_path / "2026-01-01-tuned-en.json").write_text(json.dumps(told))
+    record = {"model": "albertine-small-en", "contestants": ["model"], "tasks": {"sts-b": {}}}
+    (tmp_path / "2026-01-01-tuned-en.json").write_text(json.dumps(record))
     (tmp_path / "2026-01-01-tuned-en.md").write_text("table")
     text = "".join(learned.tuned(tmp_path))
     assert "benchmarks.tuned albertine-small-en --contestants model --tasks sts-b" in text
@@ -125,8 +125,8 @@ def test_any_number_of_values_has_an_interval() -> None:
 
 def test_a_busy_machine_leaves_a_ratio_out(tmp_path: Path) -> None:
     runs = {"transformer-xl float32": {"median_ms": 2.0}, "albertine float32": {"median_ms": 1.0}}
-    told = {"date": "2026-01-01", "speed": {"runs": runs, "ratios": {}}}
-    (tmp_path / "2026-01-01-transformer-xl.json").write_text(json.dumps(told))
+    record = {"date": "2026-01-01", "speed": {"runs": runs, "ratios": {}}}
+    (tmp_path / "2026-01-01-transformer-xl.json").write_text(json.dumps(record))
     assert "| albertine float32 | 1 |  |" in "".join(memories.transformer_xl(tmp_path))
 
 
@@ -135,33 +135,33 @@ def test_vectors_are_judged_by_the_scores_of_pairs(tmp_path: Path) -> None:
     assert [pair.label for pair in pairs_of("lcqmc", tmp_path)] == [1, 0]
 
 
-def test_the_best_epoch_is_said_to_be_one(tmp_path: Path) -> None:
+def test_a_best_epoch_is_named_as_such(tmp_path: Path) -> None:
     row = {"score": 0.5, "first_epoch": 0.4, "seconds_an_epoch": 1.0}
-    told = {"settings": {"epochs": 4, "seeds": 3}, "median": {"shared": row}}
-    (tmp_path / "2026-01-01-unsharing-x.json").write_text(json.dumps(told))
+    record = {"settings": {"epochs": 4, "seeds": 3}, "median": {"shared": row}}
+    (tmp_path / "2026-01-01-unsharing-x.json").write_text(json.dumps(record))
     assert "best by dev" in "".join(table.unsharing(tmp_path))
 
 
 def test_the_peer_answers_as_long_as_we_do() -> None:
     peer = pytest.importorskip("benchmarks.peer_finetuning")
-    told = SimpleNamespace(family=SimpleNamespace(reading=WindowSettings(stride=40, longest=50)))
-    assert peer.Answers(told).reading.longest == 50
-    assert peer.Answers(told).overlap(128) == 128 - 3 - 16 - 40
+    task = SimpleNamespace(family=SimpleNamespace(reading=WindowSettings(stride=40, longest=50)))
+    assert peer.Answers(task).reading.longest == 50
+    assert peer.Answers(task).overlap(128) == 128 - 3 - 16 - 40
 
 
-def test_a_task_in_which_we_are_worse_is_told_with_its_interval(tmp_path: Path) -> None:
+def test_a_worse_task_is_reported_with_its_interval(tmp_path: Path) -> None:
     runs = [{"albertine": a, "transformers": t} for a, t in ((0.65, 0.66), (0.66, 0.68))]
-    told = {"runs": {"sst-2": runs, "mrpc": [{"albertine": 0.7, "transformers": 0.7}] * 2}}
-    (tmp_path / "2026-01-01-xlnet-tasks.json").write_text(json.dumps(told))
+    record = {"runs": {"sst-2": runs, "mrpc": [{"albertine": 0.7, "transformers": 0.7}] * 2}}
+    (tmp_path / "2026-01-01-xlnet-tasks.json").write_text(json.dumps(record))
     text = "".join(memories.tasks(tmp_path))
     assert "| sst-2 | 65.0, 66.0 | 66.0, 68.0 | -1.50 ± 6.36 |" in text and "| mrpc |" in text
 
 
-def test_the_curve_of_a_loop_is_told(tmp_path: Path) -> None:
+def test_the_curve_of_a_loop_is_printed(tmp_path: Path) -> None:
     right = {"symbols": 1.0, "sequences": 1.0}
     run = {"task": "copy", "encoder": "plain", "parameters": 5, "short": right, "long": right}
-    told = {"depth": 4, "steps": 8, "runs": [run | {"curve": [{"loss": 2.3}, {"loss": 0.25}]}]}
-    (tmp_path / "2026-01-01-universal-copy.json").write_text(json.dumps(told))
+    record = {"depth": 4, "steps": 8, "runs": [run | {"curve": [{"loss": 2.3}, {"loss": 0.25}]}]}
+    (tmp_path / "2026-01-01-universal-copy.json").write_text(json.dumps(record))
     assert "2.30 0.25 |" in "".join(learned.loops(tmp_path))
 
 

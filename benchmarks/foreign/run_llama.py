@@ -26,12 +26,17 @@ def opened(file, each):
     given = llama.llama_model_default_params()
     given.n_gpu_layers = 0
     model = llama.llama_model_load_from_file(file.encode(), given)
-    asked = llama.llama_context_default_params()
-    asked.embeddings, asked.n_threads, asked.n_threads_batch, asked.flash_attn_type = True, 1, 1, 0
-    asked.n_ctx = asked.n_batch = asked.n_ubatch = MOST
+    parameters = llama.llama_context_default_params()
+    parameters.embeddings, parameters.n_threads, parameters.n_threads_batch, parameters.flash_attn_type = (
+        True,
+        1,
+        1,
+        0,
+    )
+    parameters.n_ctx = parameters.n_batch = parameters.n_ubatch = MOST
     if each:
-        asked.pooling_type = 0
-    return model, llama.llama_init_from_model(model, asked)
+        parameters.pooling_type = 0
+    return model, llama.llama_init_from_model(model, parameters)
 
 
 def tokens(model, text):
