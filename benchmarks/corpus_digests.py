@@ -8,7 +8,7 @@ with the check and without it in turn, on a corpus just opened, and the medians 
 `open` is set against the same folder with a manifest that has no digests of blocks; the rest against the same
 code with the comparison left out. `count` is what a training run does first: it reads all tokens, and with
 that checks them for its loader processes too. The steps read the spans of batches of 32 sequences of 128
-tokens in two segments at random places, of a corpus that nobody has counted before: the first ones meet the
+tokens in two segments at random places, of a corpus not counted before: the first ones meet the
 most blocks that were not read. They are set against the training step (forward and backward) of a model on
 such a batch.
 """

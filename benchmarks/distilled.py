@@ -4,14 +4,14 @@
     albertine distill albertine-mini-en corpora/en --config recipes/distilled-mini-en.yaml -o runs/student-en
     python -m benchmarks.distilled en runs/student-en --shared ../shared/data --corpus corpora/en --save
 
-For every task and seed the teacher is tuned on the labels, and the student on the labels and on what its
-tuned teacher says of the same rows (`training.teacher`); both have the same steps, rate and batch, and are
+For every task and seed the teacher is tuned on the labels, and the student on the labels and on the outputs
+of its tuned teacher for the same rows (`training.teacher`); both have the same steps, rate and batch, and are
 judged once, at the end. Pairs that are compared, and whitened vectors, read no depth behind the first, which
-a cut teacher has as well: `--tasks` names them, but they say little of a student. Beside them stand `cut`,
+a cut teacher has as well: `--tasks` names them, but they show little of a student. Beside them stand `cut`,
 the teacher's first and third depth as they are, tuned on the labels alone, and on request `untrained`, a
 student's shape with random weights. `kept` is the student's score over its teacher's of the same seed. Runs
 that are done are not done again; the same command goes on where it was stopped. Without --save on a quiet
-machine the speeds mean little; the file says how busy it was.
+machine the speeds mean little; the file records its load.
 """
 
 from __future__ import annotations
@@ -167,8 +167,8 @@ def speed(teacher: Path, student: Path, rounds: int) -> dict[str, Any]:
 
 
 def held_out(corpus: Path, models: dict[str, Path]) -> dict[str, Any]:
-    """What each says of hidden words of documents that the student did not learn from; and any two depths of
-    the teacher, which a student may begin with."""
+    """The predictions of each for masked tokens of documents outside the student's training data; and of any
+    two layers of the teacher, which a student may begin with."""
     objective = ObjectiveChoice.model_validate({"masking": {"ngram": 1, "whole_word": False}})
     batches = held_out_batches(corpus, objective, sequences=256)
     found = {name: score_batches(albertine.load(folder), batches) for name, folder in models.items()}

@@ -4,7 +4,7 @@
 
 On the English demo text, each for the same steps: ALBERT's block over fixed depths; the same block with input
 injection run to its fixed point (Anderson, the first part of the run unrolled); and that with the penalty
-(Bai et al. 2021, 2106.14342). Told of each: held-out loss, tokens a second, iterations and residual on
+(Bai et al. 2021, 2106.14342). Recorded of each: held-out loss, tokens a second, iterations and residual on
 held-out text, the spectral radius of a step at the fixed point, and the residual over depth of the block
 applied again and again. The same seeds, batches and masks for all. A core needs about ten minutes by default.
 """

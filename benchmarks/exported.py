@@ -1,4 +1,4 @@
-"""What exports cost, what other programs compute of them, and asking them without torch, as parts of
+"""What exports cost, what other programs compute with them, and inference without torch, as parts of
 docs/results."""
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def folder_of(name: str, scratch: Path) -> Path:
 
 
 def formats() -> dict[str, ExportOptions]:
-    """What is asked of every format."""
+    """The inputs of every format."""
     half = fast_bfloat16(torch.device("cpu"))
     return {
         "onnx": ExportOptions(int8=True, packed=True),
@@ -80,7 +80,7 @@ def formats() -> dict[str, ExportOptions]:
 
 
 def exports(folder: Path, scratch: Path, threads: int) -> tuple[dict[str, Way], dict[str, Any]]:
-    """Our exports, and what there is to tell of each: of an 8-bit one that is refused, why."""
+    """Our exports, and a record of each: of a refused 8-bit one, the reason."""
     ways, record = dict[str, Way](), dict[str, Any]()
     for to, options in formats().items():
         out = scratch / to
@@ -120,7 +120,7 @@ def _size(file: Path) -> int:
 
 
 def _way(file: Path, precision: str, packed: bool, threads: int) -> Way:
-    """Asks an exported file by its runtime, in this process."""
+    """Runs an exported file by its runtime, in this process."""
     if file.suffix == ".pt2":
         return _archive(file, packed)
     if file.suffix == ".xml":
@@ -242,7 +242,7 @@ def _own(folder: Path, form: InferencePrecision) -> Way:
 
 
 def others(folder: Path, threads: int, given: list[Inputs]) -> tuple[dict[str, Way], dict[str, str]]:
-    """transformers eagerly, and OpenVINO; what cannot be built is told and left out."""
+    """transformers eagerly, and OpenVINO; what cannot be built is reported and left out."""
     ways: dict[str, Way] = {}
     missing: dict[str, str] = {}
     for peer in peers():

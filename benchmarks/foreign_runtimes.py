@@ -110,7 +110,7 @@ def made(folder: Path, kind: str, answers: str, to: str) -> Made:
 def answers_of(
     python: str, driver: str, questions: list[dict[str, Any]], libraries: str | None = None
 ) -> Any:
-    """What a driver says in another Python."""
+    """The answers of a driver in another Python."""
     finished = subprocess.run(
         [python, HERE / driver],
         input=json.dumps(questions),
@@ -223,7 +223,7 @@ def compared(given: argparse.Namespace) -> tuple[list[Found], dict[str, str]]:
 
 
 def main() -> None:
-    """Compare, tell, and with --save keep."""
+    """Compare, print, and with --save keep."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--llama", default=sys.executable, metavar="PYTHON", help="one with llama-cpp-python")
     parser.add_argument("--llama-libraries", metavar="FOLDER", help="of libllama.so, where built apart")

@@ -3,7 +3,7 @@
     python -m benchmarks.hidden_words corpora/demo-en RUN [RUN ...]
 
 Windows of held-out text, with 9 of their 62 tokens hidden. A masked model sees [MASK] there; of a permutation
-the second stream asks for the hidden tokens, and neither it nor any content sees one of them; a causal model
+the second stream predicts the hidden tokens, and neither it nor any content sees one of them; a causal model
 sees what stands to the left, hidden tokens included, and nothing of what comes after. So all predict equal
 tokens from equal text, as their objectives let them, and bits compare across objectives.
 

@@ -8,5 +8,5 @@ from albertine.bench.machine import save_result
 
 
 def keep(name: str, result: dict[str, Any]) -> None:
-    """Write a result under benchmarks/results and say where."""
+    """Write a result under benchmarks/results and print its path."""
     print(f"written: {save_result(name, result)}")

@@ -49,7 +49,7 @@ ENCODER = [
     "watching.tensorboard=false",
 ]
 MEMORY = ", memory 64"
-"""How the names end of rows that have a memory; what it is worth is told seed by seed."""
+"""How the names end of rows that have a memory; its gain is reported seed by seed."""
 PERMUTATION = ["objective.kind=permutation", "objective.permutation.predictions=11"]
 OBJECTIVES = {
     "masked": ["objective.kind=masked"],

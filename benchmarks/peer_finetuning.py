@@ -1,7 +1,7 @@
 """Fine-tuning as transformers has it: its own heads in its `Trainer`, padded to the longest of a batch.
 
 The examples are those that our readers read; texts become tokens here, by the peer's own fast tokenizer, in
-the manner of its example scripts. What the model says is turned into answers and scored by our metrics,
+the manner of its example scripts. The outputs of the model are turned into answers and scored by our metrics,
 which are the official ones.
 """
 
@@ -58,7 +58,7 @@ class Classes:
             pairs,
             truncation=True,
             max_length=length,
-            return_token_type_ids=True,  # left out unless asked for
+            return_token_type_ids=True,  # left out by default
         )
         return [
             {**{name: found[name][i] for name in found}, "labels": self.number[str(e.label)]}

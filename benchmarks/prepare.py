@@ -42,7 +42,7 @@ SHORTEST = 200
 
 
 def distinct_documents(language: Language) -> Iterator[str]:
-    """The documents of the real data again and again, each told apart by a last line, without end."""
+    """The documents of the real data again and again, each made distinct by a last line, without end."""
     for turn in count():
         # from both sources in turn, so that a small part of the text has both kinds
         streams = [read_documents([DATA / name]) for name in SOURCES[language]]

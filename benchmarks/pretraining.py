@@ -186,7 +186,7 @@ def beside(found: dict[str, Any], other: dict[str, Any]) -> str:
 
 
 def compare(language: str) -> None:
-    """Say how long each took to the other's final loss, from the newest results on this hardware."""
+    """Report how long each took to the other's final loss, from the newest results on this hardware."""
     curves = {}
     for who in ("albertine", "transformers"):
         if (path := newest(RESULTS / hardware(), f"pretraining-{language}-{who}")) is None:

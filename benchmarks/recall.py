@@ -1,11 +1,11 @@
-"""What a memory of segments is for: recall of what an earlier segment said.
+"""What a memory of segments is for: recall of the content of an earlier segment.
 
     python -m benchmarks.recall --save
     python -m benchmarks.recall --depths 4 --steps 4000 --without-control
     python -m benchmarks.recall --depths 2 --longest 3 --in-turn
 
 A text is four pairs of a key and a value and the same pairs in another order, segments of filler, and the
-four pairs once more, of which the values are to be said; the first of them is scored, which nothing beside
+four pairs once more, whose values are to be predicted; the first of them is scored, which nothing beside
 it gives away. Keys and values are drawn anew for every text, so nothing can be learned by heart. The segments
 are read in turn, with and without memory; chance is one in sixteen, and one in four for a model that knows
 the values and not which one. The memory is as long as a segment: beyond depths × memory nothing can arrive.
@@ -47,7 +47,7 @@ VOCABULARY = FILLER + 1
 
 def texts(count: int, segments: int, use: str, *key: int) -> tuple[np.ndarray, np.ndarray]:
     """Token ids (count, segments, SEGMENT), whose first and last segment end with pairs, and the values of
-    these (2, count, PAIRS), each to be said at its key."""
+    these (2, count, PAIRS), each to be predicted at its key."""
     rng = generator(0, f"recall {use}", *key)
     ids = np.full((count, segments, SEGMENT), FILLER)
     keys = rng.random((count, KEYS)).argsort(1)[:, :PAIRS]

@@ -69,8 +69,9 @@ def json_of(*words: object) -> Any:
 
 
 def measured(folder: Path, corpus: Path, suite: str, data: Path, before: dict[str, Any]) -> dict[str, Any]:
-    """All that the card tells of the model; what is in `before` is not measured again. As many things at once
-    as there are processors, as scores do not depend on it; those of int8, whose products are timed, alone."""
+    """All that the card states of the model; what is in `before` is not measured again. As many things at
+    once as there are processors, as scores do not depend on it; those of int8, whose products are timed,
+    alone."""
     commands: dict[str, tuple[object, ...]] = {
         "held_out": ("score", folder, corpus, "--max-length", 64),
         "held_out_128": ("score", folder, corpus, "--max-length", 128),
@@ -97,7 +98,7 @@ class Part(NamedTuple):
     """A run that a model went through.
 
     Attributes:
-        run: its folder, or that of a released model, which tells of the runs before it.
+        run: its folder, or that of a released model, which describes the runs before it.
         end: its last step that counts. branched: whether the next one is its branch, which counts on; else
             that begins with its weights (`model.start_from`) and counts anew.
     """
@@ -135,7 +136,7 @@ def release_of(origin: Path) -> Path | None:
 
 
 def training_rows(run: Path) -> list[dict[str, Any]]:
-    """The lines of training that a run wrote, or a released model tells."""
+    """The lines of training that a run wrote, or a released model holds."""
     if (run / "metrics.jsonl").is_file():
         return [row for row in read_metrics(run / "metrics.jsonl") if "tokens" in row]
     with (run / "curve.csv").open(newline="", encoding="utf-8") as file:
@@ -190,7 +191,7 @@ def curve(runs: list[Part], folder: Path) -> dict[str, Any]:
 
 
 def settings_text(file: Path, name: str) -> str:
-    """Settings as anybody would write them: corpus and runs where the recipe has them."""
+    """Settings as in a recipe: corpus and runs where the recipe has them."""
     if file.parent.parent == FOLDER:
         return file.read_text(encoding="utf-8")
     tree = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -203,7 +204,7 @@ def settings_text(file: Path, name: str) -> str:
 
 
 def corpus_record(corpus: Path) -> dict[str, Any]:
-    """What tells a corpus again, and with it the documents that were held out: its rules, and the digest of
+    """What identifies a corpus and its held-out documents: its rules, and the digest of
     each split's text. A run that goes on from the release must hold out the same."""
     manifest = load_manifest(corpus)
     kept = {key: getattr(manifest, key) for key in ("language", "settings", "documents_read", "dropped")}
@@ -353,7 +354,7 @@ def card(name: str, config: EncoderConfig, took: dict[str, Any], scores: dict[st
 
 
 def same_weights(one: Path, other: Path) -> bool:
-    """Whether scores of one model may be told of the other."""
+    """Whether scores of one model hold for the other."""
     a, b = (load_file(folder / "model.safetensors") for folder in (one, other))
     return a.keys() == b.keys() and all(torch.equal(x, b[name]) for name, x in a.items())
 
@@ -387,7 +388,7 @@ def main() -> None:
         before = json.loads(kept.read_text(encoding="utf-8")) if keeps else {}
         runs = lineage(options.run)
         ran = json.loads((options.run / "environment.json").read_text(encoding="utf-8"))
-        # Where the run lay, and on whose machine, helps nobody to run it again.
+        # The place and machine of the run do not help to run it again.
         ran = {key: value for key, value in ran.items() if key not in ("host", "command")}
         gpu = ran["device"] != "cpu"
         cores = "one core" if ran["world_size"] * ran["threads"] == 1 else "both cores"

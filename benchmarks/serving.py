@@ -2,10 +2,10 @@
 
     python -m benchmarks.serving --save
 
-Starts `albertine serve` on this machine and asks it over kept connections: one client with one text at a
-time, several clients with one text each, one client and some with 32 texts a call. In turns with it,
-`Predictor.embed` here is asked for the same texts. The clients share the processors with the server, which
-others need not do.
+Starts `albertine serve` on this machine and sends requests over kept connections: one client with one text at
+a time, several clients with one text each, one client and some with 32 texts a call. In turns with it,
+`Predictor.embed` here computes the same texts. The clients share the processors with the server, which others
+need not do.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@
 A causal run is judged on the same held-out tokens in segments as long as in training with the memory of its
 training, and then in short segments with once, twice and four times that memory: every token then has a long
 text behind it (1901.02860, sections 3.2 and 4). The model has never seen distances beyond those of training.
-A clamp counts them all as the longest that it knows; without one it is asked what it never learned. So each
-memory is judged with the clamp of the training, with one at its longest distance, and with that and every
-token seeing itself and as many before it as the memory has: XLNet's `same_length`, one key more than that of
-Transformer-XL's own code.
+A clamp counts them all as the longest that it knows; without one it meets distances that it never learned. So
+each memory is judged with the clamp of the training, with one at its longest distance, and with that and
+every token seeing itself and as many before it as the memory has: XLNet's `same_length`, one key more than
+that of Transformer-XL's own code.
 """
 
 from __future__ import annotations

@@ -292,7 +292,8 @@ def pretraining(hardware: Path, language: str) -> Iterator[str]:
 
 
 def order_by_length(language: str) -> float:
-    """What lengths alone tell of the order of pairs, in the corpus of a released model and samples of 64."""
+    """How well lengths alone predict the order of pairs, in the corpus of a released model and samples of
+    64."""
     scores = read_json(FOLDER / f"albertine-mini-{language}" / "scores.json")["held_out"]
     return next(float(row["by_length"]) for row in scores if row["task"] == "sop")
 
@@ -318,7 +319,7 @@ def prepared(hardware: Path) -> Iterator[str]:
 
 
 def models(results: Iterable[Mapping[str, Any]]) -> str:
-    """Names of what results began from; the oldest do not tell."""
+    """Names of what results began from; the oldest do not record it."""
     names = {result.get("model", "a checkpoint of minutes of pretraining") for result in results}
     return ", ".join(sorted(names))
 

@@ -2,9 +2,9 @@
 
     python -m benchmarks.torch_free --save
 
-Makes a new environment in a temporary folder (`pip install .[onnx]`) and asks in it, in processes of their
+Makes a new environment in a temporary folder (`pip install .[onnx]`) and runs in it, in processes of their
 own, exports of small models of every family and of the released English model (words under a mask, vectors).
-This environment, with torch, asks the model folders. The start is that of a new process up to its first
+This environment, with torch, runs the model folders. The start is that of a new process up to its first
 answer, the two in turns.
 """
 
@@ -51,7 +51,7 @@ def sizes(python: Path, idle: set[str]) -> dict[str, Any]:
 
     Args:
         python: the environment's interpreter.
-        idle: packages that are told apart, because nothing imports them.
+        idle: packages that are listed apart, because nothing imports them.
     """
     folder = _packages(python)
     files: Counter[str] = Counter()
@@ -100,7 +100,7 @@ def difference(one: Any, two: Any) -> float:
 
 
 def models(folder: Path) -> dict[str, tuple[Path, Path, list[tuple[str, list[Any]]]]]:
-    """By name a model folder, its export, and what both are asked."""
+    """By name a model folder, its export, and the calls of both."""
     made = {name: (*exported(name, folder), own) for name, own in QUESTIONS.items()}
     released = released_folder(MODEL)
     words, vectors = (
@@ -143,7 +143,7 @@ def _own() -> dict[str, str]:
 
 
 def main() -> None:
-    """Measure, tell, and with --save keep."""
+    """Measure, print, and with --save keep."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--times", type=int, default=5, help="starts of each kind")
     parser.add_argument("--save", action="store_true", help="keep the result in benchmarks/results")

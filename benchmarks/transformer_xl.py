@@ -52,7 +52,7 @@ SMALL = {"vocab": 23, "hidden": 12, "heads": 3, "inner": 20, "depth": 3, "segmen
 def theirs_of(
     code: Path, shape: dict[str, int], memory: int, clamp: int = 0, same: bool = False, pre: bool = False
 ) -> nn.Module:
-    """Their model. torch must seem to have CUDA, which a file of theirs asks while it is read, and masks are
+    """Their model. torch must seem to have CUDA, which a file of theirs checks on import, and masks are
     bool since."""
     torch.version.cuda = "12.1"  # type: ignore[assignment]
     sys.path[:0] = [str(code), str(code / "utils")]

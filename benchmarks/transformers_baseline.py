@@ -5,8 +5,8 @@
 
 `AlbertForMaskedLM` of the depth and widths of MODEL, with the corpus' tokenizer, in transformers' own
 `Trainer` with its `DataCollatorForLanguageModeling`: masked words alone, 80/10/10, AdamW, linear decay over
-the clock, or over as many updates as that clock would allow on a quiet machine (what two minutes make there
-tells), for a machine that is not: these go on where they were stopped. Documents are cut into windows of
+the clock, or over as many updates as that clock would allow on a quiet machine (as many as two minutes make
+there), for a machine that is not: these go on where they were stopped. Documents are cut into windows of
 `--max-length` tokens with [CLS] and [SEP]; held-out ones are left out. The folder is what `save_pretrained`
 writes, with `training.json` beside it.
 """

@@ -39,7 +39,7 @@ def cases_of_tree() -> Iterator[tuple[str, Callable[[], object]]]:
     from albertine.model.model import Model
     from albertine.model.presets import preset
 
-    # Emulated, a training step of base would take minutes, and nobody would train so.
+    # Emulated, a training step of base would take minutes, which is no realistic setting.
     precisions = ("float32", "bfloat16") if fast_bfloat16(torch.device("cpu")) else ("float32",)
     random = np.random.default_rng(0)
     for name, (which, texts) in PRESETS.items():
@@ -93,7 +93,7 @@ def _update(model: Any, name: str) -> Callable[[], object]:
 
 
 def answer() -> None:
-    """The process of one tree: a line asks for the next case or for one run of it, in milliseconds."""
+    """The process of one tree: a line requests the next case or one run of it, in milliseconds."""
     cases, run = cases_of_tree(), None
     for line in sys.stdin:
         if line.strip() == "next":
@@ -116,7 +116,7 @@ def once(run: Callable[[], object], burst: float = 0.05) -> float:
 
 
 def reply_of(tree: subprocess.Popen[str], line: str) -> str:
-    """What a tree's process says to one line."""
+    """The reply of a tree's process to one line."""
     assert tree.stdin and tree.stdout
     print(line, file=tree.stdin, flush=True)
     if not (reply := tree.stdout.readline()):

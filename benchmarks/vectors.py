@@ -1,4 +1,4 @@
-"""How well vectors of an encoder that nobody tuned for them rank pairs of texts: Spearman's correlation with
+"""How well vectors of an encoder not tuned for them rank pairs of texts: Spearman's correlation with
 the scores of dev sets, for means of each depth, whitened or not, and the mean over depths.
 
     python -m benchmarks.vectors albertine-mini-en --text ../shared/data/en_wiki_2018 --save

@@ -7,7 +7,7 @@ Both have equal weights, read from one folder, and compute the loss and all grad
 segments, memory, order of factorisation and targets, half of the sequences backward, without dropout; that
 losses and gradients are equal is asserted first. `speed` times them in turn: segments of 128 tokens with a
 memory of 96 and 20 targets, and 512, 384 and 85 as in XLNet's own pretraining command, in float32 and in
-bfloat16, for which transformers runs under autocast. `memory` tells the peak of a process that makes one
+bfloat16, for which transformers runs under autocast. `memory` is the peak of a process that makes one
 step, above that of one that only holds the model: longer segments, more targets, more memory.
 """
 

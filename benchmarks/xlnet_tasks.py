@@ -3,11 +3,12 @@
     python -m benchmarks.xlnet_tasks ../shared/data/glue/SST-2 ../shared/data/sick ../shared/data/glue/MRPC \\
         --tasks sst-2 sick-entailment mrpc
 
-Nobody has pretrained an XLNet that two cores tune in minutes, so both begin with one folder of random weights
+There is no pretrained XLNet that two cores tune in minutes, so both begin with one folder of random weights
 and a cased vocabulary of the tasks' own texts: what is compared is the way from a text to a score, that is
-the layout with <cls> last, segments, padding (none here, on the left there), the head, and the schedule. Told
-is the mean of the differences, ours less theirs, of the same task and seed, with a 95 % interval by Student's
-t. Heads and batches are drawn by different generators, so that the differences of two runs are noise.
+the layout with <cls> last, segments, padding (none here, on the left there), the head, and the schedule. The
+result is the mean of the differences, ours less theirs, of the same task and seed, with a 95 % interval by
+Student's t. Heads and batches are drawn by different generators, so that the differences of two runs are
+noise.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import pytest
 # As `make test` has it. A test that forks after torch has begun its threads would wait for them for ever.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# How long an example takes says nothing on a machine that does other things too.
+# The time of an example has no meaning on a machine that runs other programs too.
 hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "albertine"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-# From the top down; a room may import what stands below it, or less where ALLOWED says so.
+# From the top down; a package may import those below it, or fewer where ALLOWED lists them.
 ROOMS = (
     "cli",
     "bench",
@@ -126,7 +126,7 @@ def kernels(here: str, source: str, tree: ast.AST) -> Iterator[str]:
 
 
 def back_door(here: str, source: str, tree: ast.AST) -> Iterator[str]:
-    """What stands behind the door of `model/backend/` is nobody's affair."""
+    """Only `model/backend/__init__.py` is imported from outside the package."""
     for line, module in imports(tree):
         if module.startswith("albertine.model.backend.") and module.rpartition(".")[2] not in DOOR:
             yield f"line {line}: imports {module}"
@@ -151,7 +151,7 @@ def generators(here: str, source: str, tree: ast.AST) -> Iterator[str]:
 
 
 def code_in_data(here: str, source: str, tree: ast.AST) -> Iterator[str]:
-    """Nothing that could run what a file says."""
+    """No call that could execute the content of a file."""
     for line, name in imports(tree):
         if name in PICKLES:
             yield f"line {line}: imports {name}"
@@ -178,8 +178,8 @@ def network(here: str, source: str, tree: ast.AST) -> Iterator[str]:
 
 
 def default_device(here: str, source: str, tree: ast.AST) -> Iterator[str]:
-    """What is made in a pass lies where it says, not on the default device of the program around it, where
-    modules are made, as torch's own."""
+    """Tensors of a forward pass name their device; modules are created on the default device of the program,
+    as torch's own."""
     made = {
         id(node)
         for function in ast.walk(tree)

@@ -1,4 +1,5 @@
-"""Every recipe runs, two steps at toy size, to a model folder that loads; its header says what to expect."""
+"""Every recipe runs, two steps at toy size, to a model folder that loads; its header states the expected
+results."""
 
 from __future__ import annotations
 
@@ -186,7 +187,7 @@ FROM_RELEASED = [
 
 @pytest.mark.parametrize("recipe", FROM_RELEASED, ids=lambda path: path.stem)
 def test_figures_name_their_release(recipe: Path) -> None:
-    """Kills: what was measured of a model that another of its name has replaced, told as of the new one."""
+    """Catches: measurements of a model that another of its name has replaced, reported as of the new one."""
     text = recipe.read_text(encoding="utf-8")
     expected = text.partition("# expected:")[2].partition("\n\n")[0].replace("\n#", " ")
     expected = " ".join(expected.split())
@@ -212,7 +213,7 @@ TABLE_14 = {  # learning rate, batch, dropout, steps, warm-up: Lan et al. 2019, 
     "squad2": (3e-5, 48, 0, 8144, 814),
 }
 LENGTHS = {"squad": 384}  # 512 elsewhere
-OTHERS = {"cmrc2018"}  # with settings of somebody else
+OTHERS = {"cmrc2018"}  # with settings of other authors
 
 
 def test_every_row_of_table_14_is_a_recipe() -> None:

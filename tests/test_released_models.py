@@ -1,4 +1,4 @@
-"""The models that come with the package: what they know, what is said of them, and who can load them."""
+"""The models that come with the package: their scores, their cards, and programs that load them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KNOWN = {
         ("这座城市位于[MASK]国。", {"中", "美"}),
     ],
 }
-"""Sentences of nobody's corpus, and words of which one must be among the first five guesses."""
+"""Sentences outside all corpora, and words of which one must be among the first five guesses."""
 
 
 def test_all_are_there() -> None:
@@ -63,7 +63,7 @@ def test_the_larger_one_knows_more_grammar() -> None:
 
 @each
 def test_words_in_disorder_are_less_likely(name: str) -> None:
-    """What the model gains from context: the same words, shuffled, tell it less."""
+    """What the model gains from context: shuffled words give less."""
     texts = {
         "en": "The king was killed in the battle and his son became king.",
         "zh": "皇帝在战争中去世，他的儿子继承了皇位。",

@@ -2,7 +2,8 @@
 both.
 
 Reads [{"folder": …, "texts": […], "class": …}] from its input: "SentenceTransformer", or one of optimum's.
-Writes for each question a list of numbers a text: its vector, or what the graph says of its real tokens.
+Writes for each question a list of numbers a text: its vector, or the outputs of the graph for its real
+tokens.
 """
 
 import contextlib

@@ -1,1 +1,1 @@
-"""What only a GPU can tell: equality with the slow reference, rates beside transformers, runs on the card."""
+"""What only a GPU can show: equality with the slow reference, rates beside transformers, runs on the card."""

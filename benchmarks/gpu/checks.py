@@ -189,7 +189,7 @@ def replays(place: Place, found: Findings) -> None:
             if i == 40:
                 for parameter in model.parameters():
                     parameter.mul_(1.01)
-            if i == 50:  # all graphs read memory that is nobody's now
+            if i == 50:  # all graphs read memory that is freed now
                 with torch.inference_mode(False):
                     for parameter in model.parameters():
                         parameter.data = parameter.data.clone()

@@ -83,7 +83,7 @@ def guarded(part: Part, place: Place, path: Path | None = None) -> dict[str, Any
 
 def isolated(words: Sequence[str], seconds: float) -> dict[str, Any]:
     """What `python -m benchmarks.gpu … --out FILE` of one part found, in a process of its own: a kernel that
-    fails takes the whole context of the card with it, and a compilation that hangs listens to nobody."""
+    fails takes the whole context of the card with it, and a compilation that hangs cannot be interrupted."""
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch, "found.json")
         command = [sys.executable, "-m", "benchmarks.gpu", *words, "--out", str(path)]

@@ -60,7 +60,7 @@ class Place:
         return best
 
     def freed(self) -> float:
-        """Give back what nobody holds, compiled models among it; gigabytes that are still held."""
+        """Free unreferenced memory, including compiled models; returns gigabytes still in use."""
         torch._dynamo.reset()  # its cache holds every module that was compiled
         gc.collect()
         if self.rehearsal:

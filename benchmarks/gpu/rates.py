@@ -3,7 +3,7 @@
 A step is forward, backward and optimiser at at most 512 tokens a sequence, masked words and a sentence task,
 in bfloat16. transformers computes padded, with `sdpa`, under autocast, its optimiser the fused AdamW. MFU
 counts the matrix products of the whole model for real tokens at their real lengths
-(`analysis.parameters.training_flops_per_token`), whoever computes them and however: what is spent on padding,
+(`analysis.parameters.training_flops_per_token`), whatever computes them: time spent on padding,
 or saved because only wanted rows are computed, shows as a lower or higher MFU.
 """
 

@@ -25,8 +25,8 @@ def resuming(place: Place, found: Findings) -> None:
     """Four steps straight, four again, and two from the checkpoint in the middle, with each optimiser.
 
     Where two straight runs end with the same bits, so must the one that was gone on with. The backward pass
-    of flash attention adds with atomics, so on a card they need not; then all differences are told, relative
-    to the length of the way from the checkpoint to the end.
+    of flash attention adds with atomics, so on a card they need not; then all differences are reported,
+    relative to the length of the way from the checkpoint to the end.
     """
     with tempfile.TemporaryDirectory() as scratch:
         corpus = _corpus(Path(scratch))

@@ -43,7 +43,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--work", type=Path, help="default: runs/tuned/ and the model's name")
     parser.add_argument("--note", help="what a reader must know of the model, as of one tuned before")
-    parser.add_argument("--kept", action="store_true", help="run nothing, tell what is done")
+    parser.add_argument("--kept", action="store_true", help="run nothing, print what is done")
     parser.add_argument("--save", action="store_true", help="write the result under benchmarks/results")
     return parser.parse_args(arguments)
 

@@ -21,7 +21,7 @@ class Task:
     """A task and how everyone is tuned for it.
 
     Attributes:
-        language: "en" or "zh". metric: what is told of it.
+        language: "en" or "zh". metric: what is reported of it.
         task: as in the settings of a fine-tuning run; paths are below the folder of the data sets.
         rate, batch: of the optimizer, with linear decay and a tenth of warm-up.
         steps: of training, for everyone: minutes of one core, tens of them for answers in passages.

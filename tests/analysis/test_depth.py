@@ -67,7 +67,7 @@ def test_with_injection_it_begins_where_the_encoder_does(solver: str) -> None:
 
 @pytest.mark.parametrize("default", [torch.float32, torch.float64])
 def test_a_study_is_of_the_texts_alone_and_leaves_no_trace(default: torch.dtype) -> None:
-    """Kills: a sequence that fills up a batch of bfloat16; a program's generator that goes on from our
+    """Catches: a sequence that fills up a batch of bfloat16; a program's generator that goes on from our
     seed."""
     model, batch = builders.model(SharingPlan.shared(3)), builders.packed([5, 12])
     expected = study_depth(model, batch, depths=2, limit=20)
@@ -94,7 +94,7 @@ def test_a_pre_norm_plan_goes_on_as_its_second_depth() -> None:
 
 @pytest.mark.parametrize("signal", ["learned", "sinusoid"])
 def test_a_block_with_step_embeddings_has_no_fixed_point(signal: str) -> None:
-    """Kills: the signal of step 1 at all later depths; a radius and a rate at a point that is none."""
+    """Catches: the signal of step 1 at all later depths; a radius and a rate at a point that is none."""
     model, batch = builders.model(SharingPlan.shared(4), step_signal=signal), builders.packed(LENGTHS)
     study = study_depth(model, batch, depths=48)
     with torch.no_grad():

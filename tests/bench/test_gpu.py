@@ -34,7 +34,7 @@ TOY = Place(True, 1)
 
 
 def agreement(monkeypatch: pytest.MonkeyPatch, name: str) -> Findings:
-    """What the comparison says of one case."""
+    """The result of the comparison for one case."""
     (case,) = [case for case in cases.cases(True) if case.name == name]
     monkeypatch.setattr(checks, "cases", lambda toy: [case])
     found = Findings()

@@ -16,7 +16,7 @@ CONFIG = builders.config(positions="relative")
 
 
 class Opened:
-    """What `guesses` asks of a pretrained model."""
+    """What `guesses` uses of a pretrained model."""
 
     def __init__(self, model: Model) -> None:
         self.model, self.tokenizer = model, self
@@ -45,7 +45,7 @@ def test_what_is_hidden_is_not_seen_and_the_rest_is(kind: str, memory: int) -> N
         assert seen[0].tolist() == [False, False, True] and bool((logits(31)[0] == as_it_is[0]).all())
         assert bool((right == as_it_is).all())
     else:
-        assert not bool(seen[0].any()) and bool(seen[1].all())  # nobody hides it in the second text
+        assert not bool(seen[0].any()) and bool(seen[1].all())  # it is not masked in the second text
         assert bool(((right - as_it_is).abs().amax(-1) > 0).all())
     assert bool(((left - as_it_is).abs().amax(-1) > 0).all())
     assert len({tuple(row.tolist()) for row in as_it_is[0]}) == 3  # each of its own place

@@ -1,4 +1,4 @@
-"""The rows of the ladder can be run, as they were measured, and all that were kept are told."""
+"""The rows of the ladder can be run, as they were measured, and all kept results are in the table."""
 
 from __future__ import annotations
 

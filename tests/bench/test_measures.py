@@ -1,4 +1,4 @@
-"""Every measurement, run small: peers and ours compute the same, and what is told is what was done."""
+"""Every measurement, run small: peers and ours compute the same, and the records match the runs."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_data(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(idle_check, "others", lambda begin, end: 0.1)
     found = batches.measure(corpus, shape, seconds=0.2, workers=(0, 1), threads=2)
     assert found["used"] > 0 and found["ratio"] == max(found["made"].values()) / found["used"]
-    if found["megabytes"]["1 loader processes"] is not None:  # the system tells
+    if found["megabytes"]["1 loader processes"] is not None:  # the system reports it
         assert found["megabytes"]["0 loader processes"] == 0 and found["megabytes"]["1 loader processes"] > 10
     monkeypatch.setattr(idle_check, "others", lambda begin, end: 1.5)
     assert batches.measure(corpus, shape, seconds=0.2, workers=(0,), threads=2)["ratio"] is None

@@ -20,11 +20,12 @@ def test_a_text_read_at_once_gives_the_answers_of_reading_in_segments(depth: int
 
 
 def test_only_a_text_read_at_once_has_a_gradient_through_its_memory() -> None:
-    """What the third segment says, but for the word itself, moves a word of the first segment only so."""
+    """How the output for a word of the first segment changes with the third segment, except for the word
+    itself."""
     model = encoder(2, 0).eval()
     ids, _ = texts(2, 3, "here")
     ids[ids == 0] = 1
-    ids[:, 0, 0] = 0  # which nothing else says
+    ids[:, 0, 0] = 0  # a value used nowhere else
     word = model.get_submodule("encoder.embeddings.word").weight
     moved = {}
     for read in (answers, answers_at_once):

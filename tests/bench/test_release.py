@@ -1,4 +1,4 @@
-"""What a released model tells of the runs behind it, the release before among them."""
+"""The record of a released model on the runs behind it, including the previous release."""
 
 from __future__ import annotations
 

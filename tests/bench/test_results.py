@@ -1,4 +1,4 @@
-"""What the benchmarks tell is what was measured, under its own name."""
+"""Benchmarks report what was measured, under its own name."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ def test_signals(tmp_path: Path, number: signal.Signals, code: int) -> None:
 
 @pytest.mark.parametrize("unbuffered", ["1", ""])
 def test_a_run_whose_terminal_was_closed_ends_by_its_signal(unbuffered: str) -> None:
-    """And not by the words that nobody hears."""
+    """Not with words that are not printed."""
     script = (
         "import sys; from albertine.cli import info, show; from albertine.cli.app import run\n"
         "def leave(json):\n    sys.stdin.readline(); show.stopped('auto'); raise SystemExit(129)\n"
@@ -326,7 +326,7 @@ def test_threads_wait_passively_by_default(
 def test_training_in_float32_keeps_few_kernels(
     verb: str, flag: str, kept: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where products are compiled too, in bfloat16 and in asking, oneDNN keeps as many as it likes."""
+    """Where products are compiled too, in bfloat16 and in inference, oneDNN keeps its default number."""
     monkeypatch.setenv(CAPACITY, "")  # so that what is set here is undone
     monkeypatch.delenv(CAPACITY)
     monkeypatch.setattr("albertine.cli.app.cpu_flags", lambda: frozenset((flag,)))
@@ -357,7 +357,7 @@ def test_training_in_float32_keeps_few_kernels(
 def test_an_empty_path_is_not_the_working_folder(
     albertine: Command, words: list[str], where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `"$OUT"` is where nobody set it. Kills: one verb or one form of a path left out."""
+    """As `"$OUT"` is where it is not set. Catches: one verb or one form of a path left out."""
     save_model(builders.model(), None, tmp_path)
     monkeypatch.chdir(tmp_path)
     outcome = albertine(*words)
@@ -366,7 +366,7 @@ def test_an_empty_path_is_not_the_working_folder(
 
 
 def test_an_empty_text_beside_a_path_is_a_text(albertine: Command, tmp_path: Path) -> None:
-    """Kills: any empty word refused, also where a dot names the folder."""
+    """Catches: any empty word refused, also where a dot names the folder."""
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
     outcome = albertine("tokenizer", "encode", tmp_path, "")
     assert outcome.code == 0 and "[CLS]" in outcome.out

@@ -1,4 +1,4 @@
-"""Checkpoints of TensorFlow on the command line: told, converted both ways, with their vocabularies."""
+"""Checkpoints of TensorFlow on the command line: described, converted both ways, with their vocabularies."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_a_plan_that_google_cannot_express(albertine: Command, tmp_path: Path) -
 
 
 def test_a_cased_vocabulary_is_recognised_by_its_tokens(folder: Path) -> None:
-    """Google's archives say it in the name of the folder alone."""
+    """Google's archives state it in the name of the folder alone."""
     assert package.load_tokenizer(folder).encode("aB") == package.load_tokenizer(folder).encode("ab")
     path = folder / "vocab.txt"
     path.write_text(path.read_text() + "Berlin\nParis\nRome\n")
@@ -271,7 +271,7 @@ def test_a_classifier_goes_along_with_the_names_of_its_classes(
 def test_what_a_model_was_made_for_goes_along_without_a_head(
     albertine: Command, tmp_path: Path, kind: str, to: str, extra_config: dict[str, Any]
 ) -> None:
-    """Kills: a causal model asked in a drawn order, an embedding model that makes other vectors."""
+    """Catches: a causal model read in a random order, an embedding model that makes other vectors."""
     model = xlnet_model({"lm"}, plan=SharingPlan.unshared(2)) if kind == "causal" else builders.model()
     save_model(model, None, tmp_path / "hf", extra_config={"albertine": extra_config})
     assert albertine("convert", tmp_path / "hf", tmp_path / "there", "--to", to).code == 0
@@ -300,8 +300,8 @@ def test_the_head_of_squad_2_goes_along_with_its_threshold(albertine: Command, t
     assert all(torch.equal(last.extra[name], x) for name, x in head.items())
 
 
-def test_what_makes_vectors_is_not_lost_unasked(albertine: Command, tmp_path: Path) -> None:
-    """A whitening beside a causal model: nothing but that is left out, and only by --lossy."""
+def test_what_makes_vectors_is_lost_only_with_lossy(albertine: Command, tmp_path: Path) -> None:
+    """A whitening beside a causal model: it alone is left out, and only with --lossy."""
     model = xlnet_model({"lm"}, plan=SharingPlan.unshared(2))
     learned = objective_config("causal")
     files = {"whitening.safetensors": b"whatever"}
@@ -314,7 +314,7 @@ def test_what_makes_vectors_is_not_lost_unasked(albertine: Command, tmp_path: Pa
 
 
 def test_a_head_is_left_out_whole_or_not_at_all(albertine: Command, tmp_path: Path) -> None:
-    """Kills: tags by emissions alone that were tuned with a conditional random field."""
+    """Catches: tags by emissions alone that were tuned with a conditional random field."""
     head = {"classifier.weight": torch.ones(3, 24), "classifier.bias": torch.ones(3)}
     head |= {"crf.start": torch.ones(3)}
     save_model(

@@ -1,4 +1,4 @@
-"""`albertine cloze`: what it writes is learned from, and what it says of wrong words."""
+"""`albertine cloze`: training on its output, and errors of wrong arguments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def contexts(file: Path) -> list[str]:
 
 
 def test_what_is_written_is_learned_from(albertine: Command, tmp_path: Path) -> None:
-    """Kills: a passage in both files; an empty dev file; what was there before left beside the new."""
+    """Catches: a passage in both files; an empty dev file; what was there before left beside the new."""
     output = tmp_path / "my questions"
     albertine("cloze", str(TEXT), "-o", str(output), "--questions", "40", "--seed", "2")
     first = contexts(output / "train.json")
@@ -57,7 +57,7 @@ def test_what_is_written_is_learned_from(albertine: Command, tmp_path: Path) -> 
 
 
 def test_half_a_character_is_written_as_a_sign(albertine: Command, tmp_path: Path) -> None:
-    """And answers stand where they are said to."""
+    """And answers are at their stated positions."""
     year = "The \ud800 harbour of Lisbon was built in 1755 by Maria Silva and two hundred men of the town."
     texts = [
         {"text": " ".join(year.replace("1755", str(1700 + 7 * i + j)) for j in range(9))} for i in range(9)
@@ -75,7 +75,7 @@ def test_half_a_character_is_written_as_a_sign(albertine: Command, tmp_path: Pat
 
 
 def test_a_document_that_occurs_again_gives_no_questions_again(albertine: Command, tmp_path: Path) -> None:
-    """Kills: a dev file of passages that are in the train file too."""
+    """Catches: a dev file of passages that are in the train file too."""
     tree = demo_text("en", tmp_path / "text" / "once", 60_000)
     once = json.loads(albertine("cloze", str(tree), "-o", str(tmp_path / "a"), "--json").out)
     assert once["duplicates_dropped"] == 0

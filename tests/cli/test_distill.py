@@ -1,4 +1,4 @@
-"""`albertine distill` and `prune`: what their words come to, and what they say of wrong ones."""
+"""`albertine distill` and `prune`: the settings of their arguments, and errors of wrong ones."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_run_of_the_command(albertine: Command, place: Path, tmp_path: Path) -
 
 
 def test_a_branch_of_a_distillation(albertine: Command, place: Path, tmp_path: Path) -> None:
-    """As one that failed is told to go on."""
+    """As the error of a failed run suggests."""
     words = ["distill", str(place / "big"), str(place / "corpus"), "training.batch_size=4"]
     words += ["objective.max_length=32", "training.workers=0", "watching.tensorboard=false", "--depth=1"]
     words += ["watching.evaluate_sequences=4", "watching.checkpoint_every=1"]

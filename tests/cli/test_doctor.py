@@ -58,7 +58,7 @@ def foreign(folder: Path) -> None:
 def test_the_files_of_inference_are_checked_too(
     albertine: Command, tmp_path: Path, damage: Callable[[Path], None], words: str
 ) -> None:
-    """Kills: `every number finite` of a folder that no predictor can use."""
+    """Catches: `every number finite` of a folder that no predictor can use."""
     folder = tuned(tmp_path / "tuned")
     whole = albertine("doctor", "--full", folder)
     assert whole.code == 0 and "and a vocabulary that fits, every number finite" in whole.out

@@ -190,7 +190,7 @@ def test_the_folder_of_the_vectors_is_made(albertine: Command, folder: Path, tmp
     assert "ends in .npy" in albertine("predict", "embed", folder, "a", "-o", tmp_path / "x.npy").err
 
 
-def test_vectors_that_are_there_are_not_replaced_unasked(
+def test_existing_vectors_are_replaced_only_with_overwrite(
     albertine: Command, folder: Path, tmp_path: Path
 ) -> None:
     output, source = tmp_path / "v.npy", tmp_path / "in.csv"
@@ -232,7 +232,7 @@ def test_a_text_uses_the_requested_pooling(albertine: Command, folder: Path) -> 
 def test_vectors_are_written_as_they_are(
     albertine: Command, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kills: all of them in memory three times over."""
+    """Catches: all of them in memory three times over."""
     monkeypatch.setattr("sys.stdin", io.StringIO("a\nb\nc\n"))
     monkeypatch.setattr("albertine.tasks.predictor.CHUNK", 2)
     given: list[int] = []

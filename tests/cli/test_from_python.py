@@ -83,7 +83,7 @@ def test_info(run_json: Any, model: Path) -> None:
 
 
 def test_export(model: Path, tmp_path: Path) -> None:
-    """Kills: the package `albertine.export`, once it is imported, in the place of the function."""
+    """Catches: the package `albertine.export`, once it is imported, in the place of the function."""
     pytest.importorskip("onnx")
     import albertine.export.formats  # noqa: F401
 
@@ -99,7 +99,7 @@ def test_export(model: Path, tmp_path: Path) -> None:
 
 
 def test_convert(albertine: Command, model: Path, tmp_path: Path) -> None:
-    """Kills: errors that name options of the command; a layout that is not known and written as another."""
+    """Catches: errors that name options of the command; a layout that is not known and written as another."""
     found = package.convert(model, tmp_path / "a", to="electra", dtype="bfloat16")
     assert (found.folder, found.tokenizer, found.notes) == (tmp_path / "a", True, ())
     assert albertine("convert", model, tmp_path / "b", "--to", "electra", "--dtype", "bfloat16").code == 0
@@ -126,7 +126,7 @@ def test_convert(albertine: Command, model: Path, tmp_path: Path) -> None:
 
 
 def test_messages_name_arguments(model: Path, runs: list[Path], tmp_path: Path) -> None:
-    """Kills: options of the command in errors of other classes and functions, and in notes; half a name."""
+    """Catches: options of the command in errors of other classes and functions, and in notes; half a name."""
     out = tmp_path / "out"
     with pytest.raises(SettingsError, match=r"^`int8` belongs to onnx.*Add `to` onnx"):
         package.export(model, out, "gguf", int8=True)

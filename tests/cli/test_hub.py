@@ -1,4 +1,4 @@
-"""Every verb that takes a model takes `owner/name` of the hub; a run tells the revision it began with."""
+"""Every verb that takes a model takes `owner/name` of the hub; a run records the revision it began with."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_nothing_is_no_name_of_the_folder_one_stands_in(albertine: Command) -> N
 def test_a_configuration_of_google_is_read_as_with_its_checkpoint(
     albertine: Command, tmp_path: Path, layout: str
 ) -> None:
-    """Kills: the erf form of GELU, which none of that code computes."""
+    """Catches: the erf form of GELU, which none of that code computes."""
     each = SharingPlan.unshared(3)
     model, wanted = {
         "albert": (builders.model(hidden_act="gelu_new"), "google"),
@@ -112,7 +112,7 @@ def test_a_configuration_of_google_is_read_as_with_its_checkpoint(
     encoder = json.loads(alone.out)["encoder"]
     assert encoder == json.loads(whole.out)["encoder"] and encoder["hidden_act"] == "gelu_new"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"model_type": "bert"}))
-    if layout == "bert":  # which the file of transformers' says, where it is the erf form
+    if layout == "bert":  # which the file of transformers states, where it is the erf form
         assert json.loads(albertine("info", file, "--json").out)["encoder"]["hidden_act"] == "gelu"
 
 

@@ -68,7 +68,7 @@ def test_every_option_is_a_setting_of_the_corpus(albertine: Command, tmp_path: P
 def test_the_vocabulary_is_made_of_what_the_corpus_takes(
     albertine: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A text that the corpus would refuse is told before a vocabulary is made of it."""
+    """A text that the corpus would refuse is reported before a vocabulary is trained on it."""
     monkeypatch.setattr(source, "READ_LIMITS", Limits(document_characters=2000))
     (tmp_path / "book.txt").write_text("The old man said that it was good. " * 100, encoding="utf-8")
     outcome = albertine("prepare", tmp_path / "book.txt", "--output", tmp_path / "c", "--format", "book")
@@ -114,7 +114,7 @@ def test_what_is_refused_is_refused_before_a_vocabulary_is_trained(
 
 @pytest.mark.parametrize("damage", ["cut off", "another", "nested manifest"])
 def test_a_damaged_vocabulary_is_trained_again(albertine: Command, tmp_path: Path, damage: str) -> None:
-    """By the same command, as `doctor` says; the same bytes."""
+    """By the same command, as `doctor` advises; the same bytes."""
     text = library(tmp_path / "text", 60)
     words = ("prepare", text, "--output", tmp_path / "c", "--vocab-size", "45", "--language", "en")
     assert albertine(*words, "--workers", "1").code == 0

@@ -166,7 +166,7 @@ def test_a_vocabulary_of_another_name_is_sent(folder: Path) -> None:
 
 
 def test_what_is_named_as_vocabularies_are_stays(folder: Path) -> None:
-    """Kills: a pickle of gensim, or a list of customers, that goes up with the model."""
+    """Catches: a pickle of gensim, or a list of customers, that goes up with the model."""
     (folder / "other.model").write_bytes(b"\x80\x04")
     (folder / "vocab-notes.txt").write_text("of somebody\n")
     found = plan_upload(folder)

@@ -219,7 +219,7 @@ def test_a_text_in_another_encoding_is_refused(albertine: Command, command: tupl
     ],
 )
 def test_the_name_of_a_file_is_not_looked_up(albertine: Command, command: tuple[str, ...]) -> None:
-    """Whoever writes it means what is in the file, and would be given an answer about a few letters."""
+    """It means the content of the file, and would be answered as a text of a few letters."""
     Path("new mails.csv").write_text("text\nMy [MASK] is wrong.\n")
     outcome = albertine("predict", *(word.format("new mails.csv") for word in command))
     assert outcome.code == 2 and outcome.out == ""

@@ -62,7 +62,7 @@ def test_time_left_is_not_of_what_an_earlier_command_did(
 def test_json_loses_nothing_in_another_locale(
     monkeypatch: pytest.MonkeyPatch, coding: str, written: bytes
 ) -> None:
-    """Kills: Chinese that is escaped where the terminal can show it."""
+    """Catches: Chinese that is escaped where the terminal can show it."""
     raw = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, encoding=coding, errors="replace"))
     show.as_json({"token": "首"})

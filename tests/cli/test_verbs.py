@@ -174,7 +174,7 @@ def test_score(albertine: Command, home: Path) -> None:
     final, corpus = home / "runs" / "done" / "final", home / "corpus"
     words, order = json.loads(albertine("score", final, corpus, "--sequences", 40, "--json").out)
     assert words["task"] == "mlm" and order["task"] == "sop"
-    # Without skill one says the commoner order of the pairs judged, which is seldom exactly half of them.
+    # The baseline predicts the commoner order of the pairs, which is seldom exactly half of them.
     share, commoner = order["baseline"], order["baseline"] * order["count"]
     assert 0.5 <= share < 1 and commoner == pytest.approx(round(commoner)) and 0 < order["count"] <= 40
     entropy = -(share * math.log(share) + (1 - share) * math.log(1 - share))
@@ -224,7 +224,7 @@ def test_the_interval_of_a_copy_probe_is_that_of_what_was_right(capsys: pytest.C
 
 
 def test_score_of_a_single_prediction(albertine: Command, home: Path, tmp_path: Path) -> None:
-    """Which has no pairs of states whose cosine could be told."""
+    """Which has no pairs of states with a cosine."""
     lines = tmp_path / "lines.txt"
     lines.write_text("".join(f"the house number {i} is red\n" for i in range(60)), encoding="utf-8")
     vocabulary = ["--tokenizer", home / "corpus" / "tokenizer", "--min-characters", 1]

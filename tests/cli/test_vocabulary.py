@@ -1,4 +1,4 @@
-"""What a vocabulary of the user's own text is made of, and what is asked of a corpus in place of text."""
+"""What a vocabulary of the user's own text is made of, and the requirements of a corpus in place of text."""
 
 from __future__ import annotations
 

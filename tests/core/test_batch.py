@@ -47,7 +47,7 @@ def test_a_model_takes_a_mask_of_any_numbers(kind: torch.dtype) -> None:
 
 
 def test_ids_that_are_no_whole_numbers_are_refused() -> None:
-    """Kills: the embedding of 3 for 3.9, in silence."""
+    """Catches: the embedding of 3 for 3.9, in silence."""
     ids, mask = batch([[3, 4, 5], [6, 7, 8]])
     with pytest.raises(InputError, match=r"input_ids are torch\.float32"):
         builders.model()(ids.float() + 0.9, mask)

@@ -156,7 +156,7 @@ def test_a_wrong_setting_of_the_command_line_is_not_of_the_file(
     [("stages.0.max_length=16", "stages"), ("name.x=3", "name"), ("training.steps.x=3", "training.steps")],
 )
 def test_what_has_no_parts_is_given_whole(assignment: str, whole: str, tmp_path: Path) -> None:
-    """Kills: the value of the file thrown away, and the file blamed for what stands there instead."""
+    """Catches: the value of the file thrown away, and the file blamed for what stands there instead."""
     (tmp_path / "a.yaml").write_text(
         "name: a\ncorpus: c\nmodel: {preset: albert-base-v2}\ntraining: {steps: 10}\n"
         "stages: [{begin: 0, max_length: 8}]\n"
@@ -334,7 +334,7 @@ def test_yaml_that_cannot_be_read_is_one_message(text: str, tmp_path: Path) -> N
 
 
 def test_a_name_that_no_folder_can_have_is_refused() -> None:
-    """Kills: a traceback of the first look into the folder."""
+    """Catches: a traceback of the first look into the folder."""
     load(PretrainingSettings, None, [*PRETRAIN, f"name={'字' * 85}"])
     with pytest.raises(SettingsError, match=r"`name`: has 256 bytes; .* may have 255"):
         load(PretrainingSettings, None, [*PRETRAIN, f"name={'字' * 85}x"])

@@ -26,7 +26,7 @@ print(seen, gc.isenabled(), gc.get_freeze_count() > 100_000)
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize("before", ["enable", "disable"])
 def test_the_collector_rests_while_torch_is_imported(before: str, frozen: bool) -> None:
-    """Kills: torch imported by another module first; a collector that stays off, or goes on where a program
+    """Catches: torch imported by another module first; a collector that stays off, or goes on where a program
     had put it off; what a program of others made before kept for ever."""
     first = "import albertine.cli.app" if frozen else ""
     program = PROGRAM.format(before=before, first=first)

@@ -200,7 +200,7 @@ def test_a_manifest_without_skipped_counts_is_read(tmp_path: Path, tokenizer: To
 def test_a_corpus_inside_its_text_is_not_read(
     tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kills: a vocabulary taken for sentences; other sources for a second call, or after a kill."""
+    """Catches: a vocabulary taken for sentences; other sources for a second call, or after a kill."""
     text = tmp_path / "text"
     os.utime(library(text), (1, 1))
     inside = text / "corpus"

@@ -216,7 +216,7 @@ def test_a_model_that_copies_is_distinguished_from_one_that_does_not(
     passages = choose_passages(texts["en"], count=40)
 
     def copier(model: Model, questions: list[MaskedInput]) -> list[TokenScores]:
-        """Says what stands before and after the same neighbours elsewhere in its input."""
+        """Predicts the tokens between the same neighbours elsewhere in its input."""
         found = []
         for ids, _, places, labels in questions:
             assert len(ids) <= 64

@@ -68,7 +68,7 @@ def crafted(numbers: Sequence[int]) -> float:
 def test_forward_selection() -> None:
     assert greedy_members(4, 1, crafted) == ((2,), (0.80,))
     assert greedy_members(4, 2, crafted) == ((2, 1), (0.80, 0.85))
-    # A third member makes it worse, so the row that scored best is kept; nobody is taken twice.
+    # A third member makes it worse, so the row that scored best is kept; no member is taken twice.
     assert greedy_members(4, 4, crafted) == ((2, 1), (0.80, 0.85))
     # The two best alone would be another pair.
     assert best_members([crafted([i]) for i in range(4)], 2) == (2, 0)

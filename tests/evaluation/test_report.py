@@ -1,4 +1,5 @@
-"""Reports on crafted runs: the numbers are right, pictures are there, without matplotlib it says so."""
+"""Reports on crafted runs: the numbers are right, pictures are there, and without matplotlib an error names
+it."""
 
 from __future__ import annotations
 
@@ -103,7 +104,7 @@ def test_seeds_and_tasks(tmp_path: Path) -> None:
     assert "| a | accuracy | 3 | 0.7000 | 0.6000 | 0.9000 | 0.1528 | a-seed-1 |  | 1.5 |" in text
     assert "| b | mean_squared_error | 1 | 0.2000 | 0.2000 | 0.2000 |  | b | 0.2500 | 0.5 |" in text
     tree = json.loads((page.parent / "report.json").read_text())["tasks"]
-    assert tree["b"]["metrics"]["mean_squared_error"]["deviation"] is None  # which one run cannot tell
+    assert tree["b"]["metrics"]["mean_squared_error"]["deviation"] is None  # undefined for one run
     assert "Left out: c." in text and "What follows is of the best run, a-seed-1." in text
     drawn = {p.name for p in page.parent.glob("*.png")}
     assert drawn >= {"scores.png", "a-dev.png", "a-confusion.png", "b-loss.png"}
@@ -165,7 +166,7 @@ def test_long_names_leave_a_picture_its_room(tmp_path: Path) -> None:
     labels = tuple(f"{word}, in a name that goes on and on and on and on" for word in ("fine", "poor"))
     rows = [line(0, labels[0], labels[1], 0.8, labels), line(1, labels[1], labels[1], 0.7, labels)]
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # matplotlib says that there is no room
+        warnings.simplefilter("error")  # matplotlib warns that there is no room
         report = write_report(tmp_path / "report", "toy", {"toy": [made(tmp_path / "toy", 0.5, rows)]})
     assert f"In the picture: #1 {labels[0]}, #2 {labels[1]}." in report.read_text()
 
@@ -227,7 +228,7 @@ def test_of_many_classes_only_nonempty_cells_are_reported(tmp_path: Path) -> Non
     names = [str(n) for n in range(2000)]
 
     def row(number: int) -> dict[str, Any]:
-        """What was said of one example: the ten likeliest classes, the right one not always among them."""
+        """The prediction for one example: the ten likeliest classes, the right one not always among them."""
         predicted = (number + number % 3) % 2000
         likely = {names[(predicted + i) % 2000]: 0.5 / (i + 1) for i in range(10)}
         return {

@@ -1,4 +1,4 @@
-"""Cards are written from runs: what they left is told, what nobody told is said to be unknown."""
+"""Cards are written from the files of runs; facts that are not recorded are stated as unknown."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ STOP = {"training": {"steps": 2}, "watching": {"report": False, "tensorboard": F
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two seeds of a run on a data set of the Hub, and a pretraining run, with nothing but their files."""
+    """Two seeds of a run on a data set of the Hub, and a pretraining run, as files alone."""
     place = tmp_path_factory.mktemp("card")
     model, data = stand_in.put(place, "en"), place / "SST-2"
     data.mkdir()
@@ -221,7 +221,7 @@ def test_a_base_model_that_is_edited_to_a_list_counts(tuned: Path) -> None:
 
 
 def begun_with(run: Path, typed: str, meant: str) -> None:
-    """A run that began with a model as it was typed, which its settings tell as it was found."""
+    """A run with its start model as typed, which its settings hold as resolved."""
     record = json.loads((run / "result.json").read_text()) | {"encoder": typed}
     (run / "result.json").write_text(json.dumps(record))
     settings = yaml.safe_load((run / "settings.yaml").read_text())
@@ -238,7 +238,7 @@ def test_facts_of_the_run_are_not_kept_as_metadata(tuned: Path) -> None:
     assert head_of(card.read_text())["base_model"] == "me/other"
 
 
-def retold(run: Path, picks: str, found: Sequence[float | None]) -> None:
+def rescored(run: Path, picks: str, found: Sequence[float | None]) -> None:
     """A metrics file of a run whose evaluations every ten steps found these values."""
     rows: list[dict[str, Any]] = [
         {"step": step, "tokens": 100 * step, "elapsed": 60.0 * step}
@@ -250,7 +250,7 @@ def retold(run: Path, picks: str, found: Sequence[float | None]) -> None:
 
 
 def test_the_card_of_the_last_model_lacks_the_scores_of_the_best(tuned: Path) -> None:
-    retold(tuned, "accuracy", [0.6, 0.9, 0.7])
+    rescored(tuned, "accuracy", [0.6, 0.9, 0.7])
     record = json.loads((tuned / RECORD).read_text()) | {"step": 30, "test": {"accuracy": 0.95}}
     (tuned / RECORD).write_text(json.dumps(record | {"scores": {"step": 20.0, "accuracy": 0.9}}))
     final, best = read_facts(tuned / "final"), read_facts(tuned / "best")
@@ -289,7 +289,7 @@ def test_a_name_with_the_signs_of_a_pattern(tuned: Path) -> None:
 
 
 def test_runs_of_other_settings_are_no_seeds(tuned: Path) -> None:
-    """Kills: a median over what was learned at two rates."""
+    """Catches: a median over what was learned at two rates."""
     other = tuned.parent / "films-seed-2" / "settings.yaml"
     settings = yaml.safe_load(other.read_text())
     settings["watching"]["report"] = not settings["watching"].get("report")
@@ -411,7 +411,7 @@ BOMB = "a0: &a0 {x: 1}\n" + "".join(
     ids=lambda text: text[:12],
 )
 def test_a_head_that_cannot_be_read_stays(head: str) -> None:
-    """Kills: what a person wrote, lost for a bracket; a head that is merged for hours."""
+    """Catches: what a person wrote, lost for a bracket; a head that is merged for hours."""
     start, before = time.process_time(), f"---\n{head}\n---\n\nMine.\n"
     assert head_of(before) == {}
     page = card_text(Card({"license": "mit"}, {"model": "# A model"}), before)
@@ -438,7 +438,7 @@ def test_intervals_that_do_not_stand_in_the_table_are_not_explained() -> None:
 
 
 def test_what_gave_off_carbon() -> None:
-    """A student of a pretrained model whose corpus is gone, on a machine that nobody told."""
+    """A student of a pretrained model whose corpus is gone, on an unnamed machine."""
     facts = Facts(made="distilled", seconds=3600.0, settings={"objective": {}})
     text = emissions(facts, CardMetadata(watts=10.0, grid=100.0))
     assert text is not None and text["training_type"] == "pre-training" and "hardware_used" not in text
@@ -477,7 +477,7 @@ def test_the_scores_of_a_pretrained_model_are_of_its_weights(
     runs: Path, tmp_path: Path, model: str, found: list[float | None], value: float | None, picked: int | None
 ) -> None:
     run = shutil.copytree(runs / "more", tmp_path / "more")
-    retold(run, "mlm_accuracy", found)
+    rescored(run, "mlm_accuracy", found)
     facts = read_facts(run / model)
     assert [(s.metric, s.value, s.split) for s in facts.scores] == [("mlm_accuracy", value, "held out")][
         : value is not None
@@ -500,7 +500,7 @@ def test_another_corpus_at_the_path_of_the_runs_is_not_described(runs: Path, tmp
     write_card(run / "best", CardMetadata())
     page = (run / "best" / "README.md").read_text()
     assert "no longer in its place" in sections(page)["data"] and "language" not in head_of(page)
-    shutil.rmtree(run / "checkpoints")  # then nothing says what the run has read
+    shutil.rmtree(run / "checkpoints")  # then nothing records what the run has read
     assert read_facts(run / "best").corpus is not None
 
 
@@ -607,7 +607,7 @@ def test_a_data_set_of_another_task_kind_is_no_benchmark(data: str, kind: str, m
 def test_scores_of_an_earlier_card_go_where_they_are_none_any_more(
     tuned: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kills: a file that is sent with the model long after the card has no such score."""
+    """Catches: a file that is sent with the model long after the card has no such score."""
     place = tuned / "best" / ".eval_results"
     write_card(tuned / "best", CardMetadata())
     (place / "of somebody.yaml").write_text("[]")

@@ -61,7 +61,7 @@ def test_version_two_leaves_out_missing_answers_and_separates_the_groups() -> No
 def test_the_threshold_makes_answers_empty() -> None:
     sure = {"a": 0.9, "b": 0.1, "c": 0.2, "d": 0.8}
     scores = score_v2(GOLD, ANSWERS, sure, threshold=0.5)
-    # "d" made empty does not count as right: the script asks whether the file has an answer.
+    # "d" made empty does not count as right: the script checks whether the file has an answer.
     assert scores["exact"] == pytest.approx(100 * (0 + 0 + 1 + 0) / 4)
 
 

@@ -36,7 +36,7 @@ Put = Callable[..., Path]
 
 
 def encoder(vocabulary: int, **changes: object) -> EncoderConfig:
-    """H 64, 4 heads, E 16 and three shared depths unless told otherwise."""
+    """H 64, 4 heads, E 16 and three shared depths by default."""
     settings: dict[str, object] = {
         "vocab_size": vocabulary,
         "embedding_size": 16,

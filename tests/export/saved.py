@@ -61,7 +61,7 @@ def embedder(
 
 
 def of_two_texts(folder: Path, task: Literal["classify", "answer"], **changes: Any) -> Path:
-    """A model that was tuned to tell three classes of pairs, or to answer questions, and is sure of it."""
+    """A model tuned to classify pairs into three classes, or to answer questions, with confident outputs."""
     base = model(**changes)
     if task == "classify":
         tuned = Classifier(base, 3, seed=3)
@@ -76,7 +76,7 @@ def of_two_texts(folder: Path, task: Literal["classify", "answer"], **changes: A
 
 
 def classifier(folder: Path, pooling: Pooling = "cls", **changes: Any) -> Path:
-    """A model that was tuned to tell three classes apart."""
+    """A model tuned to distinguish three classes."""
     tuned = Classifier(model(**changes), 3, pooling=pooling, seed=3).eval()
     extra_config = head_config(
         "albert", "classify", 0.1, names=("x", "y", "z"), kind="single", pooling=pooling

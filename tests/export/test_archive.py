@@ -1,4 +1,4 @@
-"""A torch.export archive, asked in a process that knows nothing of this package."""
+"""A torch.export archive, run in a process without this package."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_packed_texts_do_not_see_each_other(folder: Path) -> None:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("packed", [False, True])
 def test_the_benchmark_runs_it_in_its_own_process(packed: bool, folder: Path) -> None:
-    """Kills: other tokens than everyone else's; a packed archive that is asked for padding."""
+    """Catches: other tokens than everyone else's; a packed archive that gets padding."""
     head = opened(folder.parent / "source").head
     batch = inputs("varied", [5, 16, 9], head.base.config.vocab_size)
     file = folder / "torch" / ("model_packed.pt2" if packed else "model.pt2")
@@ -127,7 +127,7 @@ def test_weights_stand_once_and_no_example_is_kept(stem: str, folder: Path) -> N
 def test_torch_may_lie_where_this_process_alone_looks(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after `pip install --user`, or by PYTHONPATH. Kills: a check that can never succeed there."""
+    """As after `pip install --user`, or by PYTHONPATH. Catches: a check that can never succeed there."""
     EnvBuilder(with_pip=False).create(tmp_path / "bare")
     monkeypatch.setattr(sys, "executable", str(tmp_path / "bare" / "bin" / "python"))
     names = ("input_ids", "attention_mask", "token_type_ids")

@@ -52,7 +52,7 @@ def test_the_page_lists_sizes_shares_and_ratios(tmp_path: Path) -> None:
 
 @pytest.mark.matrix
 def test_every_format_takes_part(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Kills: latencies of ONNX alone; an 8-bit export that is refused and then not measured at all."""
+    """Catches: latencies of ONNX alone; an 8-bit export that is refused and then not measured at all."""
     calls: list[tuple[Any, Any]] = []
 
     def exported(folder: Path, out: Path, to: list[str], *, head: str, options: ExportOptions) -> Any:

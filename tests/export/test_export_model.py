@@ -1,4 +1,4 @@
-"""`albertine export`: what is written, what is refused before anything is, and what the report says."""
+"""`albertine export`: what is written, what is refused before anything is, and the content of the report."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_what_is_no_export_is_never_replaced(in_torch: Torch, classifier: Path, 
 def test_an_export_that_holds_weights_too_is_never_replaced(
     weights: str, in_torch: Torch, classifier: Path, tmp_path: Path
 ) -> None:
-    """As a folder for the hub that has both; kills: export.json alone making a folder an export."""
+    """As a folder for the hub that has both; catches: export.json alone making a folder an export."""
     both = export(classifier, tmp_path / "both").folder
     (both / weights).write_text("mine")
     before = files_in(both)
@@ -156,7 +156,7 @@ def test_an_export_that_holds_weights_too_is_never_replaced(
 
 
 def test_what_stands_beside_an_export_stays(in_torch: Torch, classifier: Path, tmp_path: Path) -> None:
-    """A card, notes; not the graphs of another format that the report no longer tells of."""
+    """A card, notes; not the graphs of another format that the report no longer lists."""
     out = export(classifier, tmp_path / "out").folder
     (out / "README.md").write_text("a card")
     (out / "mine").mkdir()
@@ -170,7 +170,7 @@ def test_what_stands_beside_an_export_stays(in_torch: Torch, classifier: Path, t
 
 
 def test_an_export_in_place_of_a_model_is_reported(in_torch: Torch, classifier: Path, tmp_path: Path) -> None:
-    """And what to do about it; kills: the advice to fetch weights that an export never had."""
+    """And what to do about it; catches: the advice to fetch weights that an export never had."""
     out = export(classifier, tmp_path / "out").folder
     wanted = r"is an export of classify, which has no weights\. Use the model that it was made from"
     for use in (read_folder, opened):
@@ -222,8 +222,8 @@ def test_an_export_that_computes_something_else_is_removed(
 
 @pytest.mark.parametrize("head", ["embed", "features", "fill-mask"])
 def test_vectors_of_a_coarse_format_are_judged_by_texts(head: str, in_torch: Torch, tmp_path: Path) -> None:
-    """Laid out as texts are; float32 and scores by any pieces. Kills: INT8 let through because the vectors of
-    word salad all point one way."""
+    """Laid out as texts are; float32 and scores by any pieces. Catches: INT8 let through because the vectors
+    of word salad all point one way."""
     folder = put_model(tmp_path)
     tokenizer = load_tokenizer(folder)
 
@@ -369,7 +369,7 @@ def test_places_that_are_not_the_models_are_no_export(tmp_path: Path) -> None:
 
 
 def test_a_coarse_format_that_points_elsewhere_is_another_model(tmp_path: Path) -> None:
-    """Kills: probabilities compared in the order of their ranks, whosever they are; two places that are as
+    """Catches: probabilities compared in the order of their ranks, whosever they are; two places that are as
     likely taken for a difference; the ends of one start held against those of another."""
     head, run = traced("answer or not", False)
     assert isinstance(head, Head)
@@ -461,7 +461,7 @@ def test_every_option_of_the_command_reaches_the_export(
 
 @pytest.mark.parametrize("task", ["choose", "answer", "relate", "classify", "tag"])
 def test_vectors_of_a_tuned_model_mention_no_head(task: str, tmp_path: Path) -> None:
-    """Kills: options told by the first number of their vectors, a server that does not start."""
+    """Catches: options identified by the first number of their vectors, a server that does not start."""
     assert task_in(opened(put_model(tmp_path, task), "embed").config) is None
 
 

@@ -1,4 +1,4 @@
-"""`benchmarks.foreign_runtimes` as far as it goes without the programs that it asks."""
+"""`benchmarks.foreign_runtimes` as far as it runs without the other programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OURS = [np.array([[0.5, 1.0]]), np.array([[2.0, 3.0], [0.0, 1.0]])]
 
 
 def test_differences() -> None:
-    """Kills: the last text alone, a mean, other shapes taken for the same, logits beside chances."""
+    """Catches: the last text alone, a mean, other shapes taken for the same, logits beside chances."""
     theirs = [one.tolist() for one in OURS]
     assert foreign.difference(theirs, OURS, "features") == 0
     theirs[0][0][1] += 0.25
@@ -44,8 +44,8 @@ def test_other_tokens_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 def test_our_own_side_of_every_question(tmp_path: Path) -> None:
-    """What is asked of llama.cpp is written, and our answer is one a text; kills: a kind whose changes are
-    those of another block, a head that the folder does not have."""
+    """The requests to llama.cpp are written, and our answers are one per text; catches: a kind whose changes
+    are those of another block, a head that the folder does not have."""
     for i, answers in enumerate(("features", "embed cls", "classify")):
         out, ours = foreign.made(tmp_path / str(i), "bert", answers, "gguf")
         assert (out / "model.gguf").is_file() and len(ours) == len(foreign.TEXTS)

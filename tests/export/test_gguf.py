@@ -1,6 +1,6 @@
 """GGUF: which encoders are architectures of llama.cpp, and what stands in the file, read by gguf-py.
 
-llama.cpp itself is asked by `benchmarks.foreign_runtimes`: the same tokens and states, as exactly as its GELU
+llama.cpp itself is run by `benchmarks.foreign_runtimes`: the same tokens and states, as exactly as its GELU
 is (on processors a table of half-precision numbers, unless GGML_GELU_FP16 is taken out).
 """
 
@@ -42,7 +42,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def written(source: Path, folder: Path, head: str = "task") -> tuple[Any, dict[str, Any]]:
-    """The file as gguf-py reads it, and what the report says of it."""
+    """The file as gguf-py reads it, and its entry in the report."""
     export(source, folder, ["gguf"], head=head, options=ExportOptions())
     report = json.loads((folder / "export.json").read_text())["files"]["model.gguf"]
     return gguf.GGUFReader(folder / "model.gguf"), report

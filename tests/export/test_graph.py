@@ -50,7 +50,7 @@ def test_every_encoder_computes_as_its_source(plan: str, name: str) -> None:
 
 @pytest.mark.parametrize("as_packed", [False, True], ids=["padded", "packed"])
 def test_a_model_with_one_kind_of_segment_is_traced_and_reads_pairs(as_packed: bool) -> None:
-    """By its one vector, and by a head that tells the two texts apart as ever; kills: a row of the table of
+    """By its one vector, and by a head that still distinguishes the two texts; catches: a row of the table of
     segments that is not there."""
     for name in ("classify", "compare"):
         head, run = traced(name, as_packed, type_vocab_size=1)
@@ -172,7 +172,7 @@ def test_a_framed_row_is_a_text_alone(cls_last: bool) -> None:
 
 @pytest.mark.parametrize("name", ["features", "embed"])
 def test_the_least_cosine_is_that_of_one_text(name: str) -> None:
-    """Kills: all vectors of a batch taken as one, in which a large one hides a small one."""
+    """Catches: all vectors of a batch taken as one, in which a large one hides a small one."""
     head, run = traced(name, False)
 
     def one_turned(inputs: Arrays) -> Arrays:

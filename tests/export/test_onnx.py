@@ -143,7 +143,8 @@ def test_opset_as_requested(tmp_path: Path, exported: Path, classifier: Path) ->
 
 
 def test_what_quantises_too_little_is_refused(exported: Path, tmp_path: Path) -> None:
-    """A float32 graph under the name of an 8-bit one: the file goes away and the message tells the share."""
+    """A float32 graph under the name of an 8-bit one: the file is removed and the message reports the
+    share."""
     file = tmp_path / "model_int8.onnx"
     file.write_bytes((exported / "onnx" / "model.onnx").read_bytes())
     with pytest.raises(ModelError, match=r"only 0 of \d+ matrix products .* 72% is the least"):
@@ -198,7 +199,7 @@ def transposed(source: Path, target: Path) -> None:
 def test_without_preprocessing_such_a_graph_is_refused(
     exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The trap of onnxruntime's `quantize_dynamic`: 1 of 97 products quantised, and nobody says so."""
+    """The trap of onnxruntime's `quantize_dynamic`: 1 of 97 products quantised, without a warning."""
     turned = tmp_path / "model.onnx"
     transposed(exported / "onnx" / "model.onnx", turned)
     report = onnx_int8.quantized(turned, tmp_path / "good.onnx")

@@ -77,7 +77,7 @@ def test_shared_weights_stand_once(folder: Path) -> None:
 def test_the_precision_of_the_runtime_is_recorded(files: dict[str, Any]) -> None:
     """Which format it takes, and whether it fuses attention's two products, it decides by the processor."""
     plain, narrow, small = (one["executed"] for one in files.values())
-    assert plain.keys() == {"f32"}  # as the hint says
+    assert plain.keys() == {"f32"}  # as the hint states
     assert narrow.keys() <= {"f32", "bf16"}
     assert small.keys() & {"u8", "i8"}
     for one in files.values():
@@ -87,7 +87,7 @@ def test_the_precision_of_the_runtime_is_recorded(files: dict[str, Any]) -> None
 
 
 def test_the_benchmark_runs_it_in_its_own_format(folder: Path) -> None:
-    """Kills: another output than the states, bfloat16 where float32 is measured."""
+    """Catches: another output than the states, bfloat16 where float32 is measured."""
     source = opened(folder.parent / "source").head.base
     batch = inputs("varied", [5, 16, 9], source.config.vocab_size)
     with torch.no_grad():
@@ -195,7 +195,7 @@ PAIRS: dict[str, tuple[dict[str, Any], bool | None]] = {
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_head_of_two_texts_is_measured_with_two(name: str, tmp_path: Path) -> None:
-    """Kills: ranges of activations, and a comparison, in which segment 1 does not occur."""
+    """Catches: ranges of activations, and a comparison, in which segment 1 does not occur."""
     flags, wanted = PAIRS[name]
     source = opened(saved.embedder(tmp_path / "m", **MILD))
     source = replace(source, answers=name.split()[0], config={"albertine": flags})

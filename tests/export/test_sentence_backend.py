@@ -1,5 +1,5 @@
-"""What the ONNX backend of sentence-transformers asks of a folder (it loads one by optimum-onnx, which this
-suite does not install; `benchmarks.foreign_runtimes` asks it)."""
+"""What the ONNX backend of sentence-transformers requires of a folder (it loads one by optimum-onnx, which
+this suite does not install; `benchmarks.foreign_runtimes` runs it)."""
 
 from __future__ import annotations
 

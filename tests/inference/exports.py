@@ -71,7 +71,7 @@ QUESTIONS: dict[str, list[tuple[str, list[Any]]]] = {
     "embed": [("predict", [PRINTED]), ("embed", [TEXTS]), ("similarity", [TEXTS[:2], TEXTS[2:]])],
     "fill-mask": [("fill_mask", ["the [MASK] man said [MASK] house"])],
 }
-"""What each folder is asked: methods of `Predictor` with their arguments."""
+"""Calls for each folder: methods of `Predictor` with their arguments."""
 
 
 def encoder() -> EncoderConfig:
@@ -89,7 +89,7 @@ def encoder() -> EncoderConfig:
 
 
 def tuned(name: str, folder: Path) -> Path:
-    """A model folder with a head of random weights, so large that it is sure of what it says."""
+    """A model folder with a head of random weights, so large that its probabilities are near 0 or 1."""
     tokenizer = WordPieceTokenizer(PIECES)
     if name == "fill-mask":
         from albertine import save
@@ -104,7 +104,7 @@ def tuned(name: str, folder: Path) -> Path:
             if not part.startswith("base."):
                 x.copy_(0.7 * torch.randn(x.shape, generator=draws))
     save_tuned(model, tokenizer, family, folder)
-    if name == "cross-encoder":  # as a stranger's says nothing of its one number, whose sigmoid is meant
+    if name == "cross-encoder":  # as a folder of others, which states no activation: the default is sigmoid
         config = json.loads((folder / "config.json").read_text())
         config = {key: x for key, x in config.items() if key not in ("problem_type", "sentence_transformers")}
         (folder / "config.json").write_text(json.dumps(config))

@@ -64,7 +64,8 @@ def model(tokenizer: SentencePieceTokenizer) -> Model:
 def test_xlnets_way_is_that_of_transformers(
     model: Model, tokenizer: SentencePieceTokenizer, tmp_path: Path
 ) -> None:
-    """Without a memory: a place behind the text that sees all of it, and is seen by nobody."""
+    """Without a memory: a position after the text that attends to all of it, and to which no token
+    attends."""
     save_model(model, None, tmp_path)
     theirs = transformers.XLNetLMHeadModel.from_pretrained(tmp_path).eval()
     silent = sorted(tokenizer.special_ids - {tokenizer.sep_id})
@@ -97,7 +98,7 @@ def test_beyond_a_segment_the_beginning_is_a_memory(model: Model, tokenizer: Sen
     assert memory is not None and memory.lengths == (7,)
     rest = [*ids[(len(ids) - 1) // 5 * 5 :], 0]
     perm = torch.ones(len(rest), 7 + len(rest), dtype=torch.bool)
-    perm[:, -1] = False  # nobody sees the place that is asked for
+    perm[:, -1] = False  # no token attends to the predicted position
     content = perm.clone()
     content[-1, -1] = True
     place = torch.tensor([len(rest) - 1])
@@ -228,7 +229,7 @@ def test_the_command_continues_texts_and_refuses_the_rest(
 def test_without_a_memory_the_next_token_sees_the_newest_ones(
     model: Model, tokenizer: SentencePieceTokenizer
 ) -> None:
-    """Within a segment all of them, beyond it the last segment; kills: a text known by its last token."""
+    """Within a segment all of them, beyond it the last segment; catches: a text known by its last token."""
     ids, going = tokenizer.encode(TEXTS[0])[:10], Going(left_to_right=True, memory=0, segment=10)
     logits = Continuation(model, tokenizer, [ids[:9]], going).next([0], [ids[9]])
     torch.testing.assert_close(logits, Continuation(model, tokenizer, [ids], going).first)

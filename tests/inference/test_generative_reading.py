@@ -141,7 +141,7 @@ def test_a_vote_by_hand() -> None:
 
 
 def fixed(*tables: list[float]) -> Any:
-    """A speaker that says the same after anything; a row of probabilities a source."""
+    """A decoder with constant outputs; a row of probabilities for each source."""
     first = torch.tensor(tables).log()
     decoder = SimpleNamespace(first=first, rows=list(range(len(tables))))
 
@@ -158,7 +158,7 @@ def test_passages_without_probabilities_have_no_vote() -> None:
     panel = PassageVote(fixed(sure, silent, unsure, silent, silent), [3, 2], end=0)
     wanted = [(a * a + b * b) / (a + b + 1) for a, b in zip(sure, unsure, strict=True)]
     assert panel.first[0].exp().tolist() == pytest.approx(wanted)
-    assert panel.first[1].tolist() == [0.0, -math.inf, -math.inf]  # nobody has an answer
+    assert panel.first[1].tolist() == [0.0, -math.inf, -math.inf]  # no source has an answer
     forced = PassageVote(fixed(sure, silent, unsure, silent, silent), [3, 2], end=0, always=True)
     assert forced.first[0].exp().tolist() == pytest.approx([0.0, *wanted[1:]])
     assert forced.first[1].exp().tolist() == pytest.approx([0.0] + [2 * 0.05**2 / 1.1] * 2)

@@ -1,4 +1,4 @@
-"""Models with fewer pieces: the same answers where all pieces stay, and what is told of the rest."""
+"""Models with fewer tokens: equal outputs where all tokens stay, and the report on removed ones."""
 
 from __future__ import annotations
 

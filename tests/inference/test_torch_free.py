@@ -1,5 +1,5 @@
 """Without torch: an exported folder of every family answers as the model folder that it was made from, in a
-process in which torch cannot be imported; and what needs torch says so."""
+process in which torch cannot be imported; and functions that need torch raise an error that names it."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def plain_json(answer: Any) -> Any:
 def test_every_family_answers_as_with_torch(
     folders: Folders, tmp_path: Path, families: Sequence[str]
 ) -> None:
-    """Kills: a softmax over the wrong axis, padding that is read, a Viterbi without the end's scores, spans
+    """Catches: a softmax over the wrong axis, padding that is read, a Viterbi without the end's scores, spans
     of the beam in the order of the graph, relations of the wrong text, a second norm of vectors."""
     questions = {
         str(folders[name][1]): [{"method": method, "with": given} for method, given in own]
@@ -117,7 +117,7 @@ def test_every_family_answers_as_with_torch(
 
 @FAMILIES
 def test_a_server_answers_as_with_torch(folders: Folders, tmp_path: Path, families: Sequence[str]) -> None:
-    """`serve` of exported folders of every family, through the same routes. Kills: `import torch` in
+    """`serve` of exported folders of every family, through the same routes. Catches: `import torch` in
     serving/, a task that the server answers by itself."""
     names = [name for name in POSTED if name in families]
     bodies = {str(folders[name][1]): POSTED[name] for name in names}
@@ -158,7 +158,7 @@ def test_a_cross_encoder_answers_with_a_sigmoid(folders: Folders) -> None:
 
 
 def test_batching_changes_nothing(folders: Folders) -> None:
-    """Kills: padding that is read, rows that come back in the order of their lengths."""
+    """Catches: padding that is read, rows that come back in the order of their lengths."""
     texts = [*TEXTS, *reversed(TEXTS), "a"]
     alone = [Predictor(folders["single"][1]).classify([text])[0] for text in texts]
     for tokens in (1, 20, 4096):
@@ -167,7 +167,7 @@ def test_batching_changes_nothing(folders: Folders) -> None:
 
 
 def test_a_table_is_bounded(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills: runs by the sum of the tokens, in which one long text pads hundreds of short ones."""
+    """Catches: runs by the sum of the tokens, in which one long text pads hundreds of short ones."""
     places: list[int] = []
     plain = ExportedModel.run
 
@@ -197,7 +197,8 @@ def test_vectors_of_another_pooling_are_pooled_here(folders: Folders) -> None:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["embed by depths", "embed whitened"])
 def test_vectors_that_are_not_finite_are_reported_before_their_norm(name: str, tmp_path: Path) -> None:
-    """Kills: a graph of vectors of length 1 that refuses `normalize=False`, which its model folder takes."""
+    """Catches: a graph of vectors of length 1 that refuses `normalize=False`, which its model folder
+    takes."""
     model, graph = (Predictor(folder, precision="float32") for folder in exported(name, tmp_path))
     for normalize in (None, True, False):
         wanted = model.embed(TEXTS, normalize=normalize)
@@ -297,7 +298,7 @@ INFERENCE_MODULES = (
 
 
 def test_the_inference_side_is_free_of_torch() -> None:
-    """Kills: `import torch` at the top of tasks/classify.py, or of anything that a family imports."""
+    """Catches: `import torch` at the top of tasks/classify.py, or of anything that a family imports."""
     found = without_torch(code="\n".join(f"import {module}" for module in INFERENCE_MODULES))
     assert found.returncode == 0, found.stderr
 
@@ -325,7 +326,7 @@ CALLS: dict[str, dict[str, Any]] = {
 
 
 def test_a_function_that_needs_torch_names_it() -> None:
-    """Every one that `import albertine` offers; kills: a public function without `@needs_torch`."""
+    """Every one that `import albertine` offers; catches: a public function without `@needs_torch`."""
     code = f"""
 import albertine
 from albertine.errors import MissingExtra
@@ -346,7 +347,7 @@ assert albertine.load_tokenizer("albertine-mini-en").encode("a text") and albert
 
 
 def test_another_missing_module_stays_what_it_is() -> None:
-    """Kills: every missing module told as torch."""
+    """Catches: every missing module reported as torch."""
 
     @needs_torch
     def broken() -> None:
@@ -369,8 +370,8 @@ USED = {
 
 def test_inference_imports_only_dependencies(folders: Folders) -> None:
     """What pip brings along for `tokenizers` to fetch with (huggingface_hub, hf-xet and theirs, 27 MB) may be
-    uninstalled (docs/how-to/exporting.md). Kills: `import huggingface_hub` at the top of a file of the asking
-    side, pandas or scipy for one function, a trainer's library there."""
+    uninstalled (docs/how-to/exporting.md). Catches: `import huggingface_hub` at the top of a file of the
+    inference side, pandas or scipy for one function, a trainer's library there."""
     code = """
 import sys
 from collections.abc import Sequence
@@ -406,7 +407,7 @@ def test_unsupported_requests(folders: Folders) -> None:
 
 
 def test_weights_win_over_a_graph_beside_them(tmp_path: Path) -> None:
-    """A folder of sentence-transformers may have both; kills: whoever looks for `onnx/` alone."""
+    """A folder of sentence-transformers may have both; catches: a search for `onnx/` alone."""
     folder = tuned("single", tmp_path / "both")
     (folder / "onnx").mkdir()
     (folder / "onnx" / "model.onnx").write_bytes(b"no graph")
@@ -428,7 +429,7 @@ def test_a_precision_names_its_graph(folders: Folders, tmp_path: Path) -> None:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("where", ["graph", "branch", "function"])
 def test_a_graph_with_a_loop_is_refused(folders: Folders, tmp_path: Path, where: str) -> None:
-    """Its condition never turns false; kills: whoever looks at the nodes of the outer graph alone."""
+    """Its condition never turns false; catches: a search of the nodes of the outer graph alone."""
     onnx = pytest.importorskip("onnx")
     make, kinds = onnx.helper, onnx.TensorProto
     body = make.make_graph(
@@ -465,7 +466,7 @@ def test_a_random_field_is_that_of_the_graph_that_was_opened(folders: Folders, t
 
 
 def test_an_export_answers_in_another_process(tmp_path: Path) -> None:
-    """Kills: a pool of processes ends with a traceback about a session of onnxruntime."""
+    """Catches: a pool of processes ends with a traceback about a session of onnxruntime."""
     predictor = Predictor(exported("single", tmp_path)[1], batch_tokens=7)
     for other in (pickle.loads(pickle.dumps(predictor)), copy.deepcopy(predictor)):
         assert other.classify(["a"]) == predictor.classify(["a"])

@@ -1,5 +1,5 @@
 """brightmart's own architecture: its published counts and names, its outputs against a slow reference, kept
-whole in our folders and its own, multiplied out only where it is asked for."""
+whole in our folders and its own, multiplied out only on request."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_words_alone_are_not_mapped_before_a_pre_norm_encoder() -> None:
 
 
 def test_older_versions_are_recognised() -> None:
-    """They would not know the word; the number says why."""
+    """They do not know the setting; the number shows why."""
     tree = preset("brightmart-tiny-zh").to_dict()
     assert tree["format"] == 4 and EncoderConfig.from_dict(tree) == preset("brightmart-tiny-zh")
     assert preset("albert-tiny-zh").to_dict()["format"] == 1
@@ -278,7 +278,7 @@ def test_narrower_formats(precision: InferencePrecision, bound: float) -> None:
 
 
 def test_the_word_of_brightmart_beside_weights_of_transformers(tmp_path: Path) -> None:
-    """Whose names tell more: transformers passes the word over, and loads them."""
+    """Their names carry the same information: transformers ignores the setting and loads them."""
     model = builders.model(SharingPlan.shared(2))
     save_model(model, None, tmp_path)
     path = tmp_path / "config.json"
@@ -287,5 +287,7 @@ def test_the_word_of_brightmart_beside_weights_of_transformers(tmp_path: Path) -
     found = load_model(tmp_path)
     assert found.config.embedding_mapping == "if_needed" and look_up_model(str(path)) == found.config
     path.with_name("model.safetensors").unlink()
-    assert look_up_model(str(path)).embedding_mapping == "words"  # of which nothing else is said then
+    assert (
+        look_up_model(str(path)).embedding_mapping == "words"
+    )  # the configuration does not state it otherwise
     assert all(torch.equal(a, b) for a, b in zip(found.parameters(), model.parameters(), strict=True))

@@ -87,7 +87,7 @@ def test_what_fuzzing_found(
 
 @pytest.mark.parametrize("name", ["tf_model.h5", "best_model.weights", "model.keras"])
 def test_files_of_keras_are_named(name: str, tmp_path: Path) -> None:
-    """What gets the weights out of them is said; a file of any other kind is none of them."""
+    """The error names how to extract the weights; a file of any other kind is not taken for one of them."""
     (tmp_path / name).write_bytes(b"\x89HDF\r\n\x1a\n")
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(ModelError) as caught:
@@ -103,7 +103,7 @@ def test_keras_beside_safetensors_is_no_matter(sound: dict[str, Path], tmp_path:
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_an_adapter_is_not_passed_over(alone: bool, sound: dict[str, Path], tmp_path: Path) -> None:
-    """Kills: the numbers of the model without it, where transformers adds it to the weights."""
+    """Catches: the numbers of the model without it, where transformers adds it to the weights."""
     folder = tmp_path / "m"
     shutil.copytree(sound["albert"], folder)
     (folder / "adapter_config.json").write_text('{"peft_type": "LORA"}')
@@ -119,7 +119,7 @@ WORD = "albert.embeddings.word_embeddings.weight"
 
 
 def _headed(change: Callable[[dict[str, Any]], None], length: int | None = None) -> Callable[[Path], None]:
-    """The file with another header, of which its first eight bytes may say another length."""
+    """The file with another header, whose first eight bytes may state another length."""
 
     def damage(folder: Path) -> None:
         path = folder / "model.safetensors"
@@ -184,7 +184,7 @@ def test_safetensors_that_lie_are_refused(
     "name", ["spiece.model", "config.json", "model.safetensors", "tokenizer_config.json", "tokenizer.json"]
 )
 def test_a_pipe_or_a_device_in_a_folder_is_not_read(tmp_path: Path, name: str, kind: str) -> None:
-    """Kills: a pipe is waited for without end, and a device read until the memory is full."""
+    """Catches: a pipe is waited for without end, and a device read until the memory is full."""
     folder = shutil.copytree(released_folder("albertine-mini-en"), tmp_path / "model")
     (folder / name).unlink(missing_ok=True)
     if kind == "fifo":

@@ -53,7 +53,7 @@ CHAINS = {
 
 
 def written(found: ModelFolder, folder: Path, to: str) -> ModelFolder:
-    """A model, and the head of a task where it has one, as `convert` writes and anybody reads it."""
+    """A model, and the head of a task where it has one, as `convert` writes it."""
     model, extra, layout = found.model, found.extra, "transformers" if to == "hf" else to
     if to in TENSORFLOW:
         extra_config = head_config_for(found, written_kind(model, to))
@@ -84,7 +84,7 @@ HEADS = CHAINS | {"groups that transformers cuts elsewhere": (SharingPlan.groupe
 @pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize("task", ["classify", "answer"])
 def test_a_head_goes_along(name: str, task: str, tmp_path: Path) -> None:
-    """Kills: a class of transformers named for an encoder that none computes, which left a folder that
+    """Catches: a class of transformers named for an encoder that none computes, which left a folder that
     nothing read."""
     plan, changes, chain = HEADS[name]
     of = "classifier" if task == "classify" else "qa_outputs"
@@ -130,7 +130,8 @@ THEIRS = [
 @pytest.mark.sample(6)
 @pytest.mark.parametrize(("name", "head"), THEIRS)
 def test_what_a_head_of_transformers_does_goes_along(name: str, head: str, tmp_path: Path) -> None:
-    """Kills: the task told by the class alone, which other layouts lack: a choice answered as a score."""
+    """Catches: the task derived from the class alone, which other layouts lack: a choice answered as a
+    score."""
     auto, task = getattr(transformers, name + head), _TASKS[head]
     xlnet = {"d_model": 24, "n_layer": 2, "n_head": 2, "d_inner": 40}
     usual = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40}

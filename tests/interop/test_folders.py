@@ -260,7 +260,7 @@ def test_a_full_disk_as_safetensors_reports_it(saved, monkeypatch):
 
 
 def marked(mark: int):
-    """A model whose every weight says which save it is of."""
+    """A model in which every weight identifies its save."""
     model = builders.model()
     with torch.no_grad():
         for p in model.parameters():

@@ -252,7 +252,7 @@ def test_heads_of_tasks(head: str, names: tuple[str, str], tmp_path: Path) -> No
 
 @pytest.mark.parametrize("head", ["classifier", "qa_outputs"])
 def test_heads_of_an_encoder_that_transformers_does_not_compute(head: str, tmp_path: Path) -> None:
-    """In a checkpoint that says nothing of them, as Google's own: the task is told in our words."""
+    """In a checkpoint that does not describe them, as Google's own: the task is stored under our keys."""
     extra = {f"{head}.weight": torch.randn(2, 24), f"{head}.bias": torch.randn(2)}
     save_checkpoint(
         builders.model(SharingPlan.grouped(18, 14)), None, tmp_path / "m", "google", extra_tensors=extra
@@ -465,7 +465,7 @@ def test_foreign_folders_are_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="nothing was overwritten"):
         google(builders.model(), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
-    for seed in (1, 2):  # its own it replaces, and what somebody keeps beside it stays
+    for seed in (1, 2):  # own files are replaced, other files beside them stay
         folder = google(builders.model(seed=seed), tmp_path / "m")
         (folder / "tuned").mkdir(exist_ok=True)
         (folder / "tuned" / "model.ckpt-9.index").write_bytes(b"mine")
@@ -479,7 +479,7 @@ def test_foreign_folders_are_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_is_converted_before_it_is_sent(tmp_path: Path) -> None:
-    """Kills: "is no model folder" of a folder that every other command reads."""
+    """Catches: "is no model folder" of a folder that every other command reads."""
     folder = google(builders.model(), tmp_path / "m")
     with pytest.raises(ModelError, match=r"checkpoint of TensorFlow.*albertine convert .* NEW-FOLDER"):
         plan_upload(folder)

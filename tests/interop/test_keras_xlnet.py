@@ -69,7 +69,7 @@ def assert_computed(model: Model, stored: Mapping[str, np.ndarray]) -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_it_computed_what_we_compute(name: str) -> None:
-    """Of checkpoints that `convert --to xlnet-tf` wrote. Kills: q, k, v, r or o changed for one another or
+    """Of checkpoints that `convert --to xlnet-tf` wrote. Catches: q, k, v, r or o changed for one another or
     transposed, a segment bias of another layer, a mask embedding or bias that is not the head's."""
     model = albertine.load(KEPT / name)
     assert model.config == small(name).config and model.heads == {"lm"}

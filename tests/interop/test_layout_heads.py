@@ -104,7 +104,7 @@ def test_their_heads_are_ignored_and_never_run(config: Any, auto: Any, tmp_path:
 
 
 def test_classes_of_one_name_are_distinguished(tmp_path: Path) -> None:
-    """Kills: the chance of one told for the other, and the likeliest class left out."""
+    """Catches: the probability of one class returned for the other, and the likeliest class left out."""
     tuned = Classifier(unshared("modernbert", {"pooler"}), 3)
     with torch.no_grad():
         tuned.head["classifier.bias"].copy_(torch.tensor([0.0, 9.0, -9.0]))
@@ -148,7 +148,7 @@ def test_several_scores_are_refused(tmp_path: Path) -> None:
 
 
 def test_one_number_of_googles_code_is_learned_as_it_is(tmp_path: Path) -> None:
-    """Kills: the sigmoid that strangers' folders mean, told of a checkpoint whose code has none."""
+    """Catches: the default sigmoid of other folders applied to a checkpoint whose code has none."""
     base = builders.model(SharingPlan.unshared(2), embedding_size=24)
     save_checkpoint(base, None, tmp_path / "m", "google", extra_tensors=Classifier(base, 1).head)
     found = read_folder(tmp_path / "m")
@@ -239,7 +239,7 @@ def test_other_ways_of_sharing_are_copies_in_bert_and_albert(tmp_path: Path) -> 
 
 
 def test_a_class_without_a_name_is_called_by_its_number(tmp_path: Path) -> None:
-    """Kills: the answer is empty, which in a table is that of no answer."""
+    """Catches: the answer is empty, which in a table is that of no answer."""
     config = transformers.BertConfig(
         **{"vocab_size": len(PIECES), "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2},
         id2label={0: "", 1: "b"},

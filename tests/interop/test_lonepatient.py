@@ -97,7 +97,7 @@ def test_a_projection_of_its_own_is_left_out(changed: Callable[..., Path]) -> No
 
 
 def test_bright_without_its_word(changed: Callable[..., Path]) -> None:
-    """The names tell it too."""
+    """The tensor names show it too."""
     folder = changed("bright", {}, ln_type="postln", inner_group_num=1)
     tree = json.loads((folder / "config.json").read_text())
     del tree["ln_type"]
@@ -107,7 +107,7 @@ def test_bright_without_its_word(changed: Callable[..., Path]) -> None:
 
 @pytest.mark.parametrize("pickled", [False, pytest.param(True, marks=pytest.mark.matrix)])
 def test_the_word_of_brightmart_beside_groups(changed: Callable[..., Path], pickled: bool) -> None:
-    """Whose code passes it over. Kills: brightmart's mapping, for which nothing fits; a look-up that takes
+    """Whose code passes it over. Catches: brightmart's mapping, for which nothing fits; a look-up that takes
     the word for it."""
     folder, model = changed("groups", {}, ln_type="postln"), albertine.load(HERE / "groups")
     if pickled:
@@ -240,7 +240,8 @@ def test_a_tuned_model_is_written_with_its_classifier(tmp_path: Path) -> None:
 def test_a_sample_that_nothing_is_compared_on_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What this layout leaves out changes no output of the encoder. Kills: any file taken without a word."""
+    """What this layout leaves out changes no output of the encoder. Catches: any file taken without a
+    word."""
     save_model(builders.model(), None, tmp_path / "in")
     words = ["convert", f"{tmp_path}/in", f"{tmp_path}/out", "--to", "lonepatient", "--lossy"]
     assert run([*words, "--sample", f"{tmp_path}/in/config.json"]) == 2

@@ -77,7 +77,8 @@ each = pytest.mark.parametrize("layout", LAYOUTS)
 
 @each
 def test_other_weights_or_words_make_another_model(layout: str, tmp_path: Path) -> None:
-    """Kills: a table that goes on with another model's answers; a TF-Hub folder that cannot be told."""
+    """Catches: a table that continues with another model's answers; a TF-Hub folder that is not
+    recognised."""
     for name, seed in (("one", 1), ("other", 2)):
         LAYOUTS[layout](builders.model(seed=seed), tmp_path / name)
     shutil.copytree(tmp_path / "one", tmp_path / "same")

@@ -50,7 +50,7 @@ def test_a_run_is_its_best_model_else_its_last(package: Path) -> None:
 
 
 def test_a_corpus_is_distinguished_from_a_model(package: Path) -> None:
-    """Kills: a corpus in place of a model called a broken copy of one; one refused where it may stand;
+    """Catches: a corpus in place of a model called a broken copy of one; one refused where it may stand;
     a model whose folder has folders of these names."""
     for part in ("train", "tokenizer"):
         Path("corpora", "mine", part).mkdir(parents=True)

@@ -67,7 +67,7 @@ def same(one: Model, other: Model) -> bool:
 def test_both_forms_of_torch_save_are_read(kind: str, zipped: bool, tmp_path: Path) -> None:
     model, tensors = put(tmp_path / "m", kind)
     torch.save(aged(tensors), tmp_path / "m" / PICKLED, _use_new_zipfile_serialization=zipped)
-    if kind == "bert":  # whose config.json of 2018 said no model_type
+    if kind == "bert":  # whose config.json of 2018 has no model_type
         config = tmp_path / "m" / "config.json"
         tree = json.loads(config.read_text())
         assert tree.pop("model_type") == "bert" and tree.pop("architectures")
@@ -263,7 +263,7 @@ def test_the_process_has_little_time_and_no_secrets(tmp_path: Path, monkeypatch:
 
 
 def test_the_limits_are_set(tmp_path: Path) -> None:
-    """A worker that asks for more than it was given gets none."""
+    """A worker that requests more memory than its limit gets none."""
     code = (
         "from albertine.interop import pickled_worker as w; import resource; w.confine(50 << 20)\n"
         "w._limit(resource.RLIMIT_CPU, 1)\n"

@@ -129,7 +129,7 @@ def test_tokenizer_encoder_and_features(
 def test_texts_are_cut_at_what_the_model_reads(
     kind: str, positions: int, tokenizers: dict[str, Tokenizer], tmp_path: Path
 ) -> None:
-    """Kills: 512 tokens for every model, more than a short one reads, and half of what a long one does."""
+    """Catches: 512 tokens for every model, more than a short one reads, and half of what a long one does."""
     ours, text = tokenizers["en"], "He played there. " * 400
     base = encoder(kind, ours, set())
     model = Model(replace(base.config, max_position_embeddings=positions), set(), seed=5)
@@ -177,7 +177,7 @@ NAMED: dict[str, dict[str, Any]] = {
     "regression": {"problem_type": "regression", "sentence_transformers": {"activation_fn": IDENTITY}},
     "not trusted": {"sentence_transformers": {"activation_fn": "somebody.Identity"}},
 }
-"""What the config.json of a cross-encoder says of its score; "regression" is what ours say."""
+"""What the config.json of a cross-encoder states of its score; "regression" is what ours state."""
 
 
 @pytest.mark.sample
@@ -186,8 +186,8 @@ NAMED: dict[str, dict[str, Any]] = {
 def test_cross_encoders(
     kind: str, layout: str, activation: str, tokenizers: dict[str, Tokenizer], tmp_path: Path
 ) -> None:
-    """Of a stranger's folder, copied and exported too. Kills: logits where everyone else has their sigmoid, a
-    sigmoid where the folder names another function, either forgotten by a copy."""
+    """Of a stranger's folder, copied and exported too. Catches: logits where everyone else has their sigmoid,
+    a sigmoid where the folder names another function, either forgotten by a copy."""
     from sentence_transformers import CrossEncoder
 
     ours, folder = tokenizers["zh"], tmp_path / "m"
@@ -230,7 +230,7 @@ def test_cross_encoders(
 def test_a_cross_encoder_as_sentence_transformers_saves_it(
     function: str, tokenizers: dict[str, Tokenizer], tmp_path: Path
 ) -> None:
-    """Whose function stands in a file of its own since version 6. Kills: that file unread, here or by a
+    """Whose function stands in a file of its own since version 6. Catches: that file unread, here or by a
     copy; a function or a prompt that is passed over; texts that are read further than they are there."""
     from sentence_transformers import CrossEncoder
 
@@ -265,8 +265,8 @@ def test_a_cross_encoder_as_sentence_transformers_saves_it(
 def test_a_list_of_modules_is_no_word_for_vectors(
     tokenizers: dict[str, Tokenizer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of a cross-encoder, which has one since version 6. Kills: a card that tells of vectors; a checkpoint
-    refused for it, though it holds everything; how its tokenizer is called passed over."""
+    """Of a cross-encoder, which has one since version 6. Catches: a card that describes vectors; a checkpoint
+    refused for it, though it is complete; tokenizer call settings ignored."""
     from sentence_transformers import CrossEncoder
 
     ours, folder = tokenizers["zh"], tmp_path / "m"

@@ -1,4 +1,5 @@
-"""RoBERTa: read as transformers computes it, saved as a BERT that computes the same, tuned and asked."""
+"""RoBERTa: read as transformers computes it, saved as a BERT that computes the same, tuned and used for
+predictions."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def far(a: torch.Tensor, b: torch.Tensor, mask: torch.Tensor) -> float:
 def test_states_of_padded_batches_are_those_of_transformers(
     vocabulary: Path, tmp_path: Path, kind: str, pad: int
 ) -> None:
-    """Kills: positions that begin with the first row of the table."""
+    """Catches: positions that begin with the first row of the table."""
     theirs = saved(vocabulary, tmp_path / "m", kind, pad_token_id=pad)
     ours = albertine.load(tmp_path / "m")
     ids = torch.randint(5, 300, (3, 20))
@@ -258,7 +259,7 @@ def test_xlm_roberta_is_read_and_its_tokenizer_named(vocabulary: Path, tmp_path:
 
 
 def test_the_ends_of_a_long_text_have_its_ids(vocabulary: Path) -> None:
-    """Kills: a text that is cut inside of a word or of several spaces, before it is encoded."""
+    """Catches: a text that is cut inside of a word or of several spaces, before it is encoded."""
     tokenizer = load_tokenizer(vocabulary)
     text = "  ".join([WORDS, "北京 , who?", " x\ty 's never"] * 300)
     ids = tokenizer.encode(text)

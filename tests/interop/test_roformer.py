@@ -318,7 +318,7 @@ def test_fill_mask_and_the_auto_classes(shared: bool, tmp_path: Path) -> None:
 
 
 def test_a_table_without_columns_and_a_number_without_axes(tmp_path: Path) -> None:
-    """Kills: terabytes asked for by a file of a few bytes; a traceback."""
+    """Catches: terabytes allocated for a file of a few bytes; a traceback."""
     save_model(unshared(), None, tmp_path / "m")
     file = tmp_path / "m" / "model.safetensors"
     tensors = load_file(file)

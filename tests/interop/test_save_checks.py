@@ -1,4 +1,5 @@
-"""`save` writes nothing that `load` would refuse, and says how a wrapped or changed model becomes plain."""
+"""`save` writes nothing that `load` would refuse, and its errors explain how a wrapped or changed model
+becomes plain."""
 
 from __future__ import annotations
 
@@ -83,7 +84,7 @@ def test_what_load_would_refuse_is_not_written(
 
 
 def test_what_is_no_tokenizer_is_not_saved(tmp_path: Path) -> None:
-    """Kills: a name in the place of the tokenizer that it stands for."""
+    """Catches: a name in the place of the tokenizer that it stands for."""
     with pytest.raises(TokenizerError, match=r"a str is no tokenizer of albertine\. Give what"):
         albertine.save(made(), "albertine-mini-en", tmp_path / "a")  # type: ignore[arg-type]
     assert not any(tmp_path.iterdir())

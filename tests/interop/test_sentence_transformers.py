@@ -178,7 +178,7 @@ def test_a_layer_behind_the_pooling_goes_where_its_whitening_goes(
 def test_an_encoder_alone_does_not_average_all_layers(
     models: tuple[Model, Any], tmp_path: Path, way: str
 ) -> None:
-    """Its config.json no longer says that it was tuned for that, without which the module is not read."""
+    """Its config.json no longer states that task, without which the module is not read."""
     folder, out = save(models, tmp_path / "m", "depths", True), tmp_path / "out"
     assert (folder / "modules.json").is_file()
     if way == "convert":
@@ -231,7 +231,7 @@ def test_a_folder_may_want_its_texts_in_lower_case(tmp_path: Path, lower: bool) 
 def test_how_the_tokenizer_is_called_is_heeded(
     models: tuple[Model, Any], tmp_path: Path, stored: dict[str, Any]
 ) -> None:
-    """As version 6 writes it. Kills: a limit that is passed over, or that of texts before that of all; one
+    """As version 6 writes it. Catches: a limit that is passed over, or that of texts before that of all; one
     that a copy forgets."""
     package = pytest.importorskip("sentence_transformers")
     theirs = package.SentenceTransformer(str(save(models, tmp_path / "first", "mean", False)), device="cpu")

@@ -154,8 +154,8 @@ def test_snappy() -> None:
     "data",
     [
         b"",
-        b"\xff\xff\xff\xff\x0f",  # says 4 GB
-        encode_varint(65) + b"\x00a" + b"\xfe\x01\x00" * 2,  # grows beyond what it says
+        b"\xff\xff\xff\xff\x0f",  # states 4 GB
+        encode_varint(65) + b"\x00a" + b"\xfe\x01\x00" * 2,  # grows beyond its stated length
         b"\x05\x10hell",
         b"\x05\x0chell",
         b"\x06\x0cabcd" + bytes([1 << 2 | 2, 0, 0]),  # from nowhere
@@ -200,7 +200,7 @@ def test_a_key_that_shares_more_than_there_was() -> None:
 
 
 def forged(blocks: list[tuple[bytes, bytes]], out: bytearray) -> bytes:
-    """A table whose index says that its blocks are these."""
+    """A table whose index lists these blocks."""
     tail = sorted_table._put(out, []) + sorted_table._put(out, blocks)
     return bytes(out + tail.ljust(FOOTER - 8, b"\0") + MAGIC)
 

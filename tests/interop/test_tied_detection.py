@@ -75,7 +75,7 @@ def jostled(**changes: Any) -> Model:
 def test_what_copies_were_written_from(
     layout: Any, changes: dict[str, Any], plan: str, stored: Any, tmp_path: Path
 ) -> None:
-    """As reading the whole folder finds it, and what lies beside copies to the bit; kills: own norms taken
+    """As reading the whole folder finds it, and what lies beside copies to the bit; catches: own norms taken
     for parts of a block, the unused norm of ModernBERT's first depth compared, attention and feed-forward
     taken for one, factors that are rounded, copies in half precision compared with unrounded ones."""
     model, folder = jostled(plan=PLANS[plan], **changes), tmp_path / "m"
@@ -93,7 +93,7 @@ def test_what_copies_were_written_from(
 @pytest.mark.parametrize("part", ["words", "a factor", "an identity"])
 def test_a_changed_copy_is_reported_as_it_is_read(part: str, stored: Any, tmp_path: Path) -> None:
     """Not only blocks may have been trained elsewhere: the table of words, what a depth has of its own, and
-    the mapping that transformers' ALBERT has in any case. Kills: `info` looking at blocks alone."""
+    the mapping that transformers' ALBERT has in any case. Catches: `info` looking at blocks alone."""
     plan, folder = PLANS["all" if part == "an identity" else "factors of its own"], tmp_path / "m"
     layout: Any = "transformers" if part == "an identity" else "modernbert"
     model = jostled(plan=plan, **PRODUCTS[layout])
@@ -112,7 +112,7 @@ def test_a_changed_copy_is_reported_as_it_is_read(part: str, stored: Any, tmp_pa
 
 @pytest.mark.parametrize("layout", BLOCKS)
 def test_one_number_of_one_depth(layout: Any, tmp_path: Path) -> None:
-    """Kills: only the first depths, or only vectors, are looked at."""
+    """Catches: only the first depths, or only vectors, are looked at."""
     folder = tmp_path / "m"
     save_model(builders.model(plan=PLANS["feed-forward"], **BLOCKS[layout]), None, folder, layout=layout)
     tensors = load_file(folder / "model.safetensors")
@@ -155,7 +155,7 @@ def test_what_is_no_copy(albertine: Command, tmp_path: Path) -> None:
 
 
 def test_a_depth_that_only_the_configuration_states(tmp_path: Path) -> None:
-    """Kills: a model of a million depths made of a small file, before it is looked at."""
+    """Catches: a model of a million depths made of a small file, before it is looked at."""
     folder = tmp_path / "m"
     save_model(builders.model(plan=PLANS["all"], **ROTARY), None, folder, layout="roformer")
     tree = json.loads((folder / "config.json").read_text())
@@ -169,7 +169,7 @@ def test_a_depth_that_only_the_configuration_states(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layout", BLOCKS)
 def test_a_tensor_of_another_shape(layout: Any, tmp_path: Path) -> None:
-    """Kills: comparing before the shapes are checked, which asks PyTorch for what it cannot do."""
+    """Catches: comparing before the shapes are checked, which PyTorch cannot do."""
     folder = tmp_path / "m"
     save_model(builders.model(plan=PLANS["all"], **BLOCKS[layout]), None, folder, layout=layout)
     tensors = load_file(folder / "model.safetensors")

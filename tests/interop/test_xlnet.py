@@ -88,7 +88,8 @@ def their_config(case: int, **changes: Any) -> transformers.XLNetConfig:
 
 
 def read_back(theirs: transformers.PreTrainedModel, folder: Path) -> Model:
-    """Their model by its folder; that half of a batch is backward is told the pass, not the folder."""
+    """Their model by its folder; that half of a batch is backward is an argument of the forward pass, not a
+    setting of the folder."""
     theirs.save_pretrained(folder)
     tree = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(tree | {"bi_data": False}))
@@ -243,7 +244,8 @@ def test_transformers_loads_what_is_written(tmp_path: Path) -> None:
 
 @torch.no_grad()
 def test_a_causal_model_attends_to_the_left_in_transformers_too(tmp_path: Path) -> None:
-    """`attn_type` uni, over two segments with a memory; a tuned model is read both ways, and says so."""
+    """`attn_type` uni, over two segments with a memory; a tuned model is bidirectional, and its configuration
+    states it."""
     ours = our_model(plan=SharingPlan.unshared(3))
     save_model(ours, None, tmp_path, extra_config=objective_config("causal"))
     theirs = transformers.XLNetLMHeadModel.from_pretrained(tmp_path, mem_len=8).eval()

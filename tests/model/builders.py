@@ -20,7 +20,7 @@ VOCABULARY = 53
 
 
 def config(plan: SharingPlan | None = None, **changes: object) -> EncoderConfig:
-    """A tiny encoder; H 24, 4 heads, E 8, depth 3 and all shared unless told otherwise."""
+    """A tiny encoder; H 24, 4 heads, E 8, depth 3 and all shared by default."""
     settings: dict[str, object] = {
         "vocab_size": VOCABULARY,
         "embedding_size": 8,

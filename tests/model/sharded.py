@@ -92,7 +92,7 @@ def compare(case: tuple[str, str, bool, str], rank: int, mesh: DeviceMesh) -> di
     for name in names:
         gradient, right = ours[name].grad, theirs[name].grad
         assert gradient is not None and right is not None, name
-        if not isinstance(gradient, DTensor):  # of what is not sharded nobody takes the mean
+        if not isinstance(gradient, DTensor):  # gradients that are not sharded are not averaged
             dist.all_reduce(gradient)
             gradient /= RANKS
         backward = max(backward, apart([whole(gradient)], [right]))

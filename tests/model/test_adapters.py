@@ -229,7 +229,7 @@ def test_a_model_of_peft_is_called_saved_and_loaded(tmp_path: Path) -> None:
 def test_a_head_that_goes_back_through_the_mapping_has_its_adapter(
     mode: Any, changes: dict[str, Any]
 ) -> None:
-    """Kills: logits that change when the adapter is merged."""
+    """Catches: logits that change when the adapter is merged."""
     plain, model = adapted(SharingPlan.shared(2), ["mapping"], **changes)
     right = by_hand(plain, model)
     with mode():
@@ -244,7 +244,7 @@ HEAD = ["start_logits.dense", "dense_0", "dense_1"]
 
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
 def test_the_joint_head_has_its_adapters(mode: Any) -> None:
-    """Kills: layers of which the weights are read, so that an adapter says nothing until it is merged."""
+    """Catches: layers of which the weights are read, so that an adapter has no effect until it is merged."""
     plain = JointAnswer(builders.model(SharingPlan.shared(2)), seed=4).eval()
     model = with_adapters(plain, HEAD)
     right = by_hand(plain, model)

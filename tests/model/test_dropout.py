@@ -1,7 +1,7 @@
 """Dropout counted at each of its four sites: embeddings, attention weights, attention output, feed-forward
 output.
 
-The model's weights are set so that what comes out tells what was dropped where. Norms are taken away.
+The model's weights are set so that the output shows what was dropped where. Norms are taken away.
 """
 
 from __future__ import annotations

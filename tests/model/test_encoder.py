@@ -1,4 +1,4 @@
-"""The packed encoder against the slow padded one, and against itself asked in other ways."""
+"""The packed encoder against the slow padded one, and against itself called in other ways."""
 
 from dataclasses import replace
 
@@ -171,7 +171,7 @@ def test_where_onednn_multiplies_rows_are_filled_up(precision, gradients, fills)
     model, batch = builders.model(), builders.packed([9, 12])
     model.precision = precision
     with torch.set_grad_enabled(gradients):
-        # Asked for two rows, inference computes two: fourteen more take longer than to compile for two.
+        # For two requested rows, inference computes two: fourteen more take longer than to compile for two.
         two = 16 if fills and gradients else 2
         assert builders.computed(model, batch, torch.tensor([3, 5])) == (32 if fills else 21, two)
         # Of a row for each of many texts there would be any number, and a kernel for each.

@@ -1,4 +1,5 @@
-"""The loop to a fixed point: that it is one, its gradient, its memory, what is said where there is none."""
+"""The loop to a fixed point: that it is one, its gradient, its memory, and the report where it does not
+converge."""
 
 from __future__ import annotations
 
@@ -92,7 +93,7 @@ def loss_of(model: Model, batch: Packed, weights: Tensor) -> Tensor:
 def test_the_gradient_is_that_of_three_hundred_unrolled_steps(solver: str) -> None:
     batch = builders.packed(LENGTHS)
     weights = torch.randn(25, 24, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    weights[:5] = 0  # a sequence that nothing is asked of
+    weights[:5] = 0  # a sequence without loss
     implicit, unrolled = made(300, solver=solver), made(300, solver=solver)
     loop(unrolled).unrolled = True
     for model in (implicit, unrolled):

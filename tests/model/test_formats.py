@@ -32,7 +32,7 @@ def build(precision: str = "float32", recompute: bool = False) -> Model:
 
 
 def outputs(model: Model) -> dict[str, Tensor]:
-    """All that a model can be asked for."""
+    """All outputs that a model can return."""
     logits, sentence = model.pretraining_forward(BATCH, ROWS)
     padded = model(*builders.padded(BATCH), hidden_states=True)
     rows = model.encoder(BATCH, rows=ROWS).last_hidden

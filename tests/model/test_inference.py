@@ -119,7 +119,7 @@ def test_int8_is_for_processors() -> None:
 @pytest.mark.usefixtures("products_in_int8")
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_a_text_is_answered_alike_alone_and_among_others(precision: str) -> None:
-    """One of the others has rows that reach far: its scale must not be anybody else's."""
+    """One of the others has rows that reach far: its scale must not apply to the others."""
     model = builders.model(initializer_range=0.1)
     with torch.no_grad():
         model.encoder.embeddings.word.weight[7] *= 1000

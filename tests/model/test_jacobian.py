@@ -52,7 +52,7 @@ def test_the_spectral_radius_is_that_of_each_sequence() -> None:
 
 
 def test_the_spectral_radius_of_an_untrained_block() -> None:
-    """Its eigenvalues are many of nearly one size. Kills: 60 steps, the mean over whose later half is 1 to
+    """Its eigenvalues are many of nearly one size. Catches: 60 steps, the mean over whose later half is 1 to
     2 % too small."""
     model = Model(builders.config(SharingPlan.shared(2), initializer_range=0.05), {"mlm"}).double().eval()
     batch = builders.packed([8])

@@ -48,7 +48,7 @@ def test_masked_rows_may_include_first_tokens_and_may_be_none():
 
 
 def test_with_one_kind_of_segment_pairs_are_read_all_the_same():
-    """As RoBERTa's tokenizer would lay them out, all in the first; kills: a row of the table that is not
+    """As RoBERTa's tokenizer would lay them out, all in the first; catches: a row of the table that is not
     there."""
     model, batch = builders.model(type_vocab_size=1), builders.packed([5, 9])
     ids, mask, types = builders.padded(batch)
@@ -155,7 +155,7 @@ def test_huggingface_semantics_of_bert_differ_only_in_initialisation():
 
 
 def test_only_albert_loses_what_transformers_leaves_out_of_it():
-    """Kills: RoFormer and ModernBERT without dropout behind the feed-forward, XLNet with an E→H map."""
+    """Catches: RoFormer and ModernBERT without dropout behind the feed-forward, XLNet with an E→H map."""
     rotary = builders.config(positions="rotary")
     xlnet = builders.config(positions="relative", embedding_norm=False, summary="last", embedding_size=24)
     modern = replace(rotary, norm="pre", feed_forward="gated", biases=False, type_vocab_size=0)
@@ -289,7 +289,7 @@ def test_after_evaluating_a_model_is_in_the_mode_it_was_in(training):
 
 
 def test_evaluating_leaves_every_module_in_its_mode():
-    """Kills: a part that somebody froze in evaluation mode trains on with dropout."""
+    """Catches: a part that was frozen in evaluation mode trains on with dropout."""
     model = builders.model(hidden_dropout_prob=0.5).train()
     model.encoder.eval()
     modes = {name: module.training for name, module in model.named_modules()}
@@ -323,7 +323,7 @@ def test_dropout_of_the_presets_that_were_published_with_it():
 
 
 def test_a_preset_with_other_sizes():
-    """Kills: sizes that do not fit together because only one of them was named."""
+    """Catches: sizes that do not fit together because only one of them was named."""
     model = albertine.load(
         "albert-base-v2", random=True, seed=2, hidden_size=np.int64(128), num_hidden_layers=2, vocab_size=100
     )

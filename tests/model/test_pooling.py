@@ -102,7 +102,7 @@ def test_a_classifier_looks_at_a_mean_or_at_the_pooled_first_token(pooling: Pool
 
 
 def test_a_classifier_of_whitened_vectors_is_one_layer_in_files() -> None:
-    """What it says in training, a classifier with the layer of its files says of the vectors as they are."""
+    """Its logits in training equal those of a classifier with the layer of its files on the plain vectors."""
     base = toy()
     model, plain = (Classifier(base, 3, pooling="depths", seed=seed).eval() for seed in (2, 3))
     drawn = torch.Generator().manual_seed(5)

@@ -171,7 +171,7 @@ def test_reading_on_equals_reading_all_at_once(plan: SharingPlan, shapes: list[S
 
 
 def test_a_cache_holds_the_keys_of_each_sequence_in_the_order_of_its_tokens() -> None:
-    """Attention alone would not tell: a sum over keys is the same in any order."""
+    """Attention alone would not show it: a sum over keys is the same in any order."""
     model = builders.model()
     first, second = builders.sequences([7, 5])
     with torch.inference_mode():

@@ -155,7 +155,7 @@ def test_p4_no_answer_depends_on_its_token_or_on_later_ones(remembered: tuple[in
 
 
 def test_p4_a_row_that_sees_nothing_gets_only_what_it_began_with() -> None:
-    """The mean of all values, as in the official code, would tell it what it is to predict."""
+    """The mean of all values, as in the official code, would leak what it is to predict."""
     model, lengths = xlnet(), [5]
     batch = builders.packed(lengths)
     ranks = torch.tensor([2, 0, 1, 4, 3])
@@ -406,7 +406,7 @@ def test_dropout_falls_on_the_table_of_distances_once_a_pass() -> None:
     "place", ["inside the feed-forward", "behind the last depth", "at the start of the second stream"]
 )
 def test_xlnet_drops_out_in_two_more_places(place: str) -> None:
-    """Products of 0 or of one number, so that what comes out tells what was dropped: halves of the 40 inner
+    """Products of 0 or of one number, so that the output shows what was dropped: halves of the 40 inner
     values, of which each adds 1/40, or the sum itself."""
     model = xlnet(SharingPlan.shared(1), hidden_dropout_prob=0.5).train()
     encoder, batch = model.encoder, pack([[7] * 24] * 24)

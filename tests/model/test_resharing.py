@@ -105,7 +105,7 @@ def test_a_new_plan_can_be_trained():
 
 
 def test_tied_biases_are_no_depths_own_and_all_else_is_shared_again():
-    """Kills: the first block, which holds them for all, as a longer vector than the others."""
+    """Catches: the first block, which holds them for all, as a longer vector than the others."""
     model = builders.model(SharingPlan.unshared(3), positions="relative", relative_biases="tied")
     shared = shared_again(model)
     for name, tensor in model.encoder.attention[0].biases.named_parameters():

@@ -24,7 +24,7 @@ every_plan = pytest.mark.parametrize("plan", PLANS, ids=["shared", "unshared"])
 
 
 class Loss(nn.Module):
-    """A scalar of all that pretraining asks of a model."""
+    """A scalar of all outputs that pretraining uses."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()

@@ -308,7 +308,7 @@ def test_signals_are_by_place_and_by_step() -> None:
 
 def test_who_traces_a_model_leaves_nothing_to_the_next() -> None:
     """The tables of signals are kept between passes, and a tracer computes with stand-ins."""
-    config = replace(builders.config(DEEP, **SIGNALS), hidden_size=28)  # a table that no other test asks for
+    config = replace(builders.config(DEEP, **SIGNALS), hidden_size=28)  # a table that no other test uses
     batch = builders.packed(LENGTHS)
 
     class Traced(torch.nn.Module):

@@ -110,7 +110,7 @@ def test_equals_the_official_code(number: int) -> None:
         masks=tuple(content for content, _ in masks),
         target_masks=query_masks if two else None,
     )
-    if not case["tm"]:  # all places ask, and those that are not to be predicted begin with their token
+    if not case["tm"]:  # all positions are queries, and those that are not predicted begin with their token
         places = torch.from_numpy(FILE[f"{number}/in/inq"].T.reshape(-1, 1))
         query = places * query + (1 - places) * encoder.embeddings.word.weight[ids.flatten()]
     with torch.no_grad():

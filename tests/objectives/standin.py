@@ -26,7 +26,7 @@ class MemoryShard:
 class MemoryCorpus:
     """`documents` is a list of documents, each a list of sentence lengths in tokens.
 
-    Token i of the corpus has the id 10 + i mod (vocabulary - 10) unless ids are given, so a test can tell
+    Token i of the corpus has the id 10 + i mod (vocabulary - 10) unless ids are given, so a test can find
     where a token came from; every `word`-th token of a sentence begins a word, its first one always.
     """
 

@@ -75,7 +75,7 @@ def test_softmax_of_bfloat16_logits_is_taken_in_float32() -> None:
 def test_logits_are_of_a_multiple_of_rows_without_a_trace(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Products of few different shapes are fast; the filler must be nobody's prediction."""
+    """Products of few different shapes are fast; the filler must not be a prediction."""
     config = EncoderConfig(
         vocab_size=50,
         embedding_size=8,

@@ -1,4 +1,5 @@
-"""Prediction spans follow the official law where its defect is asked for, and end at words where not."""
+"""Prediction spans follow the official distribution where its defect is requested, and end at words where
+not."""
 
 from __future__ import annotations
 

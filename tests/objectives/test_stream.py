@@ -23,7 +23,7 @@ BATCH = 24
 
 
 class Recipe:
-    """What a run asks of a loader process: the micro-batches of one rank of one global batch."""
+    """The request of a run to a loader process: the micro-batches of one rank of one global batch."""
 
     def __init__(self, rank: int = 0, world: int = 1) -> None:
         self.builder = BatchBuilder(random_corpus(6, 40), PairSettings("sop", 48), MaskSettings(), 9)

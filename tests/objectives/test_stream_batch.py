@@ -197,7 +197,7 @@ def test_a_text_that_is_too_short_is_refused() -> None:
 
 @pytest.mark.parametrize("kind", ["masked", "permutation"])
 def test_what_is_predicted_of_the_same_text_is_of_the_seed(kind: str) -> None:
-    one = MemoryCorpus([[30] * 40], shards=1, word=1)  # the order of documents says nothing here
+    one = MemoryCorpus([[30] * 40], shards=1, word=1)  # the order of documents does not matter here
     first, second = (builder(kind, one, seed).build(0, 1, range(4)) for seed in (5, 6))
     assert not torch.equal(first.mlm_positions, second.mlm_positions)
 

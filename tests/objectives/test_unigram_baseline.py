@@ -31,7 +31,7 @@ def test_over_the_positions_of_real_batches() -> None:
     )
     score = Unigram(counts).score_batches(batches)
     assert score.count == sum(b.counts["mlm"] for b in batches)
-    # The stand-in's tokens are uniform over 990 ids: nobody can do better than log 990 nats there.
+    # The stand-in's tokens are uniform over 990 ids: log 990 nats is the least loss there.
     assert score.cross_entropy == pytest.approx(math.log(990), rel=0.01)
 
 

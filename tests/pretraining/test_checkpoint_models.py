@@ -40,7 +40,7 @@ def same(ours: Path, theirs: Path) -> None:
 
 @pytest.mark.parametrize("kind", RUNS)
 def test_the_last_checkpoint_is_the_final_model(kind: str, build: Build, corpus: Path) -> None:
-    """Kills: weights in place of their average; a head or an objective without a record."""
+    """Catches: weights in place of their average; a head or an objective without a record."""
     changes = dict(RUNS[kind])
     if kind == "left to right":
         shape = {"positions": "relative", "hidden_dropout_prob": 0.0, "embedding_size": 32}
@@ -76,7 +76,7 @@ def test_of_a_narrower_student_the_student_alone(build: Build, corpus: Path, tmp
 
 
 def test_before_the_run_has_written_a_model(build: Build, corpus: Path, tmp_path: Path) -> None:
-    """Its tokenizer is that of the corpus; kills: one of another corpus at the same place."""
+    """Its tokenizer is that of the corpus; catches: one of another corpus at the same place."""
     run = finished(build)
     for name in ("best", "final"):
         shutil.rmtree(run / name)

@@ -289,7 +289,7 @@ def test_first_weights_are_the_teachers_where_shapes_permit(teacher: Path) -> No
 
 
 def test_a_student_as_wide_as_its_embeddings_has_no_map_to_begin_with(teacher: Path) -> None:
-    """Kills: weights of the teacher looked for in the student by a name that it has not."""
+    """Catches: weights of the teacher looked for in the student by a name that it has not."""
     model = load_model(teacher)
     narrow = student_of(model, Student(hidden_size=model.config.embedding_size), seed=1)
     assert model.config.has_mapping and not narrow.config.has_mapping
@@ -325,7 +325,7 @@ def test_a_shared_teacher_stays_shared(teacher: Path) -> None:
 def test_the_error_of_unsupported_sharing_names_the_students_setting(
     teacher: Path, loop: dict[str, Any]
 ) -> None:
-    """Kills: the remedy model.sharing, which is refused beside a model to start from."""
+    """Catches: the remedy model.sharing, which is refused beside a model to start from."""
     config = replace(load_model(teacher).config, plan=SharingPlan.shared(DEPTH), **loop)
     assert student_config(config, Student(depth=2)).plan == SharingPlan.shared(2)
     with pytest.raises(SettingsError, match=r"^model\.student\.sharing: .* Set it to all, or leave it out$"):

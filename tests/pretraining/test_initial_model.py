@@ -74,7 +74,7 @@ def test_pairs_need_two_kinds_of_segments_or_none(build: Build, corpus: Path, tm
 
 
 def test_another_vocabulary_of_as_many_pieces_is_refused(build: Build, corpus: Path, tmp_path: Path) -> None:
-    """Kills: rows of embeddings that are trained as those of other words, without an error."""
+    """Catches: rows of embeddings that are trained as those of other words, without an error."""
     own = Corpus(corpus).tokenizer()
     counts, special = count_tokens(Corpus(corpus), own.vocab_size), list(vars(BERT).values())
     other = WordPieceTokenizer([*special, *(f"w{i}" for i in range(own.vocab_size - len(special)))])
@@ -90,8 +90,8 @@ def test_another_vocabulary_of_as_many_pieces_is_refused(build: Build, corpus: P
 
 
 def test_a_model_without_pairs_gets_a_sentence_head(build: Build, corpus: Path, tmp_path: Path) -> None:
-    """Kills: other weights drawn anew; a head that does not depend on the seed; one objective's head read as
-    another's; a masked-LM head made up."""
+    """Catches: other weights drawn anew; a head that does not depend on the seed; one objective's head read
+    as another's; a masked-LM head made up."""
     counts = count_tokens(Corpus(corpus), Corpus(corpus).tokenizer().vocab_size)
     plain = initial_model(build(objective={"pairs": "none"}), counts)
     save_model(plain, None, tmp_path / "plain")
@@ -121,7 +121,7 @@ def test_a_model_without_pairs_gets_a_sentence_head(build: Build, corpus: Path, 
 def test_another_kind_of_objective_is_named_where_its_head_is_missing(
     build: Build, corpus: Path, tmp_path: Path
 ) -> None:
-    """Kills: `objective.pairs`, which helps neither."""
+    """Catches: `objective.pairs`, which helps neither."""
     counts = count_tokens(Corpus(corpus), Corpus(corpus).tokenizer().vocab_size)
     config = replace(initial_model(build(), counts).config, qk_norm=True)  # a layout of our own has any head
     for head, kind, message in (

@@ -637,7 +637,7 @@ def test_a_branch_of_more_steps_is_the_longer_run(build: Build) -> None:
 
 
 def test_resuming_with_more_steps_proposes_a_branch(build: Build) -> None:
-    """Kills: the advice to begin anew, where the same run can be gone on with; a branch that cannot be."""
+    """Catches: the advice to begin anew, where the same run can be gone on with; a branch that cannot be."""
     quiet = Reporter(quiet=True)
     run = pretrain(build(training={"steps": 2}), reporter=quiet).folder
     with pytest.raises(CheckpointError, match=r"training.steps: checkpoint 2, now 4.*--branch-from") as error:

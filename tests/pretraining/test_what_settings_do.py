@@ -65,7 +65,7 @@ SOLVES = {"num_hidden_layers": 9, "solver": "anderson", "input_injection": True}
 def test_every_rank_knows_the_parts_of_the_loss_before_it_has_a_batch(
     build: Build, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], parts: set[str]
 ) -> None:
-    """Kills: ranks that add as many numbers as their own micro-batches have parts."""
+    """Catches: ranks that add as many numbers as their own micro-batches have parts."""
 
     def seen(job: Job, **_: Any) -> None:
         assert job.parts is not None and set(job.parts) == parts

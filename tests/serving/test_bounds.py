@@ -49,7 +49,7 @@ def refused(client: TestClient, path: str, body: Any) -> Any:
 def test_a_text_that_is_laid_out_many_times_is_counted_as_often(
     client: Clients, monkeypatch: pytest.MonkeyPatch, name: str, path: str, body: Any, truncate: bool
 ) -> None:
-    """Kills: a bound that the first request passes by; a passage counted once; gaps and rows that count
+    """Catches: a bound that the first request passes by; a passage counted once; gaps and rows that count
     nothing; an error after all was encoded."""
     http, seen = client(name), list[Any]()
     service = http.service  # type: ignore[attr-defined]
@@ -59,7 +59,7 @@ def test_a_text_that_is_laid_out_many_times_is_counted_as_often(
 
 
 def test_what_a_body_holds_may_be_laid_out_once(folder: Folders) -> None:
-    """Kills: a long text that is refused, where it is to be cut, because few tokens may wait."""
+    """Catches: a long text that is refused, where it is to be cut, because few tokens may wait."""
     limits = ServingLimits(queue_tokens=32, body_bytes=20_000)
     with client_of(folder("embed"), limits) as http:
         assert post(http, "/embed", {"inputs": "who " * 4900, "truncate": True})
@@ -94,7 +94,7 @@ def test_what_is_counted_is_what_is_read(
 
 
 def test_a_long_line_in_a_name_is_read_once(client: Clients) -> None:
-    """Kills: a gap that is looked for from every underscore of a name to its end."""
+    """Catches: a gap that is looked for from every underscore of a name to its end."""
     began = time.monotonic()
     body = {"passage": f"a{'_' * 20_000}a", "options": ["who", "man"], "truncate": True}
     assert len(post(client("choose"), "/choose", body)) == 2
@@ -102,7 +102,7 @@ def test_a_long_line_in_a_name_is_read_once(client: Clients) -> None:
 
 
 def test_many_texts_are_not_cut_into_tokens(client: Clients, folder: Folders) -> None:
-    """Kills: a number of texts that only costs where they have characters, and any number of tokens."""
+    """Catches: a number of texts that only costs where they have characters, and any number of tokens."""
     limit = client("embed").service.most_inputs  # type: ignore[attr-defined]
     body = post(client("embed"), "/tokenize", {"inputs": [""] * (limit + 1)}, 422)
     assert (body["code"], body["details"]) == ("batch_too_large", {"limit": limit})
@@ -115,7 +115,7 @@ def test_many_texts_are_not_cut_into_tokens(client: Clients, folder: Folders) ->
 
 
 def test_many_texts_are_cut_by_another_thread(client: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills: thousands of texts of nothing on the loop."""
+    """Catches: thousands of texts of nothing on the loop."""
     service = client("embed").service  # type: ignore[attr-defined]
     costs: list[int] = []
     begin = service._begin
@@ -126,7 +126,7 @@ def test_many_texts_are_cut_by_another_thread(client: Clients, monkeypatch: pyte
 
 
 def test_labels_to_ignore_are_looked_up(folder: Folders) -> None:
-    """Kills: a list that is searched for every entity, on the loop."""
+    """Catches: a list that is searched for every entity, on the loop."""
 
     class Many(ServedModel):
         def answer(self, kind: BatchKey, questions: Sequence[Any]) -> Sequence[Any]:
@@ -163,7 +163,7 @@ def test_targets_are_bounded_and_cut_by_another_thread(
 def test_the_bound_of_a_question_is_that_of_its_rows_also_in_long_ones(
     client: Clients, tokens: int, cut: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kills: a length that is looked at where the question was cut to its bound already."""
+    """Catches: a length that is looked at where the question was cut to its bound already."""
     model = client("choose").service.model  # type: ignore[attr-defined]
     monkeypatch.setattr(type(model.task("choose")), "limit", 512)
     question = "who " * (tokens - 1)
@@ -174,7 +174,7 @@ def test_the_bound_of_a_question_is_that_of_its_rows_also_in_long_ones(
 
 
 def test_a_long_text_holds_nobody_up(folder: Folders) -> None:
-    """Kills: one request that takes all the room and all the threads in which texts are tokenised."""
+    """Catches: one request that takes all the room and all the threads in which texts are tokenised."""
     release, begun = threading.Event(), threading.Event()
     with client_of(folder("embed")) as client:
         model = client.service.model  # type: ignore[attr-defined]
@@ -206,7 +206,7 @@ def test_a_long_text_holds_nobody_up(folder: Folders) -> None:
 @pytest.mark.parametrize("direction", ["left", "right"])
 @pytest.mark.parametrize(("name", "path"), [("embed", "/embed"), ("single", "/predict")])
 def test_what_is_cut_off_is_not_computed_with(folder: Folders, name: str, path: str, direction: str) -> None:
-    """Kills: a text of a megabyte that the engine tokenises while everybody waits."""
+    """Catches: a text of a megabyte that the engine tokenises while all other requests wait."""
     seen: list[str] = []
 
     class Noting(ServedModel):

@@ -46,7 +46,7 @@ def at(folder: Path, limits: ServingLimits | None = None) -> Iterator[tuple[str,
 
 @pytest.fixture(autouse=True)
 def online(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Offline, huggingface_hub does not even ask this machine."""
+    """Offline, huggingface_hub does not even connect to this machine."""
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
 
 
@@ -55,7 +55,7 @@ def hub(url: str) -> InferenceClient:
 
 
 def test_huggingface_hub_calls_all_its_tasks(folder: Folders) -> None:
-    """Kills: shapes that only look like those of the contract."""
+    """Catches: shapes that only look like those of the contract."""
     with at(folder("embed")) as (url, _):
         model, client = Predictor(folder("embed"), precision="float32"), hub(url)
         found = client.feature_extraction(TEXTS[0], normalize=True, truncate=True)
@@ -85,8 +85,8 @@ def test_huggingface_hub_calls_all_its_tasks(folder: Folders) -> None:
 
 
 def test_small_answers_go_at_once(folder: Folders) -> None:
-    """Kills: a listening socket of no protocol, whose answers over a kept connection wait for the 40 ms of a
-    delayed acknowledgement."""
+    """Catches: a listening socket of no protocol, whose answers over a kept connection wait for the 40 ms of
+    a delayed acknowledgement."""
     with at(folder("embed")) as (url, _):
         client = HTTPConnection(urlsplit(url).netloc, timeout=20)
         took = []
@@ -110,7 +110,7 @@ def test_huggingface_hub_receives_the_error(folder: Folders) -> None:
 
 
 def test_openai_requests_vectors(folder: Folders) -> None:
-    """Kills: base64 that its client reads as other numbers; errors that it cannot tell apart."""
+    """Catches: base64 that its client reads as other numbers; errors that it cannot distinguish."""
     openai = pytest.importorskip("openai")
     with at(folder("embed"), ServingLimits(queue_tokens=60)) as (url, _):
         model = Predictor(folder("embed"), precision="float32")
@@ -137,8 +137,8 @@ def test_openai_requests_vectors(folder: Folders) -> None:
 
 
 def test_openai_retries_after_the_stated_time(folder: Folders) -> None:
-    """429 with Retry-After is sent again, 422 is not. Kills: an `x-should-retry` that says the
-    opposite, a Retry-After that its client does not read."""
+    """429 with Retry-After is sent again, 422 is not. Catches: an `x-should-retry` with the opposite value, a
+    Retry-After that its client does not read."""
     openai = pytest.importorskip("openai")
     with at(folder("embed")) as (url, service):
         client = openai.OpenAI(base_url=f"{url}/v1", api_key=TOKEN, max_retries=1, timeout=20)
@@ -146,7 +146,7 @@ def test_openai_retries_after_the_stated_time(folder: Folders) -> None:
         threading.Timer(0.5, lambda: setattr(service.queue, "most_tokens", limit)).start()
         began = time.monotonic()
         assert client.embeddings.create(model="embed", input="a").data
-        assert time.monotonic() - began > 0.9  # the second that it was told
+        assert time.monotonic() - began > 0.9  # the second of Retry-After
         counted = service.metrics.registry.get_sample_value
         labels = {"route": "/v1/embeddings"}
         assert counted("albertine_requests_total", {**labels, "code": "429"}) == 1
@@ -160,7 +160,7 @@ def test_openai_retries_after_the_stated_time(folder: Folders) -> None:
 
 
 def _bytes(embedding: Any) -> bytes:
-    """A vector as its bytes, whether the client has decoded it or was asked not to."""
+    """A vector as its bytes, whether or not the client has decoded it."""
     if isinstance(embedding, str):
         import base64
 

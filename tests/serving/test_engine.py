@@ -1,4 +1,4 @@
-"""The thread that asks, with functions in place of a model."""
+"""The thread that runs the model, with functions in place of a model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.serving.test_queue import Clock
 
 
 class Notes:
-    """Counts what an engine tells."""
+    """Counts the notifications of an engine."""
 
     def __init__(self) -> None:
         self.steps: list[int] = []
@@ -41,7 +41,7 @@ def run(questions: Sequence[Any], compute: Any, clock: Any = None) -> tuple[list
 
 
 def test_one_call_for_all_and_each_its_own_answer() -> None:
-    """Kills: a call for every item; answers in another order."""
+    """Catches: a call for every item; answers in another order."""
     calls = []
 
     def compute(kind: Any, questions: Sequence[int]) -> list[int]:
@@ -55,7 +55,7 @@ def test_one_call_for_all_and_each_its_own_answer() -> None:
 
 @pytest.mark.parametrize("error", [ValueError("no"), DataError("no"), MemoryError()])
 def test_only_the_poisoned_item_fails(error: Exception) -> None:
-    """Kills: a step that fails as a whole; an error that ends the thread."""
+    """Catches: a step that fails as a whole; an error that ends the thread."""
 
     def compute(kind: Any, questions: Sequence[int]) -> list[int]:
         if 37 in questions:
@@ -70,11 +70,11 @@ def test_only_the_poisoned_item_fails(error: Exception) -> None:
 
 def test_a_missing_answer_is_an_error_and_not_another_ones_answer() -> None:
     items, _, _ = run([1, 2], lambda kind, questions: questions[:1] if len(questions) > 1 else questions)
-    assert [item.future.result(0).value for item in items] == [1, 2]  # asked again, one by one
+    assert [item.future.result(0).value for item in items] == [1, 2]  # computed again, one by one
 
 
 def test_not_finite_is_of_one_item() -> None:
-    """Kills: NaN as an answer; a neighbour that fails with it."""
+    """Catches: NaN as an answer; a neighbour that fails with it."""
     answers = [np.ones(2), np.array([1, np.nan]), np.ones(2)]
     items, notes, engine = run([0, 1, 2], lambda kind, questions: [answers[q] for q in questions])
     assert isinstance(items[1].future.exception(0), NotFinite)
@@ -110,7 +110,7 @@ def test_an_answer_after_the_deadline_is_none() -> None:
 
 
 def test_the_thread_ends_with_its_queue() -> None:
-    """Kills: work that is left behind when the server ends."""
+    """Catches: work that is left behind when the server ends."""
     queue = TokenQueue(100, 100)
     engine = Engine(lambda kind, questions: questions, queue, 1, Notes())
     items = [Item("k", i, 1, float("inf")) for i in range(20)]
@@ -120,7 +120,7 @@ def test_the_thread_ends_with_its_queue() -> None:
 
 
 def test_an_error_is_logged_without_its_message() -> None:
-    """Kills: a log line with what a client sent."""
+    """Catches: a log line with what a client sent."""
     try:
         raise ValueError("a secret text")
     except ValueError as error:

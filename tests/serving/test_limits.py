@@ -40,7 +40,7 @@ def body(
 
 
 def test_a_body_is_bounded_while_it_is_read() -> None:
-    """Kills: a body that is read whole before its size is looked at; trust in Content-Length."""
+    """Catches: a body that is read whole before its size is looked at; trust in Content-Length."""
     assert body(10, 100) == (10, None)
     read, error = body(1_000_000, 100, {"content-length": "10"})
     assert read == 11 and error is not None and (error.status, error.code) == (413, "body_too_large")
@@ -88,15 +88,15 @@ def test_slow_and_compressed_bodies() -> None:
     ids=lambda one: str(one)[:24],
 )
 def test_what_is_no_object(given: bytes, status: int) -> None:
-    """Kills: NaN that is a number; the last of two equal keys that wins; a RecursionError that escapes; half
-    a character in a list or a key; any number of fields."""
+    """Catches: NaN that is a number; the last of two equal keys that wins; a RecursionError that escapes;
+    half a character in a list or a key; any number of fields."""
     with pytest.raises(HttpError) as error:
         read_json(given)
     assert error.value.status == status
 
 
 def test_whole_characters_may_be_escaped() -> None:
-    """Kills: every escape of a surrogate taken for a half, written-out ones too."""
+    """Catches: every escape of a surrogate taken for a half, written-out ones too."""
     assert read_json(b'{"inputs": "\\ud83d\\ude00"}') == {"inputs": "\U0001f600"}
     assert read_json(b'{"inputs": "\\\\ud800"}') == {"inputs": "\\ud800"}
 
@@ -125,14 +125,14 @@ def test_any_bytes_are_an_object_or_refused(given: bytes) -> None:
     ],
 )
 def test_the_token_in_both_forms(header: str | None, passes: bool) -> None:
-    """Kills: LlamaIndex's bare token refused; an empty header that passes."""
+    """Catches: LlamaIndex's bare token refused; an empty header that passes."""
     assert authorized(header, b"s3cret") is passes
     assert authorized(header, None)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
 def test_a_token_beyond_ascii(encoding: str) -> None:
-    """Of the header's bytes Starlette makes text as if they were Latin-1. Kills: the two forms in which
+    """Of the header's bytes Starlette makes text as if they were Latin-1. Catches: the two forms in which
     clients send such a token, of which only one passes."""
     header = "Bearer gehéim".encode(encoding).decode("latin-1")
     assert authorized(header, "gehéim".encode())

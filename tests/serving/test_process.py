@@ -122,7 +122,7 @@ def wait_for(server: Any, text: str) -> str:
 
 
 def test_sigterm_finishes_what_is_in_flight(folder: Folders) -> None:
-    """Kills: uvicorn's second signal, after which the process ends with 143; sockets closed under an
+    """Catches: uvicorn's second signal, after which the process ends with 143; sockets closed under an
     answer; new work taken in; a log of texts."""
     with process(folder("embed"), more=slow(0.8)) as (server, url):
         answers: list[tuple[int, Any]] = []
@@ -149,8 +149,8 @@ def test_sigterm_finishes_what_is_in_flight(folder: Folders) -> None:
 
 
 def test_what_takes_too_long_is_left(folder: Folders) -> None:
-    """Kills: a hanging step that keeps the process for ever; an end that says all was well; a traceback, and
-    an answer of bare text, for what uvicorn cancels."""
+    """Catches: a hanging step that keeps the process alive for ever; an exit code of success; a traceback,
+    and an answer of bare text, for what uvicorn cancels."""
     with process(folder("embed"), "--drain-seconds", "0.3", more=slow(60)) as (server, url):
         answers: list[tuple[int, Any]] = []
         thread = threading.Thread(target=lambda: answers.append(request(url, "/embed", {"inputs": "never"})))
@@ -184,7 +184,7 @@ def unread(url: str, server: Any) -> Iterator[socket.socket]:
 
 @pytest.mark.matrix
 def test_an_answer_that_is_read_late_is_sent_to_its_end(folder: Folders) -> None:
-    """Kills: an answer taken for finished once it waits for its client; a second's patience with that."""
+    """Catches: an answer taken for finished once it waits for its client; a second's patience with that."""
     with process(folder("embed")) as (server, url), unread(url, server) as connection:
         server.send_signal(signal.SIGTERM)
         time.sleep(2)
@@ -203,7 +203,7 @@ def test_an_answer_that_nobody_reads_is_unanswered(folder: Folders) -> None:
 
 
 def test_ctrl_c_ends_an_idle_server_at_once(folder: Folders, tmp_path: Path) -> None:
-    """And the token of a file wins over that of the environment, and is never printed. Kills: a byte-order
+    """And the token of a file wins over that of the environment, and is never printed. Catches: a byte-order
     mark that belongs to the token."""
     file = tmp_path / "token"
     file.write_text("\ufefffrom a file\n", encoding="utf-8")  # as editors of Windows write it
@@ -220,7 +220,7 @@ def test_ctrl_c_ends_an_idle_server_at_once(folder: Folders, tmp_path: Path) -> 
 
 
 def test_a_client_that_closes_its_connection_receives_the_error_of_a_large_body(folder: Folders) -> None:
-    """Kills: a socket that is closed while the client still sends."""
+    """Catches: a socket that is closed while the client still sends."""
     with process(folder("embed"), "--body-bytes", "1000") as (_, url):
         for _ in range(2):
             status, body = request(url, "/embed", {"inputs": "a" * 40_000_000})
@@ -236,7 +236,7 @@ FEW = "\nimport resource; resource.setrlimit(resource.RLIMIT_NOFILE, (90, 90))"
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\nHost: local", b"\r\n"])
 def test_clients_that_send_no_request_do_not_keep_others_out(folder: Folders, sent: bytes) -> None:
-    """Kills: connections up to the limit of open files; a traceback for each that cannot be accepted."""
+    """Catches: connections up to the limit of open files; a traceback for each that cannot be accepted."""
     patient = "--header-seconds", "600", "--idle-seconds", "600"  # so that none ends by the time it takes
     with process(folder("embed"), *patient, more=FEW) as (server, url), ExitStack() as stack:
         for _ in range(130):
@@ -318,7 +318,7 @@ def bounded(folder: Folders) -> Iterator[str]:
 def test_a_connection_ends_whose_client_is_slow(
     bounded: str, sent: bytes, then: bytes, seconds: float, answer: bytes
 ) -> None:
-    """Kills: no bound on the time of a head, of a body that no route reads, of a connection without
+    """Catches: no bound on the time of a head, of a body that no route reads, of a connection without
     requests; a bound that each byte prolongs."""
     began = time.monotonic()
     with connected(bounded) as client:
@@ -356,7 +356,7 @@ def test_who_ends_its_side_gets_the_answer(bounded: str, version: str) -> None:
 
 
 def test_who_leaves_is_not_answered(folder: Folders, tmp_path: Path) -> None:
-    """Kills: a client that closed taken for one that only ended its side."""
+    """Catches: a client that closed taken for one that only ended its side."""
     release = tmp_path / "release"
     with process(folder("embed"), more=HELD, RELEASE=str(release)) as (server, url):
         first = threading.Thread(target=lambda: request(url, "/embed", {"inputs": ["never"]}))
@@ -389,7 +389,7 @@ def test_a_request_of_two_lengths_is_refused_and_the_connection_closed(bounded: 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("end", ["late", "second signal"])
 def test_an_end_in_the_middle_of_computing_is_exit_code_1(folder: Folders, end: str) -> None:
-    """Kills: SIGABRT of a thread whose interpreter is gone."""
+    """Catches: SIGABRT of a thread whose interpreter is gone."""
     with process(folder("embed"), "--drain-seconds", "0.1" if end == "late" else "30", more=BUSY) as (
         server,
         url,
@@ -410,7 +410,7 @@ def test_an_end_in_the_middle_of_computing_is_exit_code_1(folder: Folders, end: 
 
 
 def test_help_needs_nothing() -> None:
-    """Kills: an import of a library at the top of `cli/serve.py`."""
+    """Catches: an import of a library at the top of `cli/serve.py`."""
     libraries = "starlette", "uvicorn", "prometheus_client", "torch", "numpy"
     line, own = command("--help", more=f"\nsys.modules.update(dict.fromkeys({libraries}))")
     found = subprocess.run(line, env=own, capture_output=True, text=True, timeout=60)
@@ -434,7 +434,7 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 def test_what_is_wrong_is_one_line_with_its_remedy(
     refused: Callable[..., str], folder: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kills: a traceback of a port in use; an open server without a token; a token of nothing."""
+    """Catches: a traceback of a port in use; an open server without a token; a token of nothing."""
     for host in ("0.0.0.0", "::"):
         assert "--insecure" in refused(folder("single"), "--host", host, "--port", "0")
     with socket.socket() as other:
@@ -518,7 +518,7 @@ def test_an_answer_that_nobody_reads_is_given_up(folder: Folders) -> None:
 
 @pytest.mark.matrix
 def test_an_answer_that_is_given_up_at_the_end_is_unanswered(folder: Folders) -> None:
-    """Kills: an end that says all was well, and a log without a word of it."""
+    """Catches: an exit code of success, and a log that does not mention it."""
     arguments = (folder("embed"), "--drain-seconds", "30")
     with process(*arguments, more=HURRIED) as (server, url), unread(url, server):
         server.send_signal(signal.SIGTERM)
@@ -529,7 +529,7 @@ def test_an_answer_that_is_given_up_at_the_end_is_unanswered(folder: Folders) ->
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell what they hold")
 def test_an_answer_that_is_read_slowly_is_not_given_up(folder: Folders) -> None:
-    """Kills: a client taken for gone while the system sends it what it has taken from us before."""
+    """Catches: a client taken for gone while the system sends it what it has taken from us before."""
     hurried = HURRIED.replace("0.5", "1.5")
     with process(folder("embed"), more=hurried) as (server, url), unread(url, server) as connection:
         with connection.makefile("rb") as answer:

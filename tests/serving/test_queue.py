@@ -31,7 +31,7 @@ def item(tokens: int = 1, kind: str = "a", deadline: float = 100.0) -> Item:
 
 
 def test_only_the_standard_library_is_known_here() -> None:
-    """So that another engine, or none, can stand behind it. Kills: `import torch` for a type, a web
+    """So that another engine, or none, can stand behind it. Catches: `import torch` for a type, a web
     framework's exceptions."""
     found = {
         name.partition(".")[0] for _, name in imports(ast.parse(Path(queue_file.__file__).read_text("utf-8")))
@@ -40,7 +40,8 @@ def test_only_the_standard_library_is_known_here() -> None:
 
 
 def test_one_kind_up_to_the_budget_and_the_oldest_always() -> None:
-    """Kills: kinds mixed in a step; a budget that is exceeded; an item beyond the budget that never runs."""
+    """Catches: kinds mixed in a step; a budget that is exceeded; an item beyond the budget that never
+    runs."""
     queue = TokenQueue(1000, 100, Clock())
     big, other, small, second = item(500), item(5, "b"), item(5), item(5)
     queue.put([big, other, small, second])
@@ -51,7 +52,7 @@ def test_one_kind_up_to_the_budget_and_the_oldest_always() -> None:
 
 
 def test_what_does_not_fit_is_passed_over_and_comes_first_next_time() -> None:
-    """Kills: a queue that stops at the first item that does not fit."""
+    """Catches: a queue that stops at the first item that does not fit."""
     queue = TokenQueue(1000, 100, Clock())
     first, long, short = item(6), item(8), item(4)
     queue.put([first, long, short])
@@ -60,7 +61,7 @@ def test_what_does_not_fit_is_passed_over_and_comes_first_next_time() -> None:
 
 
 def test_all_or_none() -> None:
-    """Kills: items of a refused request that stay in the queue."""
+    """Catches: items of a refused request that stay in the queue."""
     queue = TokenQueue(10, 3, Clock())
     queue.put([item(5)])
     with pytest.raises(Overload) as full:
@@ -75,7 +76,7 @@ def test_all_or_none() -> None:
 
 
 def test_cancelled_gives_its_room_back_at_once() -> None:
-    """Kills: cancelled items that keep others out until their turn comes; and that are computed."""
+    """Catches: cancelled items that keep others out until their turn comes; and that are computed."""
     gone = []
     queue = TokenQueue(10, 10, Clock(), dropped=lambda item, reason: gone.append(reason))
     mine, other = item(6), item(4)
@@ -87,7 +88,7 @@ def test_cancelled_gives_its_room_back_at_once() -> None:
 
 
 def test_late_items_are_refused_and_never_taken() -> None:
-    """Kills: an expired item that is computed; `<` for the moment of the deadline itself."""
+    """Catches: an expired item that is computed; `<` for the moment of the deadline itself."""
     clock, gone = Clock(), []
     queue = TokenQueue(10, 10, clock, dropped=lambda item, reason: gone.append(reason))
     late, fresh = item(5, deadline=1.0), item(5, deadline=3.0)
@@ -100,7 +101,7 @@ def test_late_items_are_refused_and_never_taken() -> None:
 
 
 def test_room_of_the_late_is_given_to_the_new() -> None:
-    """Kills: a full queue of expired items that refuses what could be answered."""
+    """Catches: a full queue of expired items that refuses what could be answered."""
     clock = Clock()
     queue = TokenQueue(10, 10, clock)
     queue.put([item(10, deadline=1.0)])
@@ -110,7 +111,7 @@ def test_room_of_the_late_is_given_to_the_new() -> None:
 
 
 def test_what_cannot_be_answered_in_time_is_refused_now() -> None:
-    """Kills: a 504 later in place of a 429 now; a pace that short steps decide."""
+    """Catches: a 504 later in place of a 429 now; a pace that short steps decide."""
     clock = Clock()
     queue = TokenQueue(10_000, 100, clock)
     queue.worked(1000, 10.0)
@@ -154,7 +155,7 @@ ACTIONS = st.lists(
 @given(ACTIONS)
 def test_every_item_ends_exactly_once(actions: list[tuple[str, object]]) -> None:
     """Whatever is put, taken, cancelled and late: no item is given twice or lost, limits hold, and the count
-    of tokens is that of the items. Kills: a count that forgets an item, or is lowered twice."""
+    of tokens is that of the items. Catches: a count that forgets an item, or is lowered twice."""
     clock = Clock()
     dropped: list[Item] = []
     queue = TokenQueue(100, 10, clock, dropped=lambda item, _: dropped.append(item))

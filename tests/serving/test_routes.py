@@ -56,7 +56,8 @@ def predictor(folder: Path) -> Predictor:
 
 
 def test_embed(client: Clients, folder: Folders) -> None:
-    """Kills: one vector flat; a cut that is not normalised again; the folder's norm in place of the asked."""
+    """Catches: one vector flat; a cut that is not normalised again; the folder's norm in place of the
+    requested one."""
     model, http = predictor(folder("embed")), client("embed")
     wanted = model.embed(FITTING, normalize=True)
     np.testing.assert_allclose(post(http, "/embed", {"inputs": FITTING}), wanted, atol=1e-6)
@@ -72,7 +73,7 @@ def test_embed(client: Clients, folder: Folders) -> None:
 
 
 def test_openai_embeddings(client: Clients, folder: Folders) -> None:
-    """Kills: base64 of other bytes than the numbers; usage without special tokens; a model of any name."""
+    """Catches: base64 of other bytes than the numbers; usage without special tokens; a model of any name."""
     model, http = predictor(folder("embed")), client("embed")
     plain = post(http, "/v1/embeddings", {"input": FITTING, "model": "embed"})
     assert plain["object"] == "list" and plain["model"] == "embed"
@@ -93,7 +94,8 @@ def test_openai_embeddings(client: Clients, folder: Folders) -> None:
 
 
 def test_openai_models(client: Clients) -> None:
-    """Kills: a name with a slash that is no path; the list behind a name; a slash too many that is a name."""
+    """Catches: a name with a slash that is no path; the list behind a name; a slash too many that is a
+    name."""
     http = client("embed")
     models = http.get("/v1/models").json()
     one = {"id": "embed", "object": "model", "created": 0, "owned_by": "albertine"}
@@ -107,8 +109,8 @@ def test_openai_models(client: Clients) -> None:
 
 
 def test_classes(client: Clients, folder: Folders) -> None:
-    """Kills: flat on `/`, nested on `/predict`; a pair taken for two texts on `/predict`, and two texts for a
-    pair on `/`; classes in the order of their numbers."""
+    """Catches: flat on `/`, nested on `/predict`; a pair taken for two texts on `/predict`, and two texts for
+    a pair on `/`; classes in the order of their numbers."""
     model, http = predictor(folder("single")), client("single")
 
     def scored(found: Any) -> dict[str, float]:
@@ -137,7 +139,7 @@ def test_classes(client: Clients, folder: Folders) -> None:
 
 
 def test_what_is_applied_to_logits(client: Clients, folder: Folders) -> None:
-    """Kills: softmax for several classes at once; raw scores that are none."""
+    """Catches: softmax for several classes at once; raw scores that are none."""
     model, http = predictor(folder("multi")), client("multi")
     many = {one["label"]: one["score"] for one in post(http, "/predict", {"inputs": "the old man"})}
     assert many == pytest.approx(model.classify("the old man")[0])
@@ -155,7 +157,8 @@ def test_what_is_applied_to_logits(client: Clients, folder: Folders) -> None:
 
 
 def test_a_cross_encoder_returns_sigmoids_and_ranks_by_logits(client: Clients, folder: Folders) -> None:
-    """Kills: what `predict` says told otherwise by the server; a rank by sigmoids, of which many tie."""
+    """Catches: an answer that differs between `predict` and the server; a rank by sigmoids, of which many
+    tie."""
     model, http, texts = predictor(folder("cross-encoder")), client("cross-encoder"), ["a house", "who"]
     pairs = [["the old man", text] for text in texts]
     wanted = [one["score"] for one in model.classify([(a, b) for a, b in pairs])]
@@ -169,7 +172,7 @@ def test_a_cross_encoder_returns_sigmoids_and_ranks_by_logits(client: Clients, f
 
 
 def test_rerank(client: Clients, folder: Folders) -> None:
-    """Kills: scores in the order of texts without their index; ties backwards; the pair turned round."""
+    """Catches: scores in the order of texts without their index; ties backwards; the pair turned round."""
     model, http = predictor(folder("score")), client("score")
     texts = ["a house", "never bad", "a house", "who"]
     wanted = [one["score"] for one in model.classify([("the old man", text) for text in texts])]
@@ -193,7 +196,7 @@ def test_rerank(client: Clients, folder: Folders) -> None:
 
 @pytest.mark.parametrize("flag", ["return_text", "return_documents"])
 def test_texts_are_accepted_in_both_forms_under_both_names(client: Clients, flag: str) -> None:
-    """Kills: a flag that the other form's list leaves without effect; texts dropped beside documents."""
+    """Catches: a flag that the other form's list leaves without effect; texts dropped beside documents."""
     http, texts = client("score"), ["a house", "never bad", "who"]
     for form, field in (("texts", "text"), ("documents", "document")):
         found = post(http, "/rerank", {"query": "the old man", form: texts, flag: True})
@@ -208,8 +211,8 @@ def test_texts_are_accepted_in_both_forms_under_both_names(client: Clients, flag
 def test_what_is_returned_of_scores(
     client: Clients, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str]
 ) -> None:
-    """Kills: a field without effect; an order by sigmoids, of which large scores have the same; a sigmoid of
-    a cosine, or of the score of a model where nobody asks for it."""
+    """Catches: a field without effect; an order by sigmoids, of which large scores have the same; a sigmoid
+    of a cosine, or of the score of a model without a request for it."""
     http, (given, returned) = client("score"), names
     texts = ["a house", "never bad", "who", "the old man"]
 
@@ -239,7 +242,7 @@ def test_similarity(client: Clients, folder: Folders) -> None:
 
 
 def test_entities(client: Clients, folder: Folders) -> None:
-    """Kills: places of the cut text; scores of other tokens; a score that a random field does not have."""
+    """Catches: places of the cut text; scores of other tokens; a score that a random field does not have."""
     model, http = predictor(folder("tag")), client("tag")
     wanted = model.tag_all(FITTING)
     assert sum(map(len, wanted)) > 2
@@ -260,7 +263,7 @@ def test_entities(client: Clients, folder: Folders) -> None:
 
 
 def test_answers(client: Clients, folder: Folders) -> None:
-    """Kills: places in a window; a list where one is wanted; an answer above the threshold of none."""
+    """Catches: places in a window; a list where one is wanted; an answer above the threshold of none."""
     for name in ("answer", "answer or not"):
         model, http = predictor(folder(name)), client(name)
         for question, passage in PASSAGES:
@@ -282,7 +285,7 @@ def test_answers(client: Clients, folder: Folders) -> None:
 
 
 def test_no_answer(folder: Folders) -> None:
-    """Kills: a threshold that is ignored, or that nobody can set aside."""
+    """Catches: a threshold that is ignored, or that cannot be switched off."""
     question, passage = PASSAGES[0]
     body: dict[str, Any] = {"inputs": {"question": question, "context": passage}}
     with client_of(folder("answer or not")) as http:
@@ -298,7 +301,7 @@ def test_no_answer(folder: Folders) -> None:
 
 
 def test_a_model_that_compares(folder: Folders, client: Clients) -> None:
-    """It is asked about pairs alone, by whom warms it up too."""
+    """It takes pairs alone, in the warm-up too."""
     model, http = predictor(folder("compared")), client("compared")
     (wanted,) = model.classify([("the old man", "a house")])
     found = post(http, "/predict", {"inputs": ["the old man", "a house"]})
@@ -322,7 +325,7 @@ def test_a_model_of_single_texts_explains_how_to_send_two(folder: Folders, tmp_p
 
 @pytest.mark.parametrize("name", ["single", "score"])
 def test_a_model_tuned_with_pairs(folder: Folders, tmp_path: Path, name: str) -> None:
-    """As finetune says it of most folders of pairs. Kills: a server that warms it up, or proves that it
+    """As finetune records it for most folders of pairs. Catches: a server that warms it up, or proves that it
     answers, with one text."""
     where = shutil.copytree(folder(name), tmp_path / name)
     config = json.loads((where / "config.json").read_text())
@@ -358,7 +361,7 @@ def test_choices_and_relations(client: Clients, folder: Folders) -> None:
 
 
 def test_masks(client: Clients, folder: Folders) -> None:
-    """Kills: the place of another mask filled; targets outside the best candidates lost."""
+    """Catches: the place of another mask filled; targets outside the best candidates lost."""
     model, http = predictor(folder("fill-mask")), client("fill-mask")
     text = "the [MASK] man"
     guesses = model.fill_mask(text)[0]
@@ -393,7 +396,7 @@ def test_masks(client: Clients, folder: Folders) -> None:
 def test_an_answer_of_many_words_is_bounded(
     client: Clients, folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kills: a small request for a text for each of a thousand words under each of many masks."""
+    """Catches: a small request for a text for each of a thousand words under each of many masks."""
     http, text = client("fill-mask"), "[MASK] man [MASK]"
     words = predictor(folder("fill-mask")).tokenizer.vocab_size
     whole = {"inputs": text, "parameters": {"top_k": 1000}}
@@ -423,7 +426,7 @@ def test_tokens_are_those_of_the_usage(client: Clients) -> None:
 
 
 def test_a_mask_is_one_token_where_it_is_filled(client: Clients) -> None:
-    """Kills: a mask counted as what its letters are; places that begin anew behind it; one piece where the
+    """Catches: a mask counted as what its letters are; places that begin anew behind it; one piece where the
     model reads letters."""
     text = "the [MASK]man [SEP] who"
     [row] = post(client("fill-mask"), "/tokenize", {"inputs": text})
@@ -439,7 +442,7 @@ def test_a_mask_is_one_token_where_it_is_filled(client: Clients) -> None:
 
 
 def test_a_question_that_is_too_long_beside_its_options_is_refused(client: Clients) -> None:
-    """Half of a row is for it, also where all of the row is short enough. Kills: a silent cut of its
+    """Half of a row is for it, also where all of the row is short enough. Catches: a silent cut of its
     beginning, after which two questions that begin otherwise have one answer."""
     http = client("choose")
     body = {"passage": "the man", "options": ["the old man", "it was good"]}
@@ -468,8 +471,8 @@ def test_a_question_that_is_too_long_beside_its_options_is_refused(client: Clien
 def test_too_long_texts_are_refused_or_truncated_as_requested(
     client: Clients, folder: Folders, name: str, path: str, body: Any, limit: int
 ) -> None:
-    """Kills: a silent cut; an error without its figures; a cut that no header tells; the advice to ask with
-    `truncate` on a route that does not hear it."""
+    """Catches: a silent cut; an error without its figures; a truncation that no header reports; advice to set
+    `truncate` on a route that ignores it."""
     refused = post(client(name), path, body, 422)
     error = refused["error"] if path.startswith("/v1/") else refused
     assert error["code"] == "input_too_long"
@@ -491,7 +494,7 @@ def test_a_long_passage_is_not_too_long(client: Clients) -> None:
 
 
 def test_a_long_text_of_entities_is_not_too_long(client: Clients, folder: Folders) -> None:
-    """Kills: an error of what is read in windows; entities of its beginning alone."""
+    """Catches: an error of what is read in windows; entities of its beginning alone."""
     found = client("tag").post("/", json={"inputs": [LONG, "who"]})
     assert found.status_code == 200 and int(found.headers["x-compute-tokens"]) > 60
     assert found.headers["x-truncated-inputs"] == "0"
@@ -501,7 +504,7 @@ def test_a_long_text_of_entities_is_not_too_long(client: Clients, folder: Folder
 
 
 def test_which_end_is_cut(client: Clients, folder: Folders) -> None:
-    """Kills: the side that is ignored."""
+    """Catches: the side that is ignored."""
     model = predictor(folder("embed"))
     words = LONG.split()
     for side, kept in (("left", words[-14:]), ("Right", words[:14])):
@@ -538,7 +541,7 @@ def test_a_server_that_cuts_by_itself(folder: Folders) -> None:
 
 
 def test_more_than_a_step_holds(folder: Folders) -> None:
-    """Kills: an order by length; a request bounded by a step; numbers that depend on company."""
+    """Catches: an order by length; a request bounded by a step; numbers that depend on company."""
     texts = [
         text
         for i in range(60)
@@ -587,7 +590,7 @@ WRONG: list[tuple[str, Any, str]] = [
 
 
 def test_a_malformed_body_does_not_hold_up_the_server() -> None:
-    """Every list of a body, and every object. Kills: an error for each of a million elements or fields."""
+    """Every list of a body, and every object. Catches: an error for each of a million elements or fields."""
     million: list[Any] = [1] * 1_000_000
     options: dict[str, Any] = {"parameters": {"ignore_labels": million}}
     wrong: list[tuple[type[Body], dict[str, Any]]] = [
@@ -623,7 +626,7 @@ def test_unknown_fields_are_named(client: Clients, path: str, body: Any, code: s
 
 
 def test_options_beside_inputs_are_what_is_refused(client: Clients) -> None:
-    """As clients of Hugging Face's old API send them. Kills: an answer that there is no field `inputs`."""
+    """As clients of Hugging Face's old API send them. Catches: an answer that there is no field `inputs`."""
     for name in ("single", "embed", "fill-mask"):
         refused = post(client(name), "/", {"inputs": "who", "options": {"wait_for_model": True}}, 422)
         assert (refused["code"], refused["details"]) == ("unknown_field", {"field": "options"})
@@ -660,7 +663,7 @@ MALFORMED = [
 
 @pytest.mark.parametrize("name", HEADS)
 def test_nothing_malformed_is_an_error_of_the_server(client: Clients, name: str) -> None:
-    """Kills: a lone surrogate that reaches the answer's UTF-8, an empty passage without windows, a number
+    """Catches: a lone surrogate that reaches the answer's UTF-8, an empty passage without windows, a number
     that Python refuses to convert."""
     for path in routes.handlers():
         for body in MALFORMED + (NO_OBJECTS if name == "embed" else []):
@@ -699,7 +702,7 @@ JSON = st.recursive(
 def test_no_json_is_an_error_of_the_server(
     client: Clients, name: str, path: str, body: Any, query: Any
 ) -> None:
-    """Bodies of the fields that there are, with any values. Kills: an infinity or a huge number that
+    """Bodies of the fields that there are, with any values. Catches: an infinity or a huge number that
     passes the types, an option that fills a gap with nothing."""
     body |= {"input" if path.endswith("embeddings") else "inputs": query}
     found = client(name).post(path, content=json.dumps(body))
@@ -707,7 +710,7 @@ def test_no_json_is_an_error_of_the_server(
 
 
 def test_one_shape_of_errors(client: Clients) -> None:
-    """Kills: Starlette's plain text for unknown paths and methods."""
+    """Catches: Starlette's plain text for unknown paths and methods."""
     http = client("embed")
     for path, method, status, code in (
         ("/nowhere", "POST", 404, "no_route"),
@@ -753,7 +756,8 @@ def test_a_body_is_bounded_over_the_whole_way(folder: Folders) -> None:
 
 
 def test_every_route_but_one_wants_the_token(folder: Folders) -> None:
-    """A walk over the application's own table. Kills: a route beside the guard; unknown paths that tell."""
+    """A walk over the application's own table. Catches: a route beside the guard; unknown paths that leak
+    their existence."""
     with client_of(folder("embed"), token=b"s3cret") as http:
         there = {route.path for route in http.app.routes}  # type: ignore[attr-defined]
         assert there == {*paths(), MODEL}
@@ -780,7 +784,7 @@ def test_every_route_but_one_wants_the_token(folder: Folders) -> None:
 
 
 def test_metrics_are_there_before_the_first_request(folder: Folders) -> None:
-    """Kills: families that appear with their first count; tokens that are not those of the usage."""
+    """Catches: families that appear with their first count; tokens that are not those of the usage."""
 
     def numbers() -> dict[str, float]:
         families = text_string_to_metric_families(http.get("/metrics").text)
@@ -821,7 +825,7 @@ def test_info(client: Clients) -> None:
 
 
 def test_info_states_the_limits(folder: Folders) -> None:
-    """Kills: a batch size that the tokens refuse; `auto` for a number format."""
+    """Catches: a batch size that the tokens refuse; `auto` for a number format."""
     with client_of(folder("embed"), ServingLimits(queue_tokens=20)) as http:
         info = http.get("/info").json()
         assert info["max_client_batch_size"] == 10 and info["model_dtype"] == "float32"
@@ -872,7 +876,7 @@ def test_what_compares_hears_whether_to_cut(client: Clients, name: str, path: st
     ],
 )
 def test_what_texts_are_compared_with_is_named(client: Clients, path: str, body: Any, field: str) -> None:
-    """Kills: a number behind those of the texts."""
+    """Catches: a number behind those of the texts."""
     error = post(client("embed"), path, body, 422)
     assert error["code"] == "input_too_long" and error["error"].startswith(f"`{field}` has ")
     assert error["details"]["field"] == field and "index" not in error["details"]
@@ -894,7 +898,7 @@ def test_what_is_missing_is_no_option(folder: Folders, wrong: Any) -> None:
 
 
 def test_a_family_knows_its_threshold_from_the_beginning(folder: Folders) -> None:
-    """Before the model is built: of two threads that ask first each may make one."""
+    """Before the model is built: of two first threads each may make one."""
     family: Any = predictor(folder("answer or not")).family
     assert family.threshold == 0.4
 

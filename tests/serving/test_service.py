@@ -123,7 +123,7 @@ async def plugged(service: Service, gate: Gate) -> ClientRequest:
 
 
 def test_alone_and_in_company(folder: Folders) -> None:
-    """The same texts in one request, in requests that meet in a step, and one by one. Kills: padding
+    """The same texts in one request, in requests that meet in a step, and one by one. Catches: padding
     that is read; answers handed to others."""
     texts = [" ".join(SENTENCE.split()[i % 7 : i % 7 + i % 9 + 1]) for i in range(40)]
 
@@ -145,7 +145,7 @@ def test_alone_and_in_company(folder: Folders) -> None:
 
 
 def test_overload_is_refused_quickly(folder: Folders) -> None:
-    """Kills: a request that waits for room; tokens counted before they are measured; a 503."""
+    """Catches: a request that waits for room; tokens counted before they are measured; a 503."""
 
     async def scenario(service: Service, gate: Gate) -> None:
         first = await plugged(service, gate)
@@ -169,7 +169,7 @@ def test_overload_is_refused_quickly(folder: Folders) -> None:
 
 
 def test_who_leaves_is_not_computed(folder: Folders) -> None:
-    """Kills: work for clients that are gone; room that they keep."""
+    """Catches: work for clients that are gone; room that they keep."""
 
     async def scenario(service: Service, gate: Gate) -> None:
         first = await plugged(service, gate)
@@ -190,7 +190,7 @@ def test_who_leaves_is_not_computed(folder: Folders) -> None:
 
 
 def test_a_deadline_is_kept_whoever_is_to_blame(folder: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills: a client that waits for a hanging step; an expired item that is computed."""
+    """Catches: a client that waits for a hanging step; an expired item that is computed."""
     monkeypatch.setattr(services, "GRACE", 0.1)
 
     async def scenario(service: Service, gate: Gate) -> None:
@@ -206,7 +206,7 @@ def test_a_deadline_is_kept_whoever_is_to_blame(folder: Folders, monkeypatch: py
 
 
 def test_measuring_ends_with_its_client_and_its_deadline(folder: Folders) -> None:
-    """Kills: lengths measured for clients that are gone, for ever, or of any number of texts."""
+    """Catches: lengths measured for clients that are gone, for ever, or of any number of texts."""
 
     async def scenario(service: Service) -> None:
         began = time.monotonic()
@@ -246,7 +246,7 @@ def test_measuring_ends_with_its_client_and_its_deadline(folder: Folders) -> Non
 
 
 def test_one_poisoned_item_among_many(folder: Folders, caplog: pytest.LogCaptureFixture) -> None:
-    """Kills: a step that fails for all; NaN in JSON; a text in the log."""
+    """Catches: a step that fails for all; NaN in JSON; a text in the log."""
     caplog.set_level(logging.INFO)
 
     async def scenario(service: Service, gate: Gate) -> None:
@@ -279,7 +279,7 @@ def test_one_poisoned_item_among_many(folder: Folders, caplog: pytest.LogCapture
 
 @pytest.mark.parametrize("task", ["embed", "fill-mask"])
 def test_a_text_that_overflows_is_computed_once_with_its_neighbours(tmp_path: Path, task: str) -> None:
-    """Kills: a step that is run again for each of its items because of one."""
+    """Catches: a step that is run again for each of its items because of one."""
     base = saved.model(max_position_embeddings=64)
     with torch.no_grad():
         base.encoder.embeddings.position.weight[20:] = 3e38  # type: ignore[union-attr]
@@ -307,12 +307,12 @@ async def _health(service: Service, path: str = "/health") -> tuple[int, Any]:
 
     before = service.running
     await application(service)({**_scope(path), "method": "GET"}, receive, send)
-    assert set(running) == {before}  # a server that is asked for its health all the time can end
+    assert set(running) == {before}  # a server whose health is requested all the time can stop
     return sent[0]["status"], json.loads(sent[1]["body"])
 
 
 def test_ready_is_a_real_answer(folder: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills: a health that says yes whatever the worker does, or once it has ever worked."""
+    """Catches: a health check that always passes, or passes once the worker has ever worked."""
     monkeypatch.setattr(services, "PROBE", 0.3)
     with running(folder("embed")) as (service, gate):
         service.engine.last_step -= 11
@@ -326,7 +326,7 @@ def test_ready_is_a_real_answer(folder: Folders, monkeypatch: pytest.MonkeyPatch
 
 
 def test_draining_finishes_and_refuses(folder: Folders) -> None:
-    """Kills: work taken in while the server ends; an answer that is dropped; a health that stays."""
+    """Catches: work taken in while the server ends; an answer that is dropped; a health that stays."""
 
     async def scenario(service: Service, gate: Gate) -> None:
         running = await plugged(service, gate)
@@ -344,7 +344,8 @@ def test_draining_finishes_and_refuses(folder: Folders) -> None:
 
 
 def test_a_text_without_a_mask_costs_its_neighbours_nothing(folder: Folders) -> None:
-    """Kills: a mask that is only looked for in the step, which then fails and is asked again one by one."""
+    """Catches: a mask that is only looked for in the step, which then fails and is computed again one by
+    one."""
 
     async def scenario(service: Service, gate: Gate) -> None:
         gate.open.set()
@@ -358,7 +359,7 @@ def test_a_text_without_a_mask_costs_its_neighbours_nothing(folder: Folders) -> 
 
 
 def test_logs_hold_no_text(folder: Folders, caplog: pytest.LogCaptureFixture) -> None:
-    """Kills: a path, a query, an id or an error that is logged as it came."""
+    """Catches: a path, a query, an id or an error that is logged as it came."""
     caplog.set_level(logging.DEBUG)
 
     async def scenario(service: Service) -> None:
@@ -381,7 +382,7 @@ def test_logs_hold_no_text(folder: Folders, caplog: pytest.LogCaptureFixture) ->
 
 @pytest.mark.parametrize("name", ["crf", "relate"])
 def test_nan_behind_a_search_is_the_servers_fault_too(folder: Folders, name: str) -> None:
-    """Of the best tags, and of what is above a threshold, numbers tell nothing any more."""
+    """Of the best tags, and of what is above a threshold, nothing shows it any more."""
 
     async def scenario(service: Service) -> Any:
         return await ClientRequest(service, "/", {"inputs": "the old man"}).answer()

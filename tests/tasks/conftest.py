@@ -38,7 +38,7 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def table(path: Path, count: int, seed: int) -> Path:
-    """Rows whose class says whether one of two words is in the text; with a pair, a score and a set too."""
+    """Rows whose class depends on which of two words is in the text; with a pair, a score and a set too."""
     rng = np.random.default_rng(seed)
     fillers = ["the", "house", "and", "he", "was", "old", "man", "of", "time", "said"]
     with path.open("w", newline="", encoding="utf-8") as file:

@@ -264,7 +264,7 @@ def test_the_rules_of_scoring_hold_where_there_may_be_no_answer(tune: Tune, tmp_
 def test_a_checkpoint_judged_by_other_scoring_rules_is_reported(
     tune: Tune, tmp_path: Path, rules: str
 ) -> None:
-    """Those from before went by SQuAD's whatever was said, and their best scores are no measure now."""
+    """Those from before used SQuAD's rules whatever was set, and their best scores are not comparable now."""
     own = task(tmp_path, answer={"no_answer": True, "rules": rules})
     folder = run(tune(task=own, training={"steps": 1})).folder
     state = json.loads((folder / "checkpoints" / "step-1" / "state.json").read_text())
@@ -335,7 +335,7 @@ LONG_ANSWERS = [
 def test_answers_that_cannot_be_predicted_are_counted_and_named(
     tune: Tune, tmp_path: Path, sizes: dict[str, Any], what: str, fate: int, no_answer: bool, form: str
 ) -> None:
-    """Kills: a long answer that teaches "not here"; a second answer that fits and is not learned."""
+    """Catches: a long answer that teaches "not here"; a second answer that fits and is not learned."""
     rows = [
         {
             "id": name,

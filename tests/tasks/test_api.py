@@ -231,7 +231,7 @@ def test_a_moved_run_is_judged_by_the_same_share_of_its_rows(
 def test_home_is_found_by_every_call(
     pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kills: a folder named `~`."""
+    """Catches: a folder named `~`."""
     (tmp_path / "work").mkdir()
     shutil.copytree(pretrained, tmp_path / "m")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -265,7 +265,8 @@ def test_rows_that_are_given_twice_are_refused(tables: dict[str, Path], tmp_path
 def test_what_is_no_path_is_refused_by_name(
     pretrained: Path, tables: dict[str, Path], tmp_path: Path
 ) -> None:
-    """Kills: a traceback of `os.path` where a result, a model or nothing stands in the place of a folder."""
+    """Catches: a traceback of `os.path` where a result, a model or nothing stands in the place of a
+    folder."""
     how: dict[str, Any] = {**tables, "output": tmp_path, "task": TASK, "reporter": QUIET, **FAST}
     result, model = albertine.finetune(pretrained, **how), albertine.load(pretrained)
     corpus, frame = tmp_path / "corpus", pytest.importorskip("pandas").DataFrame({"text": ["a man"]})
@@ -314,7 +315,7 @@ def test_a_type_checker_reports_a_missing_name(tmp_path: Path) -> None:
 
 
 def test_a_corpus_of_texts_in_memory(tmp_path: Path) -> None:
-    """Kills: one that depends on when or where it is made; one document of all texts; other texts of the
+    """Catches: one that depends on when or where it is made; one document of all texts; other texts of the
     same size taken for the same."""
     words = [
         "the",
@@ -362,7 +363,7 @@ def test_a_corpus_of_texts_in_memory(tmp_path: Path) -> None:
 
 
 def test_a_text_in_place_of_a_path_is_reported(pretrained: Path, tmp_path: Path) -> None:
-    """Kills: OSError: File name too long."""
+    """Catches: OSError: File name too long."""
     texts = ("The old man said that a house was good. " * 30, "A line.\nAnother line.")
     row, out = [{"text": "a", "label": "b"}], tmp_path / "out"
     calls: tuple[tuple[Any, str], ...] = (

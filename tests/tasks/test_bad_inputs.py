@@ -1,4 +1,4 @@
-"""What people feed to the readers: the result is right, or one message says what is wrong and where."""
+"""Common mistakes in input files: the result is right, or one message names what is wrong and where."""
 
 from __future__ import annotations
 
@@ -311,7 +311,7 @@ def test_a_data_set_sets_its_kind_and_refuses_others(tune: Tune, tmp_path: Path)
 
 @pytest.mark.parametrize("split", ["train", "dev"])
 def test_a_pipe_or_a_device_is_refused_before_it_is_read(tune: Tune, tmp_path: Path, split: str) -> None:
-    """Kills: a pipe is waited for without end, and a device read until the memory is full."""
+    """Catches: a pipe is waited for without end, and a device read until the memory is full."""
     os.mkfifo(tmp_path / "pipe.csv")
     (tmp_path / "zeros.csv").symlink_to("/dev/zero")
     for name in ("pipe.csv", "zeros.csv"):

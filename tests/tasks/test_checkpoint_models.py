@@ -1,4 +1,4 @@
-"""Checkpoints of runs as encoders to tune, and checkpoints of tuned runs as models to ask."""
+"""Checkpoints of runs as encoders to tune, and checkpoints of tuned runs as models for inference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a line of predictions tells of many classes, and what of it is asked again."""
+"""A line of predictions over many classes, and the same by `Predictor`."""
 
 from __future__ import annotations
 

@@ -268,7 +268,8 @@ def test_sentence_transformers_takes_cls_where_it_stands(
 def test_cls_of_an_earlier_folder_is_the_last_token_and_of_others_the_first(
     last: Path, tokenizer: Tokenizer, tmp_path: Path, flags: dict[str, str]
 ) -> None:
-    """Kills: the last token for the first; a folder of ours that is refused, or goes on saying `cls`."""
+    """Catches: the last token for the first; a folder of ours that is refused, or keeps `cls` in its
+    configuration."""
     model, texts = load_model(last), ["he said", "the house of the old man"]
     files = sentence_files(Embedder(model, "cls"))
     save_model(model, tokenizer, tmp_path / "now", extra_files=files)

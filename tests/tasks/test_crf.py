@@ -139,7 +139,7 @@ def test_a_run_with_a_crf_learns_and_transformers_refuses_its_tags(
     predictor = Predictor(result.folder / "best", precision="float32")
     assert [
         predictor.tag(line["text"]) for line in lines
-    ] == predictions  # the CRF is in the folder, and asked
+    ] == predictions  # the CRF is in the folder, and used
     with pytest.raises(RuntimeError):  # whose class would leave the CRF out
         AutoModelForTokenClassification.from_pretrained(result.folder / "best")
 
@@ -159,7 +159,7 @@ def test_the_crf_decides_where_the_logits_would_not() -> None:
 def test_texts_longer_than_a_row_are_learned_and_tagged_whole(
     tune: Tune, task: dict[str, Any], tmp_path: Path, crf: bool
 ) -> None:
-    """Kills: entities behind the first row that are never learned, never predicted, or left out of the
+    """Catches: entities behind the first row that are never learned, never predicted, or left out of the
     score."""
     rows = [json.loads(x) for x in (tmp_path / "b.jsonl").read_text().splitlines()]
     (tmp_path / "b.jsonl").write_text("")

@@ -1,4 +1,4 @@
-"""Data sets that a YAML file describes: learned from, scored as it says, and what may be wrong in it."""
+"""Data sets that a YAML file describes: training and scoring with it, and errors in it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_registered_data_set_is_trained_on_and_scored(
 def test_a_name_that_means_other_data_is_noticed(
     tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kills: the scores of before for a name that another version gives to other files."""
+    """Catches: the scores of before for a name that another version gives to other files."""
     settings = tune(task={"train": None, "dev": None, "dataset": "ocnli", "folder": tmp_path})
     before = stamp(settings)
     assert stamp(settings) == before

@@ -1,4 +1,4 @@
-"""One file to learn from and to be judged by: which of its rows are held out, and where they are asked."""
+"""One file to learn from and to be judged by: which of its rows are held out, and where they are used."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_share_of_the_rows_is_held_out_and_equal_texts_stay_together() -> None
     assert [int(e.name) for e in held] == sorted(int(e.name) for e in held)
     about = [{int(e.name) % 100 for e in part} for part in (learned, held)]
     assert not about[0] & about[1]
-    # Neither the place of a row nor its first letters tell where it is.
+    # Neither the position of a row nor its first letters decide where it goes.
     first = sorted({*texts[:100]})[:10]
     assert {e.text for e in held} & {*texts[:100]} not in ({*first}, {*texts[:10]}, {*texts[90:100]})
 

@@ -190,7 +190,7 @@ def test_a_run_does_not_begin_with_the_weight_of_a_teacher_that_nobody_named(
 
 
 def test_patience_wants_a_score(tune: Tune) -> None:
-    """Kills: a setting that is never read where nothing is judged."""
+    """Catches: a setting that is never read where nothing is judged."""
     alone = tune(name="alone", training={"steps": 1}, watching={"early_stopping": 2})
     unjudged = alone.model_copy(update={"task": alone.task.model_copy(update={"dev": None})})
     with pytest.raises(SettingsError, match="nothing in this run reads") as refused:

@@ -140,8 +140,8 @@ def test_simcse_needs_no_labels_and_pulls_texts_apart(
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("normalize", [False, True])
 def test_whitened_vectors_are_what_the_folder_answers(alike: Tune, normalize: bool, tmp_path: Path) -> None:
-    """An early depth alone is kept; the run, its folder, an export and sentence-transformers say the same,
-    also of a text that is longer than what was learned from."""
+    """An early depth alone is kept; the run, its folder, an export and sentence-transformers give equal
+    vectors, also for a text that is longer than what was learned from."""
     ways = {"loss": "cosine", "pooling": "whitened", "normalize": normalize}
     settings = alike(task={"similarity": ways, "max_length": 16}, training={"epochs": 3})
     result = run(settings)
@@ -399,7 +399,7 @@ NOTHING = {
 
 @pytest.mark.parametrize("case", NOTHING)
 def test_pairs_of_which_nothing_can_be_learned_are_refused(alike: Tune, tmp_path: Path, case: str) -> None:
-    """Kills: a run with a loss of zero that is done, and whose weights are those of the encoder."""
+    """Catches: a run with a loss of zero that is done, and whose weights are those of the encoder."""
     ways, rows, message = NOTHING[case]
     (file := tmp_path / "own.csv").write_text(
         "first,second,points\n" + "".join(f"{a},{b},{c}\n" for a, b, c in rows), encoding="utf-8"
@@ -586,7 +586,7 @@ def test_the_scale_and_the_way_back_are_those_of_the_settings(alike: Tune) -> No
 
 
 def test_the_index_that_pandas_writes_is_no_text(tmp_path: Path) -> None:
-    """Nor a score; its name is empty, as that of a column which nobody has named."""
+    """Nor a score; its name is empty, as that of a column without a name."""
     (tmp_path / "t.csv").write_text(",text\n0,a b\n1,c d\n")
     dataset = Dataset.model_validate({"kind": "similarity", "files": {"train": "t.csv"}})
     found = list(read(dataset, tmp_path, "train", alone=True))

@@ -181,7 +181,7 @@ def test_groups_of_depths_get_copies(tune: Tune, unshare: str, counts: tuple[int
 
 @pytest.mark.parametrize("unshare", ["all", "attention", "ffn"])
 def test_an_encoder_that_needs_one_block_names_what_to_leave_out(tune: Tune, unshare: str) -> None:
-    """Kills: advice about groups, or about settings that a fine-tuning run has not."""
+    """Catches: advice about groups, or about settings that a fine-tuning run has not."""
     settings = tune(encoder={"unshare": unshare})
     pretrained, _ = open_encoder(settings)
     config = replace(pretrained.config, halting="basic", step_signal="learned")

@@ -311,7 +311,7 @@ def test_the_command_writes(written: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def changed(written: Path, folder: Path, **search: object) -> Path:
-    """A copy of the tuned folder that says other things of its head."""
+    """A copy of the tuned folder with other settings of its head."""
     shutil.copytree(written / "best", folder)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(
@@ -433,7 +433,7 @@ def test_whether_every_question_gets_an_answer_is_learned_from_the_file(tune: Tu
 
 
 def test_answers_that_cannot_be_written_are_counted_and_named(tune: Tune, tmp_path: Path) -> None:
-    """Kills: a long answer that teaches to say nothing; a note that does not say where."""
+    """Catches: a long answer that trains the empty answer; a note without the place."""
     tokenizer, many = load_tokenizer(tune().encoder.folder), "good " * 20
     rows = [("he was good and old", "good"), (f"the {many}man", many.strip()), ("he was", "never")]
     questions = [

@@ -1,4 +1,5 @@
-"""A folder whose encoder halts or runs to a fixed point is described, asked and tuned like any other."""
+"""A folder whose encoder halts or runs to a fixed point is described, used for predictions and tuned like any
+other."""
 
 from __future__ import annotations
 

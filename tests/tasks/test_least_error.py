@@ -36,7 +36,7 @@ def test_the_best_seed_has_the_least_error(tune: Tune) -> None:
 
 
 class Numbers:
-    """A family whose answers are what its models say."""
+    """A family whose answers are the outputs of its models."""
 
     metrics = (ERROR,)
 

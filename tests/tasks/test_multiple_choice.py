@@ -102,7 +102,7 @@ def test_race_as_a_folder_is_race_as_an_archive(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_passages_is_an_own_file(tune: Tune, tmp_path: Path) -> None:
-    """It is learned from as it is asked about, and a run knows it by what its files hold."""
+    """Training and prediction use the same form, which a run detects from its files."""
     passage = {"article": "A cat sat.", "questions": ["who?"], "options": [["a", "b"]], "answers": ["B"]}
     (folder := tmp_path / "RACE" / "high").mkdir(parents=True)
     for number in (2, 10):
@@ -366,7 +366,7 @@ def test_labels_of_two_kinds_are_refused_with_a_row_of_each() -> None:
 
 
 def test_the_way_of_a_model_decides_where_both_fit_alone() -> None:
-    """Kills: an unambiguous file refused as it has texts, and the model learned from places."""
+    """Catches: an unambiguous file refused as it has texts, and the model learned from places."""
     for usual, numbers in (("place", [1, 1]), ("text", [0, 0]), ("place_from_1", [0, 1])):
         notices, read = settled(choices(*CASES[1:]), None, usual)
         assert notices == usual and [e.label for e in read["train"]] == numbers
@@ -379,7 +379,7 @@ def test_the_way_of_a_model_decides_where_both_fit_alone() -> None:
 
 
 def test_dev_and_evaluate_read_labels_as_the_training_file(tune: Tune, tmp_path: Path) -> None:
-    """Kills: a dev file or one to be scored that decides for itself, since its own rows fit both ways."""
+    """Catches: a dev file or one to be scored that decides for itself, since its own rows fit both ways."""
 
     def file(name: str, *rows: tuple[list[object], object]) -> Path:
         lines = (json.dumps({"text": "a", "options": o, "label": r}) for o, r in rows)

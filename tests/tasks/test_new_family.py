@@ -79,9 +79,9 @@ class Lengths(OneLayer):
         return (logits[:, 0] * self.unit).tolist()
 
     def config(self, model_type, dropout):
-        told = head_config(model_type, self.task, dropout, max_length=self.max_length)
-        told["albertine"]["unit"] = self.unit
-        return told
+        config = head_config(model_type, self.task, dropout, max_length=self.max_length)
+        config["albertine"]["unit"] = self.unit
+        return config
 
 
 class LengthsTask(TaskChoice):
@@ -137,7 +137,7 @@ def test_it_is_trained_scored_and_predicts(
     assert albertine.evaluate(done.folder)["dev"]["pearson"] == done.scores["pearson"]
     printed = json.loads(command("evaluate", done.folder, "--dev", "--json").out)
     assert printed[0]["scores"] == {"pearson": done.scores["pearson"]}
-    # Asked, it answers what the run answered, with what its folder tells: unit and length.
+    # It predicts what the run predicted, with the unit and length of its folder.
     predictor = albertine.Predictor(done.model, precision="float32")
     assert (predictor.family.unit, predictor.family.max_length) == (20.0, 32)
     lines = [json.loads(line) for line in (done.folder / "predictions-dev.jsonl").read_text().splitlines()]

@@ -393,13 +393,13 @@ ODD = [
 ODD += [b'"', b"\t\t\n\t", b"text,label\n", b'{"data": 1}', b'{"data": [{"paragraphs": 3}]}', b"[" * 100_000]
 LONE = b'{"text": "a \\ud83d", "label": "x", "options": ["b", "c"]}\n'
 WRONG: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
-    "gb18030 unsaid": (
+    "gb18030 without encoding": (
         "a.csv",
         "text,label\n服务很好下次还来,好\n".encode("gb18030"),
         {},
         r"a\.csv: is not utf-8.*task\.encoding=gb18030",
     ),
-    "utf-16 unsaid": (
+    "utf-16 without encoding": (
         "a.csv",
         "text,label\na,b\n".encode("utf-16"),
         {},
@@ -997,7 +997,7 @@ def test_parquet_is_read_for_every_kind(tokenizer: Tokenizer, tmp_path: Path) ->
 def test_a_test_file_without_a_single_class_of_several_has_no_answers(
     tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
-    """No row of it says that a text has none; one class among them does."""
+    """No row of it states that a text has none; one class among them does."""
     train, test = tmp_path / "train.csv", tmp_path / "test.csv"
     train.write_text('text,label\na,"x, y"\nb,\n')
     for content, labelled in (("text,label\nc,\nd,\n", False), ("text,label\nc,\nd,x\n", True)):
@@ -1007,7 +1007,7 @@ def test_a_test_file_without_a_single_class_of_several_has_no_answers(
         assert data.dev.targets is not None  # none of its texts has a class, and so it is scored
 
 
-def untold(kind: str) -> tuple[bytes, bytes, bytes, str]:
+def rows_with_and_without_answers(kind: str) -> tuple[bytes, bytes, bytes, str]:
     """Rows to learn from, and test rows without answers, with an answer in one of two, and their name."""
     if kind in ("single", "multi", "score"):
         train = b"text,label\na,1\nb,2\n"
@@ -1032,7 +1032,7 @@ def untold(kind: str) -> tuple[bytes, bytes, bytes, str]:
 def test_a_test_file_may_lack_all_answers_and_not_some(
     tokenizer: Tokenizer, tmp_path: Path, kind: str
 ) -> None:
-    train, test, some, name = untold(kind)
+    train, test, some, name = rows_with_and_without_answers(kind)
     paths = {split: tmp_path / f"{split}-{name}" for split in ("train", "test", "some")}
     for path, content in zip(paths.values(), (train, test, some), strict=True):
         path.write_bytes(content)
@@ -1045,9 +1045,9 @@ def test_a_test_file_may_lack_all_answers_and_not_some(
     ):
         read(tokenizer, train=paths["train"], test=paths["some"], **how)
     refused = r"-a\.\w+:\d: (has no (column )?`label`|`(label|answers)` is missing)|the dev file has"
-    for untold_in in ("test", "some"):
+    for split in ("test", "some"):
         with pytest.raises(DataError, match=refused):
-            read(tokenizer, train=paths["train"], dev=paths[untold_in], **how)
+            read(tokenizer, train=paths["train"], dev=paths[split], **how)
 
 
 def test_an_empty_label_column_of_a_test_file_is_ignored(tokenizer: Tokenizer, tmp_path: Path) -> None:

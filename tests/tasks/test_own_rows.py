@@ -150,14 +150,14 @@ def test_a_mark_inside_a_text_keeps_its_place(read: Read) -> None:
 
 @pytest.mark.parametrize(("begin", "end"), [(0, 3), (1, 4), (0, 5)])
 def test_an_entity_may_begin_or_end_at_an_invisible_character(read: Read, begin: int, end: int) -> None:
-    """Kills: a file refused as if no tag could name what its tokens are tagged as."""
+    """Catches: a file refused as if no tag could name what its tokens are tagged as."""
     rows = [{"text": "\ufeff张三\u200b 来了", "label": [["P", begin, end]]}]
     (text,) = (data := read(train=rows, kind="entities").train).examples
     assert text.found == 1 and (data.targets[0] > 0).any()
 
 
 def test_text_that_looks_like_a_list_is_the_text_that_offsets_refer_to(read: Read, tmp_path: Path) -> None:
-    """Kills: the words of a list in place of the text, which are other characters."""
+    """Catches: the words of a list in place of the text, which are other characters."""
     text = '["alice", "bob"]'
     rows = [{"text": text, "label": [["PER", 2, 7]]}]
     (found,) = read(train=rows, kind="entities").train.source_examples

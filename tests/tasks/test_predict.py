@@ -1,5 +1,5 @@
-"""What was scored is what is asked: a tuned folder, asked about the dev set's rows, says what its run wrote,
-for every family and on texts longer than they are read; and files of questions become files of answers."""
+"""Predictions equal scores: a tuned folder predicts for the dev set's rows what its run wrote, for every
+family and on texts longer than they are read; and files of questions become files of answers."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_folder_answers_as_it_was_scored(tune: Tune, tmp_path: Path, kind: str
     sizes = sizes_of_passes(little)
     there, named = rows_to_ask(settings.task.dev, loaded.family, fields)
     again = [answer for _, answer in little.columns(there, named, top=3)]
-    if kind == "no answer":  # the threshold is what one of the rows said, so a rounding decides there
+    if kind == "no answer":  # the threshold is the margin of one of the rows, so a rounding decides there
         assert near([answer["no_answer"] for _, answer in rows]) == [answer["no_answer"] for answer in again]
     else:
         assert near([answer for _, answer in rows]) == again
@@ -164,7 +164,7 @@ def test_a_folder_answers_as_it_was_scored(tune: Tune, tmp_path: Path, kind: str
 
 
 def columns(choice: dict[str, Any]) -> list[str]:
-    """What settings of a task say of its file alone."""
+    """The settings of a task that concern its file alone."""
     scale = choice.get("similarity", {})
     columns_of_kind = {**{"text": "text", "label": "label"}, **choice}
     found = [
@@ -361,7 +361,7 @@ def test_processes_are_as_many_as_threads_where_there_is_work_for_all(
 def test_a_killed_process_is_reported_and_costs_only_its_part(
     tuned: Path, tables: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: None
 ) -> None:
-    """The one behind it goes on meanwhile, and what it answered is not asked again."""
+    """The one behind it goes on meanwhile, and its answers are not computed again."""
     loaded, output, real, parent = Predictor(tuned), tmp_path / "out.csv", Predictor.outputs, os.getpid()
     parts = tmp_path / ".out.csv.parts"
 
@@ -598,7 +598,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
 def test_a_wrong_row_is_reported_before_any_answer(
     tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
 ) -> None:
-    """Kills: hours of answers deleted with the parts that they are in, since the last row is wrong."""
+    """Catches: hours of answers deleted with the parts that they are in, since the last row is wrong."""
     source, loaded = tmp_path / "in.jsonl", Predictor(tuned)
     row, ending, message = WRONG[wrong]
     source.write_text("\n".join(map(json.dumps, [*RIGHT, row])))
@@ -617,7 +617,7 @@ def test_a_wrong_row_is_reported_before_any_answer(
 def test_a_late_column_of_the_name_of_an_answer_costs_no_answers(
     tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In JSON lines, whose rows may have columns that the first ones lack: told as soon as answers have
+    """In JSON lines, whose rows may have columns that the first ones lack: reported as soon as answers have
     names."""
     source, loaded, real, times = tmp_path / "in.jsonl", Predictor(tuned), Predictor.outputs, list[int]()
     rows: list[dict[str, Any]] = [{"review": "the man"}] * 40
@@ -914,7 +914,7 @@ def test_a_job_of_an_earlier_version_is_computed_again_and_counted(broken_off: A
 
 
 def test_the_record_of_a_part_is_one_line(broken_off: Any, tmp_path: Path) -> None:
-    """Kills: a file that is written whole with every part, quadratic in the rows."""
+    """Catches: a file that is written whole with every part, quadratic in the rows."""
     folder = tmp_path / ".out.csv.parts"
     job, records = folder / "job.json", folder / "parts.jsonl"
     once, lines, made = job.read_text(), records.read_text().splitlines(), job.stat().st_ino
@@ -1080,7 +1080,7 @@ def test_a_stream_is_refused_before_it_is_read(tuned: Path, tables: dict[str, Pa
 
 @pytest.mark.parametrize(("form", "answer"), [(".csv", "true"), (".tsv", "true"), (".parquet", True)])
 def test_true_is_answered_by_the_class_of_that_name(form: str, answer: object) -> None:
-    """As in JSON. Kills: a label `True` beside the prediction `true`, which no comparison finds equal."""
+    """As in JSON. Catches: a label `True` beside the prediction `true`, which no comparison finds equal."""
     assert output_parts._cell(True, form) == answer
 
 

@@ -1,4 +1,4 @@
-"""Rows as questions, and what a family tells of them as columns, by hand."""
+"""Rows as questions, and the answer columns of each family, by hand."""
 
 from __future__ import annotations
 

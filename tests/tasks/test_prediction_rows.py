@@ -1,4 +1,4 @@
-"""Files that finetune reads, as rows to ask about: those of a form of their own, and tables as they are."""
+"""Files that finetune reads, as rows to predict: those of a form of their own, and tables as they are."""
 
 from __future__ import annotations
 
@@ -163,7 +163,9 @@ def without_answers(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("change", [lambda path: path, without_answers], ids=["told", "untold"])
+@pytest.mark.parametrize(
+    "change", [lambda path: path, without_answers], ids=["told", "rows_with_and_without_answers"]
+)
 def test_every_question_of_squad_is_answered_once(
     tune: Tune,
     tmp_path: Path,

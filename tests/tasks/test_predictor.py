@@ -1,4 +1,4 @@
-"""Asking a model folder."""
+"""`Predictor` on a model folder."""
 
 from __future__ import annotations
 
@@ -106,7 +106,8 @@ def test_masks_of_many_texts_are_those_of_each_alone(folder: Path) -> None:
 
 
 def test_some_masks_choose_among_some_pieces(folder: Path) -> None:
-    """Kills: one text's choice taken for its neighbour's; chances among the choice alone; special pieces."""
+    """Catches: one text's choice taken for its neighbour's; chances among the choice alone; special
+    pieces."""
     predictor = Predictor(folder, precision="float32")
     every = predictor.tokenizer.vocab_size
     texts = ["今[MASK]", "北[MASK]的[MASK]天", "好[MASK]"]
@@ -120,7 +121,7 @@ def test_some_masks_choose_among_some_pieces(folder: Path) -> None:
 
 
 def test_how_many_answers_is_a_number_that_can_be(pretrained: Path, tmp_path: Path) -> None:
-    """Kills: -1 for all but the last."""
+    """Catches: -1 for all but the last."""
     predictor, texts = Predictor(pretrained), ["the [MASK]", "he [MASK]"]
     calls: tuple[tuple[dict[str, Any], str], ...] = (
         ({"top_k": 0}, "top_k is a whole number from 1, not 0"),
@@ -202,8 +203,8 @@ def test_a_sentence_head_alone_predicts_the_order(tmp_path: Path) -> None:
 
 
 def test_a_classifier_whose_pooler_is_not_there_is_refused(tmp_path: Path) -> None:
-    """As of transformers' RoFormer for choices, which looks at the last token. Kills: a message to whoever
-    builds a model."""
+    """As of transformers' RoFormer for choices, which looks at the last token. Catches: a message for those
+    who build a model."""
     file = tuned("single", tmp_path / "m") / "model.safetensors"
     save_file({name: x for name, x in load_file(file).items() if "pooler" not in name}, file)
     with pytest.raises(ModelError, match="no pooler that it could look at") as caught:
@@ -382,7 +383,7 @@ def test_not_all_masks_are_held_at_once(pretrained: Path, monkeypatch: pytest.Mo
 
 
 def test_a_table_is_read_by_the_arguments_that_errors_name(tmp_path: Path) -> None:
-    """Kills: options of the command in errors of Python; an encoding or header that only they can name."""
+    """Catches: options of the command in errors of Python; an encoding or header that only they can name."""
     single, pairs, choose = (
         Predictor(tuned(n, tmp_path / n), precision="float32") for n in ("single", "compared", "choose")
     )

@@ -362,7 +362,7 @@ def test_settings_of_other_kinds_are_dropped_where_a_run_is_read() -> None:
 
 
 def test_the_kind_set_by_a_data_set_is_no_change(short: Short, tmp_path: Path) -> None:
-    """Fingerprints of before told the kind that a person had said."""
+    """Earlier fingerprints held the kind as it was typed."""
     row = {"question": "who", "choice": ["man", "house"], "answer": "man"}
     for split in ("train", "dev"):
         (tmp_path / f"{split}.json").write_text(json.dumps([[["the old man"], [row], "1"]]))

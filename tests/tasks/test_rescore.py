@@ -1,4 +1,4 @@
-"""Runs scored again and together: what is said again is what the run said, averages are averages, what
+"""Runs scored again and together: the scores again are the scores of the run, averages are averages, what
 does not belong together is refused."""
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def test_members_are_picked_on_dev(members: list[Path], rule: Any) -> None:
         assert found.members == tuple(sorted(range(3), key=lambda i: -scores[i])[:2])
     else:
         assert found.scores["dev"]["accuracy"] >= max(scores)
-    # Picked on dev even where only the test file is asked for.
+    # Picked on dev even where only the test file is requested.
     (only,) = ensemble(opened(members), pick=2, rule=rule, splits=["test"]).found[1:]
     assert only.scores == found.scores["test"]
 
@@ -212,7 +212,7 @@ def test_no_training_file_is_needed(members: list[Path], tables: dict[str, Path]
     there = judge(open_run(members[0]), ["dev"])[0].scores
     gone = tmp_path / "gone.csv"
     assert judge(open_run(members[0], [f"task.train={gone}"]), ["dev"])[0].scores == there
-    # A folder that lies in no run tells its length and its classes.
+    # A folder outside a run holds its length and its classes.
     copy = tmp_path / "a copy"
     shutil.copytree(members[0] / "best", copy)
     words = ["task.text=review", "task.label=verdict", f"task.dev={tables['dev']}"]
@@ -331,7 +331,7 @@ def test_evaluate_runs(albertine: Command, members: list[Path], tmp_path: Path) 
 def test_labels_that_no_model_can_predict_are_reported_wherever_it_is_scored(
     train: Train, albertine: Command, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Kills: a score that leaves them out; a verb that does not say so; examples in a published card."""
+    """Catches: a score that leaves them out; a verb that does not report it; examples in a published card."""
     row = {"text": "the old man said", "label": [["A", 4, 11], ["B", 8, 11]]}
     (file := tmp_path / "nested.jsonl").write_text("\n".join([json.dumps(row)] * 3))
     task = {"kind": "entities", "train": file, "dev": file, "test": None, "text": "text", "label": "label"}
@@ -433,7 +433,7 @@ def test_another_file_stands_in_for_the_test_file(
 def test_beside_another_file_the_own_dev_file_is_read_for_what_needs_it_alone(
     albertine: Command, members: list[Path], tables: dict[str, Path], tmp_path: Path, monkeypatch: Any
 ) -> None:
-    """Gone or in another encoding, it stands in nobody's way: but members are picked on it, and a threshold
+    """Gone or in another encoding, it is not needed: but members are picked on it, and a threshold
     of members together is settled on it."""
     moved, rows = [], [{"review": "the good old house", "verdict": "fine"}]
     for member in members[:2]:
@@ -632,7 +632,7 @@ def test_wrong_words_are_one_message(
 
 
 def test_members_are_picked_on_one_dev_file(members: list[Path], tmp_path: Path) -> None:
-    """Also where only the test file is asked for."""
+    """Also where only the test file is requested."""
     other, short = table(tmp_path / "o.csv", 100, 8), table(tmp_path / "s.csv", 50, 8)
     for dev, message in (
         (other, r"dev files of .* differ from example \d+ on"),

@@ -1,4 +1,5 @@
-"""Encoders without a table of positions, or of segments, are tuned and asked like any other."""
+"""Encoders without a table of positions, or of segments, are tuned and used for predictions like any
+other."""
 
 from __future__ import annotations
 
@@ -45,8 +46,8 @@ def test_classes_of_pairs(rotary: Path, tune: Tune) -> None:
 
 
 def test_pooling_over_all_depths_is_learned_and_recorded(rotary: Path, tune: Tune) -> None:
-    """No class of transformers has that head, so config.json names none; whoever asks the folder later, by a
-    sentence or by the dev file, finds what the run found."""
+    """No class of transformers has that head, so config.json names none; later predictions of the folder, for
+    a sentence or the dev file, equal those of the run."""
     result = finetune(tune(encoder={"folder": rotary}, training={"epochs": 1}))
     config = json.loads((result.folder / "best" / "config.json").read_text())
     assert config["albertine"]["pooling"] == "depths" and "architectures" not in config

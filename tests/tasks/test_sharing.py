@@ -69,8 +69,8 @@ def test_convert_shares_and_reports(
 def test_a_whitening_of_other_weights_is_dropped_and_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Kills: vectors that are not whitened any more, of a folder that says they are; and its loss where no
-    weight changes."""
+    """Catches: vectors that are not whitened any more, of a folder that states they are; and its loss where
+    no weight changes."""
     one, two, flags = tmp_path / "one", tmp_path / "two", {"task": "embed", "pooling": "whitened"}
     save_model(apart(), None, tmp_path / "apart", extra_config={"albertine": flags})
     for source, target in ((tmp_path / "apart", one), (one, two)):

@@ -32,7 +32,7 @@ class OfNumbers(TextClassifier):
 
     def predict_proba(self, X: Any) -> Any:
         found = super().predict_proba(words(validate_data(self, X, reset=False))).astype(float).round(4)
-        # A text's numbers differ in the last bit of float32 with its place in a batch, and the checks ask for
+        # A text's numbers differ in the last bit of float32 with its place in a batch, and the checks require
         # more digits than that.
         found[:, -1] = 1 - found[:, :-1].sum(1)
         return found
@@ -176,7 +176,7 @@ def test_without_scikit_learn_the_error_names_it() -> None:
 
 
 def test_settings_beside_the_parameters(small: TextClassifier, tmp_path: Path) -> None:
-    """They win over what is set without being asked for; what would be lost is refused by name."""
+    """They override defaults; settings that would be lost are refused by name."""
     short = clone(small).set_params(steps=1, output=tmp_path, settings={"watching": {"report": True}})
     fitted = short.fit(["a", "b"], ["x", "y"])
     written = (fitted.model_.parent / "settings.yaml").read_text(encoding="utf-8")
@@ -245,7 +245,7 @@ def test_classes_that_are_digits_keep_their_columns(small: TextClassifier) -> No
 
 
 def test_a_missing_class_is_named(small: TextClassifier) -> None:
-    """Kills: the class `nan` that NumPy makes of it, and a traceback of pandas."""
+    """Catches: the class `nan` that NumPy makes of it, and a traceback of pandas."""
     pd = pytest.importorskip("pandas")
     for y in (
         ["x", np.nan, "y"],

@@ -1,4 +1,4 @@
-"""What a call from Python does to the program that makes it, and to the disk: only what was asked for."""
+"""Side effects of a call from Python on the calling program and on the disk: only requested ones."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def kept() -> Iterator[None]:
 
 @pytest.mark.usefixtures("kept")
 def test_what_a_program_set_of_torch_stays(pretrained: Path, tmp_path: Path) -> None:
-    """Its random state, its default format, its threads; and neither these nor `no_grad` nor `autocast` tell
-    in a run."""
+    """Its random state, its default format, its threads; and neither these nor `no_grad` nor `autocast`
+    change a run."""
     exact = {"precision": "float32"}
     plain = tuned(pretrained, tmp_path / "plain", training=exact)
     torch.manual_seed(5)
@@ -111,7 +111,7 @@ def test_a_refused_call_leaves_nothing(pretrained: Path, tmp_path: Path) -> None
 
 
 def test_a_folder_that_cannot_be_written_is_named(pretrained: Path, tmp_path: Path) -> None:
-    """Kills: `train: cannot be written`, wherever that may be."""
+    """Catches: `train: cannot be written`, wherever that may be."""
     (tmp_path / "runs").write_text("a file")
     with pytest.raises(RunError, match=f"^{tmp_path}/runs/.*: cannot be written"):
         tuned(pretrained, tmp_path / "runs")
@@ -142,7 +142,7 @@ def test_a_row_is_named_by_its_place_in_memory(pretrained: Path, tmp_path: Path)
 
 
 def test_an_unused_column_may_hold_anything(pretrained: Path, tmp_path: Path) -> None:
-    """What text can say of it is kept; what is asked for and cannot be kept is named."""
+    """What text can express is kept; requested values that cannot be kept are named."""
     pd = pytest.importorskip("pandas")
     day, name = datetime.date(2024, 1, 2), uuid.UUID(int=7)
     frame = pd.DataFrame(ROWS).assign(day=pd.Timestamp(day), id=name, image=b"\x00", seen=[{1}] * len(ROWS))

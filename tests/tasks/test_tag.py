@@ -112,8 +112,8 @@ def test_entities_of_blanks_alone_teach_nothing() -> None:
 @pytest.mark.parametrize("scheme", ["bio", "bioes"])
 @pytest.mark.parametrize("length", [8, 9, 13, 64])
 def test_a_long_text_is_read_whole_in_windows(scheme: Any, length: int) -> None:
-    """What the targets of all windows say, each token in the window that shows most around it, is what the
-    file says; a row has no more tokens than it may."""
+    """The targets of all windows, each token in the window with the most context around it, are the labels of
+    the file; a row has no more tokens than it may."""
     one = "She left the University of Bonn in 1990. "
     found = [(kind, a + i * len(one), b + i * len(one)) for i in range(5) for kind, a, b in [("ORG", 13, 31)]]
     texts = [Example("0", one * 5, None, tuple(found), ""), Example("1", "left", None, (), "")]
@@ -144,7 +144,7 @@ def test_tags_without_a_type_are_those_of_one() -> None:
 def test_a_folder_whose_tags_name_no_type_is_scored_on_files_of_that_kind(
     pretrained: Path, tmp_path: Path
 ) -> None:
-    """Kills: B and I as two classes of tokens."""
+    """Catches: B and I as two classes of tokens."""
     family, tokenizer = Tag(("O", "B", "I"), 16), load_tokenizer(pretrained)
     model = family.build(load_model(pretrained), 0.0, 1)
     save_tuned(model, tokenizer, family, tmp_path / "theirs")

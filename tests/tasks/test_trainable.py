@@ -186,7 +186,7 @@ def test_numbers_are_those_of_the_predictor(name: str, folders: dict[str, Path])
 
 @pytest.mark.parametrize("name", ["single", "tag", "crf", "answer", "answer or not"])
 def test_padding_may_be_on_the_left(name: str, folders: dict[str, Path]) -> None:
-    """Kills: columns of the batch as rows of the learned table of positions."""
+    """Catches: columns of the batch as rows of the learned table of positions."""
     task = albertine.load_task(folders[name])
     assert task.base.encoder.embeddings.position.weight.std() > 0.1
     table, labels, data = inputs(name, task, folders[name])
@@ -215,7 +215,7 @@ def test_padding_may_be_on_the_left(name: str, folders: dict[str, Path]) -> None
 
 
 def test_an_option_that_is_not_there(folders: dict[str, Path]) -> None:
-    """Kills: a label that counts options which a mask of zeros leaves out."""
+    """Catches: a label that counts options which a mask of zeros leaves out."""
     task = albertine.load_task(folders["choose"])
     table, labels, _ = inputs("choose", task, folders["choose"])
     first = {name: x.flip(1) for name, x in table.items()}  # what is missing of the second now comes first
@@ -275,7 +275,7 @@ def test_calls_that_cannot_be(folders: dict[str, Path]) -> None:
 
 
 def test_tags_of_special_tokens_do_not_count_for_a_crf(folders: dict[str, Path]) -> None:
-    """Kills: a mean over tokens that the field does not score."""
+    """Catches: a mean over tokens that the field does not score."""
     task = albertine.load_task(folders["crf"])
     ids = torch.tensor([[2, 5, 6, 3], [2, 7, 8, 3]])
     whole = torch.tensor([[0, 1, 2, 0], [0, 2, 1, 0]])

@@ -41,8 +41,8 @@ def gap(sentence: str, answer: str, kind: str) -> Gap:
 
 
 def test_which_spans_can_be_answers() -> None:
-    """Kills: a year taken for a number; an ordinal for one; a capital that only begins the sentence; a phrase
-    beyond a small word; a Chinese phrase over a particle."""
+    """Catches: a year taken for a number; an ordinal for one; a capital that only begins the sentence; a
+    phrase beyond a small word; a Chinese phrase over a particle."""
     mine = {"1868": "date", "May 1940": "date", "18,000": "number", "Klau Mine": "name", "mercury": "phrase"}
     assert found(MINE, ENGLISH) == {*mine.items(), ("Paso Robles", "name")}
     assert found(QUEEN, ENGLISH) == {("2", "number"), ("O'Brien", "name"), ("Queen of Spain", "name")}
@@ -79,7 +79,7 @@ def test_which_spans_can_be_answers() -> None:
     ],
 )
 def test_questions_of_a_cloze(sentence: str, answer: str, kind: str, words: set[str], gone: str) -> None:
-    """Kills: the question word of another kind; a preposition kept beside the question word that replaces
+    """Catches: the question word of another kind; a preposition kept beside the question word that replaces
     it."""
     questions = [
         english_question(sentence, gap(sentence, answer, kind), RandomChooser(generator(s, "t")))
@@ -143,8 +143,8 @@ def test_chinese_questions_are_masked_in_place_of_the_answer(answer: str, kind: 
 
 @pytest.mark.parametrize(("file", "language"), [("english.tar.xz", "en"), ("chinese.tar.xz", "zh")])
 def test_answers_are_at_their_offsets(file: str, language: Language) -> None:
-    """Kills: an answer's place counted within its sentence; more questions than were wanted; a draw that the
-    seed does not fix; passages of the beginning alone; a language's sentences joined like the other's."""
+    """Catches: an answer's place counted within its sentence; more questions than were wanted; a draw that
+    the seed does not fix; passages of the beginning alone; a language's sentences joined like the other's."""
     documents = list(read_documents([DEMO / file]))
     tree = cloze_questions(documents, language, count=60, seed=3)
     assert tree == cloze_questions(documents, language, count=60, seed=3)
@@ -189,7 +189,7 @@ def test_short_paragraphs_stand_together_and_long_ones_apart() -> None:
 
 
 def test_no_more_passages_are_kept_than_questions_need() -> None:
-    """Kills: a list of the whole text; a reservoir that keeps its beginning or its end."""
+    """Catches: a list of the whole text; a reservoir that keeps its beginning or its end."""
     alive: list[int] = []
 
     def documents() -> object:

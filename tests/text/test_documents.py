@@ -703,7 +703,7 @@ def test_a_folder_that_cannot_be_opened_is_named(tmp_path: Path, monkeypatch: py
     ],
 )
 def test_what_was_made_of_text_is_no_text(tmp_path: Path, names: list[str], made: str | None) -> None:
-    """Kills: the rows of a task's dev set, or a vocabulary, learned as text."""
+    """Catches: the rows of a task's dev set, or a vocabulary, learned as text."""
     for name in names:
         write(tmp_path, f"inside/{name}", LINES)
     write(tmp_path, "z.txt", LINES)
@@ -1243,7 +1243,7 @@ def test_a_bzip2_of_one_byte_is_stopped_in_little_memory(tmp_path: Path) -> None
 
 
 def test_bzip2_is_unpacked_in_pieces_that_are_worth_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills: some bytes a call, with which a dump takes days of calls."""
+    """Catches: some bytes a call, with which a dump takes days of calls."""
     calls, make = 0, bz2.BZ2Decompressor
 
     class Counting:
@@ -1317,7 +1317,7 @@ def test_headers_of_a_tar_that_tarfile_falls_over_are_one_message(
 
 
 def test_titles_that_are_the_text_of_json_lines_are_read(tmp_path: Path) -> None:
-    """As they are of a table in Parquet. Kills: a title taken for the first line of its own text."""
+    """As they are of a table in Parquet. Catches: a title taken for the first line of its own text."""
     rows = [{"title": "How do I pay?", "id": 1}, {"title": "Where is it?", "id": 2}]
     (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     found = read_documents([tmp_path / "t.jsonl"], text_field="title")

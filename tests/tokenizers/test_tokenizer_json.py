@@ -317,7 +317,7 @@ def test_settings_beside_tokenizer_json_count_as_in_transformers(name: str, tmp_
 def test_the_tokenizer_class_decides_which_of_two_vocabularies_counts(
     name: str, file: bool, tmp_path: Path
 ) -> None:
-    """Kills: reading `vocab.txt` in any case, whose tokens do not show that text is not lowercased."""
+    """Catches: reading `vocab.txt` in any case, whose tokens do not show that text is not lowercased."""
     from transformers import AutoTokenizer
 
     folder, text = written(tmp_path, normalizers.BertNormalizer(lowercase=False)), "Hello hello"
@@ -508,7 +508,7 @@ def test_special_pieces_around_a_text_are_those_of_the_file(around: Any, tmp_pat
 def test_other_pieces_around_a_text_are_refused_where_the_file_counts(
     around: Any, message: str, tmp_path: Path
 ) -> None:
-    """Kills: [CLS] and [SEP] where the model was trained without, or with others."""
+    """Catches: [CLS] and [SEP] where the model was trained without, or with others."""
     folder = named(written(tmp_path, post_processor=around), "TokenizersBackend")
     with pytest.raises(TokenizerError, match=rf"than BertTokenizer does \(post_processor: {message}\)"):
         load_tokenizer(folder)
@@ -517,7 +517,7 @@ def test_other_pieces_around_a_text_are_refused_where_the_file_counts(
 
 @pytest.mark.parametrize("name", ["PreTrainedTokenizerFast", "AlbertTokenizer"])
 def test_the_tokenizer_class_decides_whether_spiece_model_counts(name: str, tmp_path: Path) -> None:
-    """Kills: a cased vocabulary of others, lowercased because no setting forbids it."""
+    """Catches: a cased vocabulary of others, lowercased because no setting forbids it."""
     from transformers import AutoTokenizer
 
     plain, text = sentencepiece(), "The CAT sat on 3 old Tables"

@@ -202,7 +202,7 @@ def test_invalid_calls_raise_errors(small: WordPieceTokenizer) -> None:
 
 
 def test_what_is_no_list_of_texts_is_refused(small: WordPieceTokenizer) -> None:
-    """Kills: the names of the columns of a table, encoded in place of its texts."""
+    """Catches: the names of the columns of a table, encoded in place of its texts."""
     pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
     columns = {"text": ["a man"]}
     for given in (pd.DataFrame(columns), pa.table(columns), columns, None, float("nan")):
@@ -482,7 +482,7 @@ def test_a_variation_selector_belongs_to_the_token_before_it() -> None:
 
 @pytest.mark.parametrize("where", ["added_tokens.json", "tokenizer_config.json"])
 def test_many_added_pieces_are_loaded_in_seconds(tmp_path: Path, where: str) -> None:
-    """Kills: a list is searched for each of them, which takes minutes for 50,000."""
+    """Catches: a list is searched for each of them, which takes minutes for 50,000."""
     small_wordpiece = WordPieceTokenizer(VOCABULARY)
     small_wordpiece.save(tmp_path)
     count, first = 50_000, len(VOCABULARY)

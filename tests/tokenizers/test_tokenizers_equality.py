@@ -434,7 +434,7 @@ def test_added_pieces_are_found_as_in_transformers(
 @pytest.mark.parametrize("chinese", [True, False])
 @pytest.mark.parametrize("flags", list(itertools.product([True, False], repeat=4)))
 def test_added_pieces_beside_chinese_characters(lower: bool, chinese: bool, flags: tuple[bool, ...]) -> None:
-    """Kills: a Chinese character that is lost because the space that BERT puts beside it belongs to a
+    """Catches: a Chinese character that is lost because the space that BERT puts beside it belongs to a
     piece with `lstrip`, `rstrip` or a blank of its own."""
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"我好ab.", "##a", "##b", "Foo", "a好", " b"]
     whole = [AddedToken(content, *flags) for content in ("Foo", "a好", " b")]

@@ -57,8 +57,8 @@ def test_tables_that_are_emptied_and_batches_that_are_cut(monkeypatch: pytest.Mo
 
 
 def test_a_table_of_long_words_is_emptied_earlier() -> None:
-    """Kills: a bound on words alone, which DNA fills with gigabytes; one on ids, of which an unknown word of
-    any length has one."""
+    """Catches: a bound on words alone, which DNA fills with gigabytes; one on ids, of which an unknown word
+    of any length has one."""
     for encode in (letters, lambda words: [[7] for _ in words]):
         encoder = BatchEncoder(str.split, encode, rows=1000)
         for call in range(90):

@@ -117,7 +117,7 @@ def test_a_run_without_the_average_does_not_go_on_with_one(tmp_path: Path) -> No
 
 
 def test_a_branch_begins_an_average_of_its_own_steps(tmp_path: Path) -> None:
-    """Killed or not. Kills: weights from before the branch in it; a count of steps that a kill forgets."""
+    """Killed or not. Catches: weights from before the branch in it; a count of steps that a kill forgets."""
     run_toy(tmp_path / "parent", "adamw")
     origin = tmp_path / "parent" / "checkpoints" / "step-30"
     every = {"checkpoint_every": 1, "keep": 50}
@@ -137,7 +137,7 @@ def test_a_branch_begins_an_average_of_its_own_steps(tmp_path: Path) -> None:
 
 
 def test_a_branch_that_begins_an_average_is_judged_by_its_first_weights(tmp_path: Path) -> None:
-    """Kills: what the model had before the checkpoint was read."""
+    """Catches: what the model had before the checkpoint was read."""
     run_toy(tmp_path / "parent", "adamw")
     origin = tmp_path / "parent" / "checkpoints" / "step-30"
     averaged(tmp_path / "branch", 31, origin)

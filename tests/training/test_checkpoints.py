@@ -430,8 +430,8 @@ def test_another_model_is_refused_untouched(tmp_path: Path) -> None:
 
 
 def test_of_many_other_names_one_is_listed_with_the_remedy_of_a_branch(tmp_path: Path) -> None:
-    """As where a run had its model beside something else that was trained. Kills: a list of all names, twice
-    for the optimiser's; the remedy of a run that goes on."""
+    """As where a run had its model beside something else that was trained. Catches: a list of all names,
+    twice for the optimiser's; the remedy of a run that goes on."""
     model, optimizer = trained()
     store = CheckpointStore(tmp_path)
     store.save(1, model_tensors(model), optimizer_tensors(model, optimizer), {})

@@ -100,7 +100,7 @@ def test_what_one_rank_alone_uses_is_updated_on_both(ended: dict[str, Ended]) ->
 
 
 def test_a_part_of_the_loss_that_one_rank_has_counts_on_both(ended: dict[str, Ended]) -> None:
-    """Kills: ranks that add up as many numbers as they have parts, each in places of its own."""
+    """Catches: ranks that add up as many numbers as they have parts, each in places of its own."""
     two, one = ended["alone"], ended["alone-one"]
     for row, other in zip(two.rows, one.rows, strict=True):
         assert row["sentence_loss"] == pytest.approx(other["sentence_loss"], rel=1e-5)
@@ -281,7 +281,7 @@ def joined(monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]) -> None:
 
 
 def test_after_a_broken_run_another_can_be_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills: "trying to initialize the default process group twice" in a notebook that goes on."""
+    """Catches: "trying to initialize the default process group twice" in a notebook that goes on."""
     left: list[str] = []
     monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: left.append("left"))
     joined(monkeypatch, {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "localhost", "MASTER_PORT": 1})

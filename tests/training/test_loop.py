@@ -138,7 +138,7 @@ def test_a_checkpoint_of_another_folder(tmp_path: Path) -> None:
 
 
 def test_the_last_checkpoint_of_another_folder_is_the_run_here_too(tmp_path: Path) -> None:
-    """Kills: a folder with a final model and no checkpoint, which cannot be resumed."""
+    """Catches: a folder with a final model and no checkpoint, which cannot be resumed."""
     straight, _ = run_toy(tmp_path / "first")
     last = tmp_path / "first" / "checkpoints" / "step-40"
     job, outcome = run_toy(tmp_path / "other", resume=last)
@@ -151,7 +151,7 @@ def test_the_last_checkpoint_of_another_folder_is_the_run_here_too(tmp_path: Pat
 
 
 def test_a_checkpoint_that_was_put_aside_is_the_run_here_again(tmp_path: Path) -> None:
-    """Kills: one of no `step-N` that is taken for saved, so that the plain command goes on from another."""
+    """Catches: one of no `step-N` that is taken for saved, so that the plain command goes on from another."""
     straight, _ = run_toy(tmp_path)
     store = tmp_path / "checkpoints"
     (store / "step-40").rename(store / "abandoned-step-40")
@@ -424,7 +424,7 @@ def flat(steps: set[int]) -> Callable[[nn.Module, Any], Any]:
 
 
 def test_a_run_without_any_gradient_ends_with_a_reason(tmp_path: Path) -> None:
-    """Kills: a run that changes nothing and is "done"; one that is done when the same command resumes."""
+    """Catches: a run that changes nothing and is "done"; one that is done when the same command resumes."""
     for _ in range(2):
         with (
             RunFolder(tmp_path) as folder,
@@ -792,7 +792,7 @@ def test_writing_the_best_does_not_slow_the_reported_speed(tmp_path: Path) -> No
 
 
 def test_every_rank_goes_by_the_scores_of_the_main_process(tmp_path: Path) -> None:
-    """Kills: ranks of which one ends early and the others wait for it, their last bits being different."""
+    """Catches: ranks of which one ends early and the others wait for it, their last bits being different."""
 
     class Second(World):
         def add_numbers(self, numbers: Any) -> list[float]:
@@ -814,7 +814,7 @@ def test_every_rank_goes_by_the_scores_of_the_main_process(tmp_path: Path) -> No
 
 
 def test_every_step_follows_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills: a schedule that is recorded and not used; no clipping; one dropout pattern for all steps."""
+    """Catches: a schedule that is recorded and not used; no clipping; one dropout pattern for all steps."""
     made: list[Any] = []
     step = loop.train_step
 
@@ -829,7 +829,7 @@ def test_every_step_follows_the_settings(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_time_spent_before_a_restart_counts(tmp_path: Path) -> None:
-    """Kills: a run by the clock that was killed gets its whole time again."""
+    """Catches: a run by the clock that was killed gets its whole time again."""
     with (
         RunFolder(tmp_path) as folder,
         Recorder(toy_job(folder), Reporter(quiet=True), State(elapsed=100.0)) as recorder,

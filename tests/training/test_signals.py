@@ -122,7 +122,7 @@ def test_a_handler_that_cannot_be_put_back_stays(monkeypatch: pytest.MonkeyPatch
 
 
 def test_torchrun_repeats_what_a_scheduler_has_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills: a run that is ended without a checkpoint since it got two signals at once."""
+    """Catches: a run that is ended without a checkpoint since it got two signals at once."""
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     assert forked(signal.SIGTERM, signal.SIGTERM, 0.5) == 7
     monkeypatch.setattr("albertine.training.signals.ECHO", 0.0)

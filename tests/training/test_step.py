@@ -66,7 +66,7 @@ def test_a_part_that_its_batch_does_not_count_is_refused() -> None:
 
 
 def test_a_rank_without_a_part_adds_as_many_numbers_as_the_others() -> None:
-    """Kills: ranks that wait for each other with sums of different lengths."""
+    """Catches: ranks that wait for each other with sums of different lengths."""
     heard: list[list[int]] = []
 
     class Heard(World):

@@ -30,7 +30,7 @@ def run(folder: str, file: str) -> None:
     inputs = [keras.layers.Input((IDS.shape[1],), dtype="int32") for _ in range(2)]
     model = keras.Model(inputs, layer(inputs, mask=tf.not_equal(inputs[0], 0)))
     if not is_bert and "brightmart" not in os.path.basename(folder):
-        # By the graph of it, which it does not read, it tells Google's checkpoint from brightmart's.
+        # By the graph of it, which it does not read, it distinguishes Google's checkpoint from brightmart's.
         open(os.path.join(folder, "model.ckpt-best.meta"), "w").close()
     load = bert.load_stock_weights if is_bert else loader_albert.load_albert_weights
     left = load(layer, os.path.join(folder, "model.ckpt-best"))

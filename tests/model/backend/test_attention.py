@@ -145,7 +145,7 @@ def test_training_in_bfloat16_on_a_cpu_takes_other_kernels_for_the_same_result(
 )
 @pytest.mark.parametrize("scores", [1, cpu_attention.SCORES])
 def test_training_in_bfloat16_of_some_query_rows(wanted, scores, monkeypatch):
-    """As in the last depth: some sequences ask nothing, and what they are looked at for is nothing."""
+    """As in the last depth: some sequences have no query rows, and their keys have zero gradients."""
     monkeypatch.setattr(cpu_attention, "SCORES", scores)
     lengths = [10, 16, 17, 33, 24]
     keys = Rows.of(pack([[1] * n for n in lengths]))
@@ -164,7 +164,8 @@ def test_training_in_bfloat16_of_some_query_rows(wanted, scores, monkeypatch):
 
 
 def test_training_in_bfloat16_with_equal_query_and_unequal_key_counts():
-    """Sequences are laid out by their keys; as many rows of each ask, and must stay with their own keys."""
+    """Sequences are laid out by their keys; each has as many query rows, which must attend to their own
+    keys."""
     keys = Rows.of(pack([[1] * n for n in (40, 20, 40)]))
     queries = keys.select(torch.cat([torch.arange(16) + begin for begin in (0, 40, 60)])).rows
     q, k, v = (heads(n, seed) for seed, n in enumerate((48, 100, 100)))
@@ -180,7 +181,7 @@ def test_training_in_bfloat16_with_equal_query_and_unequal_key_counts():
     st.data(),
 )
 def test_gradients_of_sequences_side_by_side_are_exact(lengths, way, data):
-    """Filled up, in groups, all or some of whose rows ask: the values and gradients of the plain formula."""
+    """Padded, in groups, with all or some rows as queries: the values and gradients of the plain formula."""
 
     def group_by_length(q, k, v, queries, keys, dropout):
         with pytest.MonkeyPatch.context() as patch:

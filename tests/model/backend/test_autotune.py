@@ -1,5 +1,5 @@
-"""A way to multiply is taken if it was found right and fast here; otherwise one line says what is done
-instead."""
+"""A matrix kernel is chosen if it is correct and fast on this machine; otherwise one log line names the
+fallback."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def test_the_fastest_is_taken(
     choice = autotune._choose("float32", torch.float32)[1]
     assert choice.form == form and choice.plain == 1.0
     assert choice.seconds == {"first": first, "second": second, "plain": 1.0}[form]
-    # As fast as plain operations is no fault, and nothing that every command should tell.
+    # As fast as plain operations is no fault, and not reported by every command.
     assert [record.levelname for record in caplog.records] == ["INFO"] * (form == "plain")
 
 
@@ -279,7 +279,7 @@ def test_int8_falls_back_to_what_is_best_in_float(monkeypatch: pytest.MonkeyPatc
 def test_products_that_gain_nothing_stay_in_float(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And a line says so, once a size."""
+    """A log line reports it once per size."""
     with fixed(int8="unsigned"):
         entry = autotune._choose("int8", dtype)
     with fixed(**{autotune._name(dtype): "plain"}):

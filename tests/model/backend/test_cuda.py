@@ -33,7 +33,7 @@ def same_gradients(model: Model, batch: Packed) -> None:
 
 
 def by_mask(q_TND, k_TND, v_TND, cu_q, cu_k, longest_q, longest_k):
-    """Attention within sequences whose lengths nobody asks for, as the kernel of a GPU has it."""
+    """Attention within sequences whose lengths are never copied to the host, as in the kernel of a GPU."""
     every = torch.arange(len(q_TND))
     own = torch.bucketize(every, cu_k.long(), right=True)
     scores = torch.einsum("tnd,und->ntu", q_TND, k_TND) * q_TND.shape[2] ** -0.5
@@ -74,7 +74,8 @@ def test_a_depth_is_compiled_for_all_depths_and_batches(
 def test_a_hook_is_called_in_a_depth_that_was_compiled_before(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kills: a probe that is never asked, as torch does not look again whether what it compiled has hooks."""
+    """Catches: a probe that is never called, as torch does not look again whether what it compiled has
+    hooks."""
     counter = compiling(monkeypatch)
     model, batch = builders.model(SharingPlan.shared(3)).train(), builders.packed([5, 9])
     model.encoder.backend, model.encoder.compiled = "cuda", True
@@ -147,7 +148,7 @@ def test_a_training_step_never_waits_for_the_device(
     recompute: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """On "meta" there are no values: whoever asks for one raises."""
+    """On "meta" there are no values: reading one raises."""
     model = meta_model(monkeypatch, **changes)
     model.precision, model.encoder.recompute = precision, recompute  # type: ignore[assignment]
     lengths = [9, 12, 4]

@@ -114,7 +114,7 @@ def test_other_weights_are_seen() -> None:
         weight.data = weight.data * 3
         same(model, packed)
         same(model, packed)
-        assert len(RECORDED) == 2  # the old one read memory that is somebody else's now
+        assert len(RECORDED) == 2  # the old graph reads memory that has been reused
         weight.data = weight.data.t()
         same(model, packed)
         same(model, packed)

@@ -264,7 +264,7 @@ def test_never_a_reference_kernel(isa: str) -> None:
     names = names_of(kernels)
     assert not [name for each in names.values() for name in each if "ref" in name], kernels
     form = json.loads(chosen)["form"]
-    if form == "32-bit sums":  # which torch asks oneDNN for by a call that names no kernel
+    if form == "32-bit sums":  # which torch requests from oneDNN by a call that names no kernel
         assert names["int8"].count("gemm_api ") == 4, kernels
     else:
         assert form in {"unsigned", "signed"}

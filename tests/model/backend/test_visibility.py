@@ -95,7 +95,7 @@ def test_training_kernels_of_long_sequences_keep_to_them_too(dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("gradients", [True, False])
 def test_long_sequences_read_causally(dtype, gradients):
-    """Where all is causal there is no mask, and each kernel has a way of its own to say so."""
+    """Where all is causal there is no mask, and each kernel has an option of its own for it."""
     rows = Rows.of(pack([[1] * 100] * 2))
     rows = replace(rows, visible=causal(rows.lengths, rows.positions))
     q, k, v = (heads(200, seed).to(dtype).requires_grad_(gradients) for seed in range(3))

@@ -336,7 +336,7 @@ def test_memory_that_was_freed_is_not_looked_at() -> None:
     """FSDP's parameters between two passes: the same storage, which has no memory then."""
     parameter = nn.Parameter(torch.randn(30, 60), requires_grad=False)
     stamp = ParameterState.of([parameter])
-    stamp.some[:] = [None]  # type: ignore[list-item]  # whoever looks fails
+    stamp.some[:] = [None]  # type: ignore[list-item]  # reading it fails
     parameter.untyped_storage().resize_(0)
     assert not stamp.holds([parameter])
 

@@ -358,7 +358,7 @@ def test_every_column_without_a_name_is_kept(tmp_path: Path) -> None:
 def test_times_of_parquet_that_python_has_none_for(
     tmp_path: Path, column: Any, expected: list[Any] | None
 ) -> None:
-    """In a column that nobody asked about, too, they were a traceback. pandas, if it is there, has times of
+    """In an unused column, too, they raised a traceback. pandas, if it is there, has times of
     nanoseconds of its own, and changes nothing."""
     arrow, path = pytest.importorskip("pyarrow"), tmp_path / "a.parquet"
     kind, values, *unit = column
@@ -560,7 +560,7 @@ def test_lists_inside_each_other_are_read_or_refused(depth: int, tmp_path: Path)
 
 
 def test_names_of_a_file_without_them_are_cut_for_missing_answers_alone(tmp_path: Path) -> None:
-    """Kills: a column that is missing elsewhere, or a first row that is broken, moves all others."""
+    """Catches: a column that is missing elsewhere, or a first row that is broken, moves all others."""
     header = ["id", "text", "pair", "label"]
 
     def fields(text: str, **how: Any) -> list[dict[str, Any]]:
