@@ -119,8 +119,8 @@ def products_in_int8() -> Iterator[None]:
 
 @pytest.fixture
 def lengths_from_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows on a processor take no lengths from a batch, as those on a GPU: it may be filled up, and know an
-    upper bound of them alone."""
+    """Rows on a processor take no lengths from a batch, as those on a GPU: it may be padded, and only an
+    upper bound of them is known."""
     from albertine.model.rows import Rows
 
     def lengths(rows: Rows) -> tuple[int, ...]:

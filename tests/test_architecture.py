@@ -1,4 +1,4 @@
-"""Rules that keep the package in one piece, read off its source: rooms, single owners, no pickle."""
+"""Rules of the package's structure, checked on its source: rooms, single owners, no pickle."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ CONSTRUCTORS = {
 
 
 def room(path: Path) -> str:
-    """The room of a source file, `ground` for the ground floor, `` for the package's own front door."""
+    """The package of a source file: `ground` for top-level modules, `` for the package's `__init__`."""
     parts = path.relative_to(PACKAGE).parts
     if len(parts) > 1:
         return parts[0]

@@ -267,8 +267,8 @@ def test_recipes_of_generation_have_the_settings_of_bert4keras(name: str) -> Non
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_a_stage_hides_words_of_several_pieces(recipe: Path) -> None:
-    """Where words are hidden whole, a sample has room for one of four pieces."""
+def test_a_stage_masks_words_of_several_tokens(recipe: Path) -> None:
+    """With whole-word masking, a sample has room for a word of four tokens."""
     for stage in resolved_stages(load(PretrainingSettings, recipe)):
         masks, length = stage.objective.masks, stage.objective.max_length
         assert stage.causal is not None or not masks.whole_word or masks.budget(np.array([length]))[0] >= 4

@@ -49,7 +49,7 @@ def test_guesses_fit_their_sentences(name: str) -> None:
         assert words & {guess.token.lstrip("▁") for guess in guesses}, (text, guesses)
 
 
-def test_the_larger_one_knows_more_grammar() -> None:
+def test_the_larger_model_scores_higher_on_grammar() -> None:
     """The number of a verb by its subject, past another noun."""
     guess = {}
     for name in ("albertine-mini-en", "albertine-small-en"):

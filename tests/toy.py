@@ -50,7 +50,7 @@ def demo_text(language: str, folder: Path, size: int) -> Path:
 
 
 def toy_vocabulary(folder: Path, size: int, *, cls_last: bool = False) -> tuple[Path, Path]:
-    """About `size` bytes of English novels, and a vocabulary of 500 pieces made of them."""
+    """About `size` bytes of English novels, and a vocabulary of 500 tokens trained on them."""
     text, vocabulary = demo_text("en", folder / "text", size), folder / "vocabulary"
     sentences = (s for d in read_documents([text]) for s in document_sentences(d, "en"))
     train_sentencepiece(sentences, vocabulary, vocab_size=500, cls_last=cls_last)

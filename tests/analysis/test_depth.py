@@ -67,7 +67,7 @@ def test_with_injection_it_begins_where_the_encoder_does(solver: str) -> None:
 
 @pytest.mark.parametrize("default", [torch.float32, torch.float64])
 def test_a_study_is_of_the_texts_alone_and_leaves_no_trace(default: torch.dtype) -> None:
-    """Catches: a sequence that fills up a batch of bfloat16; a program's generator that goes on from our
+    """Catches: a sequence that fills up a batch of bfloat16; a program's generator that continues from our
     seed."""
     model, batch = builders.model(SharingPlan.shared(3)), builders.packed([5, 12])
     expected = study_depth(model, batch, depths=2, limit=20)
@@ -84,7 +84,7 @@ def test_a_study_is_of_the_texts_alone_and_leaves_no_trace(default: torch.dtype)
     assert len(expected.converged) == len(expected.radius) == 2
 
 
-def test_a_pre_norm_plan_goes_on_as_its_second_depth() -> None:
+def test_a_pre_norm_plan_continues_as_its_second_layer() -> None:
     model, batch = builders.model(SharingPlan.shared(3), norm="pre"), builders.packed(LENGTHS)
     study = study_depth(model, batch, depths=2)
     with torch.no_grad():

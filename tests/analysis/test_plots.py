@@ -86,7 +86,7 @@ def test_a_picture_of_a_run_has_units(drawn: list[Figure], tmp_path: Path) -> No
     assert [one.axes[0].get_ylabel() for one in drawn] == ["loss, nats", "share that is right"]
 
 
-def test_no_name_lies_on_the_bars_of_confidence(drawn: list[Figure], tmp_path: Path) -> None:
+def test_no_label_overlaps_the_bars_of_confidence(drawn: list[Figure], tmp_path: Path) -> None:
     save_reliability(
         tmp_path / "sure.png", [(0.2, 0.3, 1, 0.26, 1.0), (0.9, 1.0, 9, 0.97, 0.9)], title="Sure"
     )

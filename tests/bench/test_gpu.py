@@ -43,7 +43,7 @@ def agreement(monkeypatch: pytest.MonkeyPatch, name: str) -> Findings:
 
 
 @pytest.mark.matrix
-def test_the_gpu_script_is_rehearsed(tmp_path: Path) -> None:
+def test_the_gpu_script_runs_on_a_cpu(tmp_path: Path) -> None:
     """Every line of it that needs no GPU, which is nearly all. The widest preset has all ways to train;
     BERT has dropout and blocks of its own."""
     pytest.importorskip("transformers")

@@ -26,7 +26,7 @@ class Opened:
 @pytest.mark.sample
 @pytest.mark.parametrize("memory", [0, 32])
 @pytest.mark.parametrize("kind", ["permutation", "causal", "masked"])
-def test_what_is_hidden_is_not_seen_and_the_rest_is(kind: str, memory: int) -> None:
+def test_masked_tokens_are_not_visible_and_the_rest_is(kind: str, memory: int) -> None:
     opened = opened_for(kind)
     rng = np.random.default_rng(0)
     ids = rng.integers(5, builders.VOCABULARY, (2, TEXT))

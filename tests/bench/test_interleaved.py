@@ -105,7 +105,7 @@ def test_one_that_becomes_slow_takes_no_part(monkeypatch: pytest.MonkeyPatch) ->
     assert set(contest.stopped) == {"tiring"} and len(calls) == 5
 
 
-def test_who_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patience_ends_the_wait_for_slow_contestants(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contest_module, "FIRST", 0.05)
     monkeypatch.setattr(contest_module, "LEAST", 0.05)
     ways = {"a": lasting(0.001), "slow": lasting(0.2)}

@@ -103,7 +103,7 @@ def test_inference_of_xlnet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.matrix
-def test_inference_goes_on_without_a_peer_that_cannot_encode(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inference_continues_without_a_peer_that_cannot_encode(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(_: object) -> torch.Tensor:
         raise ValueError
 

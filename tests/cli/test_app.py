@@ -1,4 +1,4 @@
-"""The command as a person or a script meets it: help, wrong usage, exit codes, pipes and signals."""
+"""The command line as used by people and scripts: help, wrong usage, exit codes, pipes and signals."""
 
 from __future__ import annotations
 
@@ -126,7 +126,9 @@ def test_help_in_a_file_is_plain(albertine: Command) -> None:
         (["pretrain", "name=a"], "For example: name=mine corpus=corpora/mine model.preset=albertine-mini"),
     ],
 )
-def test_wrong_words_suggest_the_near_one(albertine: Command, arguments: list[str], hint: str) -> None:
+def test_wrong_arguments_suggest_the_nearest_name(
+    albertine: Command, arguments: list[str], hint: str
+) -> None:
     outcome = albertine(*arguments)
     assert outcome.code == 2 and hint in outcome.err and "Traceback" not in outcome.err
 

@@ -42,7 +42,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_what_the_words_come_to(albertine: Command, place: Path) -> None:
+def test_arguments_become_settings(albertine: Command, place: Path) -> None:
     words = ["distill", str(place / "big"), str(place / "corpus"), "--sharing", "all", "--dry-run", "seed=3"]
     output = yaml.safe_load(albertine(*words, "--hidden-size", "8", "training.minutes=2").out)
     student = {name: value for name, value in output["model"]["student"].items() if value is not None}
@@ -111,7 +111,7 @@ def test_other_processes_get_the_same_words(place: Path, monkeypatch: pytest.Mon
     assert seen == [(2, [*given, "--resume=auto", "--processes=2"])]
 
 
-def test_wrong_words(albertine: Command, place: Path, tmp_path: Path) -> None:
+def test_wrong_arguments_are_reported(albertine: Command, place: Path, tmp_path: Path) -> None:
     nobody = albertine("distill", "nobody", str(place / "corpus"))
     assert nobody.code == 2 and "neither a folder nor a released model" in nobody.err
     for given, word in (

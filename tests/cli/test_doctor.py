@@ -99,7 +99,7 @@ def test_how_an_adapter_becomes_a_model_is_explained_everywhere(albertine: Comma
         assert outcome.code == 2 and "merge_and_unload" in outcome.err, outcome
 
 
-def test_a_package_that_nobody_installed(albertine: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_not_installed(albertine: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = metadata.version
 
     def version(name: str) -> str:

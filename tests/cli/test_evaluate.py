@@ -55,6 +55,6 @@ def test_an_option_of_another_verb_is_refused(albertine: Command, verb: str) -> 
         ("suite blimp m", "--data"),
     ],
 )
-def test_what_means_nothing_together(albertine: Command, words: str, message: str) -> None:
+def test_contradictory_options_are_refused(albertine: Command, words: str, message: str) -> None:
     outcome = albertine(*words.split())
     assert outcome.code == 2 and message in " ".join(outcome.err.split()), outcome.err

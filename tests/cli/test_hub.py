@@ -101,7 +101,7 @@ def test_a_tuned_model_is_scored_on_the_files_of_its_task(albertine: Command, ca
     assert not Path("someone").exists()
 
 
-def test_pretraining_goes_on_from_a_revision(albertine: Command) -> None:
+def test_pretraining_starts_from_a_revision(albertine: Command) -> None:
     Path("text").mkdir()
     for number in range(20):
         Path("text", f"{number}.txt").write_text(f"the old man said he was a good cat {number}.\n" * 20)

@@ -88,7 +88,7 @@ def test_a_config_file_and_a_folder_with_chinese_and_spaces(albertine: Command, 
         )
 
 
-def test_nothing_is_no_name_of_the_folder_one_stands_in(albertine: Command) -> None:
+def test_an_empty_name_is_not_the_working_directory(albertine: Command) -> None:
     for name in ("", " "):
         refused = albertine("info", name)
         assert refused.code == 2 and "is empty: give a preset, file, folder or name" in refused.err

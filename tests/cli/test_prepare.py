@@ -1,4 +1,4 @@
-"""`prepare` that goes on with what an earlier call began."""
+"""`prepare` that resumes an earlier call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.corpus.texts import library, write_lines
 from tests.text.test_documents import PROSE, wrapped
 
 
-def test_text_that_has_grown_goes_on_with_the_share_it_was_begun_with(
+def test_grown_text_keeps_its_held_out_share(
     albertine: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(*_: Any, **__: Any) -> Any:

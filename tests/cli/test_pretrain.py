@@ -73,7 +73,7 @@ def test_a_dry_run_prints_every_setting(
     assert albertine(verb, "--dry-run", f"--config={file}").out == outcome.out
 
 
-def test_a_dry_run_knows_which_presets_there_are(albertine: Command) -> None:
+def test_a_dry_run_lists_the_presets(albertine: Command) -> None:
     words = (
         "pretrain",
         "--dry-run",

@@ -199,7 +199,7 @@ def test_a_missing_text_is_reported(albertine: Command) -> None:
     ],
 )
 def test_a_text_in_another_encoding_is_refused(albertine: Command, command: tuple[str, ...]) -> None:
-    """Python would hand over lone surrogates, which no model knows."""
+    """Python would hand over lone surrogates, which are in no vocabulary."""
     given = os.fsdecode(CHINESE.encode("gb18030"))
     outcome = albertine("predict", *(word.format(given) for word in command))
     assert outcome.code == 2 and "is not UTF-8 text. Convert the script" in outcome.err
@@ -279,7 +279,7 @@ def test_the_other_verbs(albertine: Command, tmp_path: Path) -> None:
     assert again.code == 0 and json.loads(Path("runs/x/result.json").read_text()) == record
 
 
-def test_a_tokenizer_by_name_prepares_a_corpus_that_pretraining_goes_on_with(albertine: Command) -> None:
+def test_a_tokenizer_by_name_prepares_a_corpus_for_pretraining(albertine: Command) -> None:
     Path("text").mkdir()
     for number in range(20):
         lines = [f"the old man said he was a good cat {number}.", "the cat sat on a mat."] * 10

@@ -45,7 +45,7 @@ def test_progress_off_a_terminal_is_a_line_now_and_then(
 def test_time_left_is_not_of_what_an_earlier_command_did(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Predictions into a file go on behind the rows that are there."""
+    """Predictions into a file are appended to the rows that are there."""
     now = 0.0
     monkeypatch.setattr(show.time, "monotonic", lambda: now)
     with show.progress("rows") as update:

@@ -65,7 +65,7 @@ def test_no_more_characters_are_counted_than_matter(tmp_path: Path) -> None:
     ]
 
 
-def test_an_unfinished_vocabulary_is_gone_on_with_for_the_same_text_alone(
+def test_an_unfinished_vocabulary_is_resumed_for_the_same_text_alone(
     albertine: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(*_: Any, **__: Any) -> Any:

@@ -117,7 +117,7 @@ def test_the_ends_of_the_tables_can_be_read() -> None:
 
 
 def test_rows_wider_than_the_position_table() -> None:
-    """Padding on the right may be as long as one likes; on the left it counts as positions."""
+    """Padding on the right may have any length; on the left it counts as positions."""
     model = builders.model()
     ids, mask = batch([[3, 4, 5] + [0] * POSITIONS])
     right = model(ids, mask).last_hidden_state

@@ -47,7 +47,7 @@ def test_a_wish_of_autocast_that_a_card_cannot_fulfil_is_refused(monkeypatch: py
         return compute_format("auto", weight)
 
     class Off:
-        """In place of `torch.autocast`, which wants a card."""
+        """In place of `torch.autocast`, which requires a GPU."""
 
         def __init__(self, *_: object, **__: object) -> None: ...
 

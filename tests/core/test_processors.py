@@ -28,7 +28,7 @@ def test_the_processors_of_this_process_are_counted(monkeypatch: pytest.MonkeyPa
         assert usable_cores() == len(all_of_them)
 
 
-def test_what_wants_a_processor_is_counted_now_and_over_the_last_minute(
+def test_processor_load_is_counted_now_and_over_the_last_minute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("albertine.core.processors.LOAD_FILE", str(tmp_path / "loadavg"))

@@ -68,7 +68,7 @@ def value(settings: Any, key: str) -> Any:
         ("watching.report", "no", False),
     ],
 )
-def test_a_value_is_read_as_its_field_wants_it(key: str, text: str, meant: object) -> None:
+def test_a_value_is_read_by_the_type_of_its_field(key: str, text: str, meant: object) -> None:
     kind = ["task.kind=multi"] if key == "task.separator" else []
     settings = load(FinetuneSettings, None, [*TUNE, *kind, f"{key}={text}"])
     assert value(settings, key) == meant and type(value(settings, key)) is type(meant)
@@ -209,7 +209,7 @@ def test_an_error_for_an_unknown_kind_lists_the_known_ones() -> None:
         load(FinetuneSettings, None, [*TUNE, "task.kind=ner"])
 
 
-def test_an_example_is_for_whoever_left_out_a_part() -> None:
+def test_an_error_shows_an_example_where_a_part_is_missing() -> None:
     for cls, given in ((FinetuneSettings, TUNE), (PretrainingSettings, PRETRAIN)):
         assert cls.example and isinstance(load(cls, None, cls.example.split()), cls)
         with pytest.raises(SettingsError, match=rf"`name`: field required\. For example: {cls.example}$"):

@@ -26,8 +26,8 @@ print(seen, gc.isenabled(), gc.get_freeze_count() > 100_000)
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize("before", ["enable", "disable"])
 def test_the_collector_rests_while_torch_is_imported(before: str, frozen: bool) -> None:
-    """Catches: torch imported by another module first; a collector that stays off, or goes on where a program
-    had put it off; what a program of others made before kept for ever."""
+    """Catches: torch imported by another module first; a collector that stays off, or is switched on where
+    the program had switched it off; what a program of others made before kept for ever."""
     first = "import albertine.cli.app" if frozen else ""
     program = PROGRAM.format(before=before, first=first)
     result = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)

@@ -61,7 +61,7 @@ def killed(*_: Any, **__: Any) -> Any:
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_runs_know_a_corpus_again_however_its_text_is_spelled(
+def test_runs_recognise_a_corpus_however_its_path_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: bool
 ) -> None:
     tokenizer, text = letter_tokenizer(tmp_path / "vocabulary"), library(tmp_path / "text")

@@ -27,7 +27,8 @@ def test_it_is_a_set_while_it_grows(tmp_path: Path) -> None:
 
 
 def test_crowded_slots_and_zeros(tmp_path: Path) -> None:
-    """Digests that all want the same slot, before and after growing, and the one that marks a free slot."""
+    """Digests that all hash to the same slot, before and after growing, and the one that marks a free
+    slot."""
     seen = SeenDigests(tmp_path, slots=8)
     crowd = [(7).to_bytes(8, "little") + n.to_bytes(8, "little") for n in range(300)]
     assert all(seen.add(d) for d in crowd) and not any(seen.add(d) for d in crowd)

@@ -1,4 +1,4 @@
-"""Preparing that is stopped: nothing half-written is ever taken for whole, and the same call goes on."""
+"""Preparing that is stopped: nothing half-written is ever taken for complete, and the same call resumes."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def test_a_killed_process_is_reported_and_does_not_hang() -> None:
     assert not multiprocessing.active_children()
 
 
-def test_a_killed_process_breaks_off_nothing_but_the_wait_for_its_result() -> None:
+def test_a_killed_process_ends_only_the_wait_for_its_result() -> None:
     """Its death sends a signal, during which a training step may write a checkpoint."""
     results = iter(Loader(lambda n: (n, os.getpid()), count(), 2))
     _, pid = next(results)

@@ -42,7 +42,7 @@ def test_every_row_exactly_once_an_epoch(sizes: list[int], batch: int, seed: int
     batch=st.integers(1, 40),
     stop=st.integers(1, 12),
 )
-def test_resuming_at_any_cursor_goes_on_exactly(sizes: list[int], batch: int, stop: int) -> None:
+def test_resuming_at_any_cursor_is_exact(sizes: list[int], batch: int, stop: int) -> None:
     whole = list(islice(global_batches(rows_of(sizes), batch, 3), 20))
     cursor = whole[stop - 1][0]
     again = list(

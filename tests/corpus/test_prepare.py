@@ -66,7 +66,7 @@ def test_the_corpus_is_the_text(tmp_path: Path, tokenizer: Tokenizer) -> None:
     assert train.tokenizer().fingerprint == tokenizer.fingerprint
 
 
-def test_word_starts_follow_the_pieces(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_word_starts_follow_the_tokens(tmp_path: Path, tokenizer: Tokenizer) -> None:
     run(library(tmp_path), tmp_path / "corpus", tokenizer)
     corpus = Corpus(tmp_path / "corpus")
     ids, starts = corpus.span(0, 40)

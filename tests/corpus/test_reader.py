@@ -251,7 +251,7 @@ def test_a_manifest_has_digests_of_blocks_where_files_have_several(long: Path, f
         Corpus(folder)
 
 
-def test_runs_know_a_corpus_by_its_text_and_not_by_digests_of_blocks(long: Path) -> None:
+def test_runs_recognise_a_corpus_by_its_text_and_not_by_digests_of_blocks(long: Path) -> None:
     manifest = long / MANIFEST_FILE
     text, known = manifest.read_text(), manifest_digest(long)
     try:

@@ -162,7 +162,8 @@ def test_a_process_that_cannot_be_started_is_reported(monkeypatch: pytest.Monkey
 
 
 def test_a_process_ends_with_a_parent_that_was_killed(tmp_path: Path) -> None:
-    """In the middle of its job: it would go on for as long as that takes, and hold what its parent locked."""
+    """In the middle of its job: it would run on for as long as that takes, and hold the locks of its
+    parent."""
 
     def long(job: int) -> int:
         with (tmp_path / "at work").open("a") as file:

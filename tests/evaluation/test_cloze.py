@@ -1,4 +1,4 @@
-"""Hidden words that are the same for every vocabulary, and the copy probe."""
+"""Masked words that are the same for every vocabulary, and the copy probe."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_passages_are_chosen_without_a_vocabulary_and_alike(texts: dict[str, lis
 
 
 @pytest.mark.parametrize("name", ["small", "large", "wordpiece", "chinese"])
-def test_pieces_of_a_word_are_its_own_and_all_of_them(
+def test_the_tokens_of_a_word_cover_it_exactly(
     name: str, vocabularies: Vocabularies, texts: dict[str, list[str]]
 ) -> None:
     tokenizer = vocabularies[name]
@@ -114,8 +114,8 @@ def test_pieces_of_a_word_are_its_own_and_all_of_them(
                 assert spelled == passage.text[start:end].replace("’", "'").lower().replace(" ", "")
 
 
-def test_a_piece_over_the_border_is_cut(vocabularies: Vocabularies) -> None:
-    """A Chinese vocabulary has pieces of several characters, and one of these is to be guessed."""
+def test_a_token_across_the_border_is_split(vocabularies: Vocabularies) -> None:
+    """A Chinese vocabulary has tokens of several characters, and one of these is predicted."""
     tokenizer, text = vocabularies["chinese"], "中华人民共和国劳动法规定劳动者依法享有权利"
     spans = tokenizer.encode_spans(text)
     long = next(i for i in range(len(spans.ids)) if spans.ends[i] - spans.starts[i] > 1)
@@ -126,8 +126,8 @@ def test_a_piece_over_the_border_is_cut(vocabularies: Vocabularies) -> None:
 
 
 @pytest.mark.parametrize("name", ["small", "large", "wordpiece"])
-def test_no_character_is_lost_where_pieces_are_cut(name: str, vocabularies: Vocabularies) -> None:
-    """Words cut anywhere: what is left of one begins with a piece of its own, or with a mark alone."""
+def test_no_character_is_lost_where_tokens_are_split(name: str, vocabularies: Vocabularies) -> None:
+    """Words cut anywhere: the rest of a word begins with a token of its own, or with a mark alone."""
     tokenizer, text = vocabularies[name], "she asked whether the captain wanted another thing"
     for at in (i for i in range(1, len(text) - 1) if text[i - 1 : i + 2].isalpha()):
         ids, owner = tokenize_cloze(tokenizer, Cloze(text, ((at, at + 1),)))
@@ -185,10 +185,10 @@ def test_parts_fit_the_model_and_split_no_word(
         assert words == list(range(len(passage.spans))), "each in one part"
 
 
-def test_accuracy_of_words_wants_every_piece(
+def test_accuracy_of_words_requires_every_token(
     vocabularies: Vocabularies, texts: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A made-up model that gets all but the first piece of every question."""
+    """A stand-in model that predicts all but the first token of every question."""
     tokenizer = vocabularies["small"]
     passages = choose_passages(texts["en"], count=10)
     inputs: list[MaskedInput] = []
@@ -242,7 +242,7 @@ def test_a_model_that_copies_is_distinguished_from_one_that_does_not(
     assert real is not None and real.right < 0.2
 
 
-def test_a_word_that_is_hidden_stands_whole_in_the_first_copy(
+def test_a_masked_word_is_whole_in_the_first_copy(
     vocabularies: Vocabularies, texts: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokenizer = vocabularies["wordpiece"]

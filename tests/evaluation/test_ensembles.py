@@ -28,7 +28,7 @@ def test_probabilities_are_averaged_and_not_logits() -> None:
     assert mean_score([np.array([[1.0]]), np.array([[2.0]]), np.array([[6.0]])]).item() == 3
 
 
-def test_the_sure_outvotes_two_who_are_not() -> None:
+def test_a_confident_member_outvotes_two_that_are_not() -> None:
     members = [np.array([[0.1, 0.0]]), np.array([[0.1, 0.0]]), np.array([[0.0, 5.0]])]
     assert mean_softmax(members).argmax(-1).item() == 1
 

@@ -340,7 +340,7 @@ def test_a_card_that_a_person_wrote_alone_is_kept_whole(tuned: Path) -> None:
     assert head_of(page)["language"] == ["zh"]
 
 
-def test_a_model_whose_type_nobody_wrote(tmp_path: Path) -> None:
+def test_a_model_without_a_type(tmp_path: Path) -> None:
     """The folders of BERT of 2018 have none."""
     save_model(builders.model(SharingPlan.unshared(2), embedding_size=24), None, tmp_path / "bert")
     file = tmp_path / "bert" / "config.json"
@@ -411,7 +411,7 @@ BOMB = "a0: &a0 {x: 1}\n" + "".join(
     ids=lambda text: text[:12],
 )
 def test_a_head_that_cannot_be_read_stays(head: str) -> None:
-    """Catches: what a person wrote, lost for a bracket; a head that is merged for hours."""
+    """Catches: manual text lost for a bracket; a head that is merged for hours."""
     start, before = time.process_time(), f"---\n{head}\n---\n\nMine.\n"
     assert head_of(before) == {}
     page = card_text(Card({"license": "mit"}, {"model": "# A model"}), before)
@@ -652,7 +652,7 @@ def test_copies_are_described_as_the_shared_model(tmp_path: Path) -> None:
     assert "one block used at every depth" in text and "its own block" not in text
 
 
-def test_a_causal_model_guesses_no_hidden_words(runs: Path, tmp_path: Path) -> None:
+def test_a_causal_model_fills_no_masks(runs: Path, tmp_path: Path) -> None:
     run = shutil.copytree(runs / "more", tmp_path / "more")
     settings = yaml.safe_load((run / "settings.yaml").read_text())
     settings["objective"]["kind"] = "causal"

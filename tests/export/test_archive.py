@@ -95,7 +95,7 @@ def test_packed_texts_do_not_see_each_other(folder: Path) -> None:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("packed", [False, True])
 def test_the_benchmark_runs_it_in_its_own_process(packed: bool, folder: Path) -> None:
-    """Catches: other tokens than everyone else's; a packed archive that gets padding."""
+    """Catches: other tokens than the usual ones; a packed archive that gets padding."""
     head = opened(folder.parent / "source").head
     batch = inputs("varied", [5, 16, 9], head.base.config.vocab_size)
     file = folder / "torch" / ("model_packed.pt2" if packed else "model.pt2")

@@ -222,8 +222,8 @@ def test_an_export_that_computes_something_else_is_removed(
 
 @pytest.mark.parametrize("head", ["embed", "features", "fill-mask"])
 def test_vectors_of_a_coarse_format_are_judged_by_texts(head: str, in_torch: Torch, tmp_path: Path) -> None:
-    """Laid out as texts are; float32 and scores by any pieces. Catches: INT8 let through because the vectors
-    of word salad all point one way."""
+    """Laid out as texts are; float32 and scores by random tokens. Catches: INT8 let through because the
+    vectors of word salad all point one way."""
     folder = put_model(tmp_path)
     tokenizer = load_tokenizer(folder)
 
@@ -317,7 +317,7 @@ def test_a_graph_has_no_modules_that_average_all_layers(head: str, in_torch: Tor
 
 
 def test_the_scores_of_a_random_field_stand_beside(in_torch: Torch, tmp_path: Path) -> None:
-    """With what the scheme forbids, so that who decodes needs to know nothing of it."""
+    """With the transitions that the scheme forbids, so that decoders need not know the scheme."""
     folder = put_model(tmp_path, "tag")
     export(folder, tmp_path / "out")
     held = safetensors.numpy.load_file(tmp_path / "out" / "head.safetensors")
@@ -473,7 +473,7 @@ def test_one_number_a_text_is_compared_by_its_size() -> None:
     assert verify.verify(head, lambda x: {name: y + 1e-3 for name, y in run(x).items()}).cosine > 0.999
 
 
-def test_pieces_added_to_the_tokenizer_before_go_with_it(tmp_path: Path) -> None:
+def test_tokens_added_to_the_tokenizer_are_saved_with_it(tmp_path: Path) -> None:
     folder = saved.embedder(tmp_path / "m")
     (folder / "added_tokens.json").write_text(json.dumps({"[E1]": 99999}))
     saved.embedder(folder)

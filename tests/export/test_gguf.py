@@ -1,4 +1,4 @@
-"""GGUF: which encoders are architectures of llama.cpp, and what stands in the file, read by gguf-py.
+"""GGUF: which encoders are architectures of llama.cpp, and the content of the file, read by gguf-py.
 
 llama.cpp itself is run by `benchmarks.foreign_runtimes`: the same tokens and states, as exactly as its GELU
 is (on processors a table of half-precision numbers, unless GGML_GELU_FP16 is taken out).
@@ -171,7 +171,7 @@ def test_wordpieces_carry_the_mark_at_the_beginning_of_a_word() -> None:
         vocabulary(WordPieceTokenizer([*saved.PIECES, "##▁b"]), len(saved.PIECES) + 1)
 
 
-def test_user_defined_pieces_are_plain_ones_that_win(released_english: Path) -> None:
+def test_user_defined_tokens_are_plain_ones_that_win(released_english: Path) -> None:
     """llama.cpp would cut a text at them first, and begin a word behind each."""
     tokenizer: Any = load_tokenizer(released_english)
     metadata: Any = vocabulary(tokenizer, tokenizer.vocab_size + 1)
@@ -229,7 +229,7 @@ def test_a_damaged_file_is_refused_in_bounded_time(tmp_path: Path) -> None:
             read_gguf(file)
 
 
-def test_special_pieces_have_their_numbers_and_accents_their_own_word() -> None:
+def test_special_tokens_have_their_ids_and_accents_their_setting() -> None:
     metadata = vocabulary(saved.tokenizer(), len(saved.PIECES))
     ids = {"bos": 2, "eos": 3, "unknown": 1, "seperator": 3, "padding": 0, "cls": 2, "mask": 4}
     assert {name: metadata[f"tokenizer.ggml.{name}_token_id"] for name in ids} == ids

@@ -59,7 +59,7 @@ def test_a_model_with_one_kind_of_segment_is_traced_and_reads_pairs(as_packed: b
 
 
 def test_padding_may_stand_on_the_left() -> None:
-    """transformers pads XLNet there; the row that stands for a text is then not in the first column."""
+    """transformers pads XLNet there; the row of a text's vector is then not in the first column."""
     base = model()
     head = head_of("features", base)
     mask = torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])

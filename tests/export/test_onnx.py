@@ -73,7 +73,7 @@ def initialisers(file: Path) -> dict[str, tuple[int, ...]]:
     return {x.name: tuple(x.dims) for x in onnx.load(file).graph.initializer}
 
 
-def test_a_shared_weight_stands_once(exported: Path, classifier: Path) -> None:
+def test_a_shared_weight_is_stored_once(exported: Path, classifier: Path) -> None:
     """Three depths share one block, so there is one matrix of 64 x 128 each way."""
     held = list(initialisers(exported / "onnx" / "model.onnx").values())
     assert held.count((128, 64)) == 1 and held.count((64, 128)) == 1
@@ -199,7 +199,7 @@ def transposed(source: Path, target: Path) -> None:
 def test_without_preprocessing_such_a_graph_is_refused(
     exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The trap of onnxruntime's `quantize_dynamic`: 1 of 97 products quantised, without a warning."""
+    """A pitfall of onnxruntime's `quantize_dynamic`: 1 of 97 products quantised, without a warning."""
     turned = tmp_path / "model.onnx"
     transposed(exported / "onnx" / "model.onnx", turned)
     report = onnx_int8.quantized(turned, tmp_path / "good.onnx")

@@ -1,4 +1,4 @@
-"""Texts gone on with: XLNet's way against transformers' own, left to right against one pass over all."""
+"""Continued texts: XLNet's way against transformers' own, left to right against one pass over all."""
 
 from __future__ import annotations
 

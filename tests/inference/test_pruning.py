@@ -178,7 +178,7 @@ def test_killed_anywhere_nothing_is_half_written(place: Path, tmp_path: Path) ->
     assert len(kills) > 9
 
 
-def test_the_command_goes_on_with_its_text_after_a_kill(
+def test_the_command_resumes_its_text_after_a_kill(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["prune", str(place / "model"), str(place / "text"), "--workers=1"]
@@ -205,7 +205,7 @@ def test_the_command_goes_on_with_its_text_after_a_kill(
 
 
 def test_a_corpus_that_was_named_stays(place: Path, tmp_path: Path) -> None:
-    """Also one that lies where the command would have put its own."""
+    """Also one at the path where the command would write its own."""
     named = tmp_path / "out.corpus"
     shutil.copytree(place / "corpus", named)
     for text, *workers in ((named,), (place / "some.txt", "--workers=1")):

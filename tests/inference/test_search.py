@@ -187,7 +187,7 @@ def test_a_text_that_ends_costs_no_beam() -> None:
 
 
 @pytest.mark.parametrize("how", [{"temperature": 0.0}, {"temperature": -1.0}, {"count": 0}, {"top_p": 2.0}])
-def test_draws_that_mean_nothing_are_refused(how: dict[str, Any]) -> None:
+def test_invalid_sampling_settings_are_refused(how: dict[str, Any]) -> None:
     """Catches: texts that consist of token 0 only."""
     with pytest.raises(SettingsError, match="nothing can be drawn"):
         Draw(**how)

@@ -140,7 +140,7 @@ def test_serve_is_a_command_without_torch(folders: Folders) -> None:
         assert server.wait(10) == 0
 
 
-def test_answers_hold_more_than_nothing(folders: Folders) -> None:
+def test_answers_are_not_empty(folders: Folders) -> None:
     """So that the comparison above is of something."""
     assert any(Predictor(folders["crf"][1]).tag_all(TEXTS))
     assert any(Predictor(folders["relate"][1]).relate_all(TEXTS))

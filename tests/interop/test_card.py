@@ -56,7 +56,7 @@ def counted(folder: Path) -> int:
 def test_a_card_counts_the_parameters_of_its_model(
     changes: dict[str, Any], layout: Layout | None, tmp_path: Path
 ) -> None:
-    """As `albertine info` counts them, whatever stands in the file."""
+    """As `albertine info` counts them, whatever the file holds."""
     save_model(builders.model(**changes), None, tmp_path, layout=layout)
     assert counted(tmp_path) == sum(parameters_by_part(look_up_model(str(tmp_path))).values())
 

@@ -167,7 +167,7 @@ def _over_each_other(head: dict[str, Any]) -> None:
         (lambda folder: (folder / "config.json").write_bytes(b" " * (20 << 20)), "too large"),
     ],
 )
-def test_safetensors_that_lie_are_refused(
+def test_contradictory_safetensors_are_refused(
     damage: Callable[[Path], None], message: str, sound: dict[str, Path], tmp_path: Path
 ) -> None:
     """In less than a second of the processor."""

@@ -124,7 +124,7 @@ def test_fill_mask_pipeline_and_auto_classes(plan, tmp_path):
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_a_model_whose_vocabulary_grew(language, tmp_path):
-    """With transformers: pieces added to the tokenizer, and vectors for them to the model."""
+    """With transformers: tokens added to the tokenizer, and embeddings for them to the model."""
     name = f"albertine-mini-{language}"
     theirs = transformers.AutoTokenizer.from_pretrained(released_folder(name))
     config = transformers.AlbertConfig(
@@ -444,7 +444,7 @@ def test_weights_that_do_not_fit_are_refused(saved, change, message):
         {"model_type": "albertine", "encoder": 3},
     ],
 )
-def test_configurations_that_lie_are_refused(saved, changes):
+def test_contradictory_configurations_are_refused(saved, changes):
     edit(saved, **changes)
     with pytest.raises(ModelError):
         load_model(saved)

@@ -395,7 +395,7 @@ def test_the_configuration_is_found_or_reported_missing(tmp_path: Path) -> None:
         ({"albertine": {"initialization": [1]}}, "is not supported"),
     ],
 )
-def test_configurations_that_lie_are_refused(
+def test_contradictory_configurations_are_refused(
     changes: dict[str, object], message: str, tmp_path: Path
 ) -> None:
     folder = google(builders.model(), tmp_path)

@@ -96,7 +96,7 @@ def test_a_projection_of_its_own_is_left_out(changed: Callable[..., Path]) -> No
     assert "cls.predictions.bias" in found.left_aside and not found.extra
 
 
-def test_bright_without_its_word(changed: Callable[..., Path]) -> None:
+def test_brightmart_without_its_setting(changed: Callable[..., Path]) -> None:
     """The tensor names show it too."""
     folder = changed("bright", {}, ln_type="postln", inner_group_num=1)
     tree = json.loads((folder / "config.json").read_text())
@@ -250,7 +250,7 @@ def test_a_sample_that_nothing_is_compared_on_is_refused(
 
 
 @pytest.mark.parametrize("layout", ["lonepatient", "google", None])
-def test_a_tokenizer_with_more_pieces_than_embeddings_is_refused(layout: str | None, tmp_path: Path) -> None:
+def test_a_tokenizer_with_more_tokens_than_embeddings_is_refused(layout: str | None, tmp_path: Path) -> None:
     """On every way out, not only on the one to transformers."""
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef"]
     model = Model(builders.config(vocab_size=len(pieces)), {"mlm"})

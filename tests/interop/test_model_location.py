@@ -1,4 +1,4 @@
-"""What a name stands for, wherever a model is named: a folder, a run, a released model; or the near ones."""
+"""How names resolve, wherever a model is named: a folder, a run, a released model; or the near ones."""
 
 from __future__ import annotations
 

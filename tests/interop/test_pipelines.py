@@ -186,7 +186,7 @@ NAMED: dict[str, dict[str, Any]] = {
 def test_cross_encoders(
     kind: str, layout: str, activation: str, tokenizers: dict[str, Tokenizer], tmp_path: Path
 ) -> None:
-    """Of a stranger's folder, copied and exported too. Catches: logits where everyone else has their sigmoid,
+    """Of a folder of others, copied and exported too. Catches: logits where everyone else has their sigmoid,
     a sigmoid where the folder names another function, either forgotten by a copy."""
     from sentence_transformers import CrossEncoder
 
@@ -230,7 +230,7 @@ def test_cross_encoders(
 def test_a_cross_encoder_as_sentence_transformers_saves_it(
     function: str, tokenizers: dict[str, Tokenizer], tmp_path: Path
 ) -> None:
-    """Whose function stands in a file of its own since version 6. Catches: that file unread, here or by a
+    """Whose function is in a file of its own since version 6. Catches: that file unread, here or by a
     copy; a function or a prompt that is passed over; texts that are read further than they are there."""
     from sentence_transformers import CrossEncoder
 
@@ -262,7 +262,7 @@ def test_a_cross_encoder_as_sentence_transformers_saves_it(
             Predictor(folder, precision="float32").classify(pairs)
 
 
-def test_a_list_of_modules_is_no_word_for_vectors(
+def test_a_list_of_modules_alone_makes_no_embedding_model(
     tokenizers: dict[str, Tokenizer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of a cross-encoder, which has one since version 6. Catches: a card that describes vectors; a checkpoint

@@ -208,7 +208,7 @@ def written(folder: Path, **files: Any) -> Path:
 
 
 @pytest.mark.parametrize("lower", [True, False])
-def test_a_folder_may_want_its_texts_in_lower_case(tmp_path: Path, lower: bool) -> None:
+def test_a_folder_may_require_lowercased_texts(tmp_path: Path, lower: bool) -> None:
     tokenizer = WordPieceTokenizer([*WORDS.split(), "OLD"], lower=False)
     config = encoder_config(
         ModelChoice(preset="bert-base-zh", change={**MODEL, "initializer_range": 0.2}),

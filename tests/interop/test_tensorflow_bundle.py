@@ -164,7 +164,7 @@ def test_snappy() -> None:
         bytes([9, 63 << 2, 255, 255, 255, 255]),
     ],
 )
-def test_snappy_that_lies(data: bytes) -> None:
+def test_contradictory_snappy_data_is_refused(data: bytes) -> None:
     with pytest.raises(MalformedProtobuf):
         decompressed(data, 64)
 
@@ -269,7 +269,7 @@ def header(data: bytes) -> Callable[[dict[bytes, bytes]], None]:
         (lambda records: records.update({b"\xff": b""}), "not a whole index"),
     ],
 )
-def test_records_that_lie_are_refused(
+def test_contradictory_records_are_refused(
     change: Callable[[dict[bytes, bytes]], None], message: str, tmp_path: Path
 ) -> None:
     write_bundle(tmp_path / "m", tensors(3))
@@ -314,7 +314,7 @@ def test_a_changed_bit_is_noticed(tmp_path: Path) -> None:
             found.read("bert/encoder/layer_0/kernel")
 
 
-def test_a_tensor_in_pieces_is_no_tensor(tmp_path: Path) -> None:
+def test_a_tensor_in_parts_is_refused(tmp_path: Path) -> None:
     write_bundle(tmp_path / "m", tensors(3))
     records = read_table((tmp_path / "m.index").read_bytes())
     records[b"scalar"] += encode_field(7, b"\x0a\x00")

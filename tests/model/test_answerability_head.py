@@ -182,7 +182,7 @@ def test_the_parts_are_those_of_transformers_xlnet(
     torch.testing.assert_close(ours.impossible, impossible, atol=2e-5, rtol=1e-4)
 
 
-def test_a_window_does_not_know_its_neighbours(model: JointAnswer, batch: Packed) -> None:
+def test_a_window_does_not_depend_on_its_neighbours(model: JointAnswer, batch: Packed) -> None:
     together = Beam.of(model(batch))
     ids, types = batch.input_ids.split(batch.lengths), batch.token_type_ids.split(batch.lengths)
     for row in range(4):

@@ -399,7 +399,7 @@ def test_whose_block_it_is(changes: dict[str, object], architecture: str | None)
     assert builders.config(**changes).architecture == architecture  # type: ignore[arg-type]
 
 
-def test_a_configuration_without_new_words_is_written_as_before() -> None:
+def test_a_configuration_without_new_settings_is_written_as_before() -> None:
     before = builders.config().to_dict()
     assert before["format"] == 1
     assert not {"positions", "norm", "qk_norm"} & before.keys() and before["plan"].keys() == {

@@ -226,7 +226,7 @@ def test_dropout_masks_stay_over_the_iterations() -> None:
 
 
 @pytest.mark.parametrize("limit", [3, 60])
-def test_training_goes_on_from_the_best_iterate_as_inference_does(limit: int) -> None:
+def test_training_continues_from_the_best_iterate_as_inference_does(limit: int) -> None:
     model, batch = made(limit, initializer_range=0.6), builders.packed(LENGTHS)
     in_training = model.encoder(batch)
     inference = encoded(model, batch)

@@ -147,7 +147,7 @@ def answers(tuned: Any) -> list[Tensor]:
 @every_mode
 @pytest.mark.parametrize("name", TUNED)
 def test_task_models_under_autocast(mode: Any, name: str) -> None:
-    """Near what their precision gives; their own layers autocast rounds as it likes."""
+    """Near what their precision gives; their own layers are rounded by autocast."""
     found = []
     for precision, autocast in (("float32", True), ("bfloat16", False)):
         tuned: Any = TUNED[name](build(precision))

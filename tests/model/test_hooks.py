@@ -148,7 +148,7 @@ def tilted(_: nn.Module, __: Any, y: Any) -> Any:
 
 @every_mode
 @every_backend
-def test_what_a_hook_returns_is_what_goes_on(mode: Any, backend: str) -> None:
+def test_the_result_of_a_hook_is_used(mode: Any, backend: str) -> None:
     model = build(backend=backend)
     for name, module in called(model).items():
         with mode():
@@ -162,7 +162,7 @@ def test_what_a_hook_returns_is_what_goes_on(mode: Any, backend: str) -> None:
 @every_mode
 @every_precision
 def test_every_module_of_the_joint_head_is_called(mode: Any, precision: str) -> None:
-    """And what a hook returns is what goes on."""
+    """And the result of a hook is passed on."""
     model, batch = JointAnswer(build(precision), seed=4).eval(), builders.packed([6, 6])
     modules = {name: m for name, m in model.named_modules() if name and not name.startswith("base")}
     assert len(modules) == 9
@@ -389,7 +389,7 @@ def test_a_weight_of_another_class_multiplies_in_its_own_way(mode: Any, backend:
     ("quiet", "positions"),
     [(torch.no_grad, "learned"), (torch.inference_mode, "learned"), (torch.no_grad, "relative")],
 )
-def test_who_watches_without_gradients_takes_none_from_what_follows(
+def test_a_pass_without_gradients_keeps_gradients_of_later_ones(
     precision: str, quiet: Any, positions: str
 ) -> None:
     """A pass casts and stacks each weight once; what was made for a watcher has no way back to it."""

@@ -251,7 +251,7 @@ def test_configuration_round_trip_as_plain_data():
         ({"sentence_dropout": 0}, "sentence_dropout must be true or false, got 0"),
     ],
 )
-def test_a_configuration_with_words_we_do_not_know_is_refused(odd, message):
+def test_a_configuration_with_unknown_settings_is_refused(odd, message):
     tree = builders.config(SharingPlan.attention_only(3)).to_dict() | odd
     with pytest.raises(SettingsError, match=message):
         EncoderConfig.from_dict(tree)

@@ -79,7 +79,7 @@ def test_without_a_target_it_is_the_plain_batch() -> None:
     assert rows.select(torch.tensor([1])).rows.visible is None
 
 
-def test_nothing_looks_at_what_comes_after_it() -> None:
+def test_no_position_attends_to_later_ones() -> None:
     model = builders.model()
     (text,) = builders.sequences([9])
     other = text.copy()

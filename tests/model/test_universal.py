@@ -306,7 +306,7 @@ def test_signals_are_by_place_and_by_step() -> None:
         torch.testing.assert_close(states[d + 1] - states[d], expected + table[d], atol=1e-5, rtol=1e-5)
 
 
-def test_who_traces_a_model_leaves_nothing_to_the_next() -> None:
+def test_tracing_a_model_leaves_no_state() -> None:
     """The tables of signals are kept between passes, and a tracer computes with stand-ins."""
     config = replace(builders.config(DEEP, **SIGNALS), hidden_size=28)  # a table that no other test uses
     batch = builders.packed(LENGTHS)

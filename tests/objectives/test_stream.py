@@ -69,7 +69,7 @@ def test_batches_do_not_depend_on_the_number_of_loader_processes(workers: int) -
         assert all(equal(a, b) for a, b in zip(left, right, strict=True))
 
 
-def test_a_run_taken_up_again_goes_on_with_the_same_batches() -> None:
+def test_a_resumed_run_continues_with_the_same_batches() -> None:
     whole = Recipe().stream(0, 9)
     for stop in (1, 4, 8):
         again = Recipe().stream(0, 9 - stop, whole[stop - 1][0])

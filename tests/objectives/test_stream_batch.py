@@ -42,7 +42,7 @@ def same(one: StreamBatch, two: StreamBatch) -> bool:
     )
 
 
-def test_causal_segments_go_on_and_predict_every_next_token() -> None:
+def test_causal_segments_continue_and_predict_every_next_token() -> None:
     streams = builder()
     before: np.ndarray | None = None
     for segment in range(5):

@@ -87,7 +87,7 @@ def theirs(model: Model) -> Any:
 
 
 def their_loss(other: Any, batch: StreamBatch, mems: Any) -> tuple[Tensor, Any]:
-    """The batch as transformers wants it: a matrix of who is blocked, and a row of places a target."""
+    """The batch in the form of transformers: a matrix of who is blocked, and a row of places a target."""
     assert batch.when is not None and batch.until is not None
     count = batch.packed.num_sequences
     when, until, ids, types = (

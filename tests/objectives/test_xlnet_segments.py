@@ -41,12 +41,12 @@ def test_b_goes_on_from_a_half_of_the_time() -> None:
 
 
 def test_the_last_token_of_a_stream_is_never_of_b() -> None:
-    """It has no token after it, which the official layout wants of every one."""
+    """It has no token after it, which the official layout requires of every one."""
     sentences = np.array([0, 9, 18, 20])
     assert draw_segment_pair(sentences, 0, 10, (0.1, 0.0, 0.999)) == (0, 9, 18, 1)
 
 
-def test_both_pieces_are_trimmed_from_the_longer() -> None:
+def test_both_segments_are_trimmed_from_the_longer() -> None:
     """One token at a time, on a tie of B: the closed form of the official loop, for all short lengths."""
     for a, b in product(range(1, 12), repeat=2):
         for room in range(2, a + b + 1):

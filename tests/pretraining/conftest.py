@@ -19,7 +19,7 @@ Build = Callable[..., PretrainingSettings]
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """About 150 kB of novels, cut at chapters, with a vocabulary of 500 pieces."""
+    """About 150 kB of novels, cut at chapters, with a vocabulary of 500 tokens."""
     return made_once(tmp_path_factory, "pre training", toy_corpus) / "corpus"
 
 

@@ -131,7 +131,7 @@ def test_a_record_of_the_teacher_that_cannot_be_written_is_reported(teacher: Pat
         Teacher("a name", load_model(teacher)).write(tmp_path / "gone")
 
 
-def test_another_teacher_is_refused_where_a_run_goes_on(
+def test_another_teacher_is_refused_by_a_resumed_run(
     build: Build, corpus: Path, teacher: Path, tmp_path: Path
 ) -> None:
     own = tmp_path / "own"

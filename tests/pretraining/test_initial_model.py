@@ -46,7 +46,7 @@ def test_wide_embeddings_change_the_tables_alone(build: Build, corpus: Path) -> 
     assert near > far
 
 
-def test_the_output_bias_is_the_frequency_of_the_pieces(build: Build, corpus: Path) -> None:
+def test_the_output_bias_is_the_frequency_of_the_tokens(build: Build, corpus: Path) -> None:
     opened = Corpus(corpus)
     counts = count_tokens(opened, opened.tokenizer().vocab_size)
     model = initial_model(build(model={"output_bias": "unigram"}), counts)
@@ -73,7 +73,7 @@ def test_pairs_need_two_kinds_of_segments_or_none(build: Build, corpus: Path, tm
         initial_model(build(model=given), counts)
 
 
-def test_another_vocabulary_of_as_many_pieces_is_refused(build: Build, corpus: Path, tmp_path: Path) -> None:
+def test_another_vocabulary_of_as_many_tokens_is_refused(build: Build, corpus: Path, tmp_path: Path) -> None:
     """Catches: rows of embeddings that are trained as those of other words, without an error."""
     own = Corpus(corpus).tokenizer()
     counts, special = count_tokens(Corpus(corpus), own.vocab_size), list(vars(BERT).values())
@@ -134,7 +134,7 @@ def test_another_kind_of_objective_is_named_where_its_head_is_missing(
             initial_model(build(model=given, objective={"kind": kind, "pairs": "none"}), counts)
 
 
-def test_weights_that_are_gone_on_from_bring_their_own(build: Build, tmp_path: Path) -> None:
+def test_a_start_model_excludes_settings_of_presets(build: Build, tmp_path: Path) -> None:
     with pytest.raises((SettingsError, ValueError), match="belong to a preset"):
         build(model={"preset": None, "change": {}, "start_from": tmp_path, "embeddings": "wide"})
 

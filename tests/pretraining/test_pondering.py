@@ -79,7 +79,7 @@ def test_a_run_records_its_ponder_steps_and_its_model_takes_as_many(build: Build
     assert judged[-1]["mean_steps"] == pytest.approx(sum(steps) / len(steps))
 
 
-def test_who_pays_more_thinks_less(build: Build) -> None:
+def test_a_higher_ponder_cost_means_fewer_steps(build: Build) -> None:
     """Also through the steps' own unit alone: everything else is drawn alike."""
     found = []
     for weight in (0.0, 1.0):

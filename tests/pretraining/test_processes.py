@@ -273,7 +273,7 @@ def _rank(pid: int) -> int:
     return next((int(word[5:]) for word in words if word.startswith(b"RANK=")), -1)
 
 
-def test_two_killed_processes_go_on_to_the_same_weights(build: Build, tmp_path: Path) -> None:
+def test_two_killed_processes_resume_to_the_same_weights(build: Build, tmp_path: Path) -> None:
     """A run as those of the released models are, with a loader for each process."""
     short = {"max_length": 16, "pairs": "none"}
     stages = [

@@ -168,7 +168,7 @@ def other_block(build: Build, **more: object) -> dict[str, object]:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("block", ["albert", "other"])
-def test_a_run_with_muon_and_an_average_goes_on_as_the_same_run(build: Build, block: str) -> None:
+def test_a_run_with_muon_and_an_average_resumes_exactly(build: Build, block: str) -> None:
     """Its checkpoints hold the momentum of the matrices, Adam's moments of all else, and the average."""
     training = {**MUON, "precision": "auto"}
     parts = {"training": training} | ({"model": other_block(build)} if block == "other" else {})
@@ -192,7 +192,7 @@ def test_a_run_with_muon_and_an_average_goes_on_as_the_same_run(build: Build, bl
 
 
 def test_the_average_is_what_is_judged_and_kept(build: Build, corpus: Path) -> None:
-    """And training itself does not know of it."""
+    """And training itself does not depend on it."""
     plain, averaged = (
         run(build(name=name, training=training))
         for name, training in (("plain", {}), ("averaged", {"average": 0.9}))
@@ -540,7 +540,7 @@ def test_a_final_model_that_is_older_than_the_last_checkpoint_is_written_again(
     assert (weights(folder) == good) == (seconds < 0)
 
 
-def test_how_often_is_looked_changes_nothing_that_is_learned(build: Build) -> None:
+def test_the_check_interval_changes_no_result(build: Build) -> None:
     """A run can be resumed with any `watching`, which decides which steps may be the best."""
     often = {"evaluate_every": 1, "evaluate_sequences": 16, "log_every": 1, "checkpoint_every": 2}
     rare = {"evaluate_every": 100, "evaluate_sequences": 8, "log_every": 5, "checkpoint_every": 100}
@@ -558,7 +558,7 @@ FIRST_FIELDS = {
 
 
 def test_the_fingerprint_has_no_format_of_a_configuration(build: Build) -> None:
-    """Nor of what came with a later one and is at its default: runs from before must be gone on with."""
+    """Nor of what came with a later one and is at its default: earlier runs must be resumable."""
     folder = run(build(training={"steps": 1}))
     state = json.loads((folder / "checkpoints" / "step-1" / "state.json").read_text())
     known = {f.name for f in fields(EncoderConfig)}
@@ -596,7 +596,7 @@ def test_a_refused_command_leaves_the_record_as_it_was(build: Build, tmp_path: P
 
 @pytest.fixture(scope="module")
 def other_corpora(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Another text with the same tokenizer, and with another one of as many pieces."""
+    """Another text with the same tokenizer, and with another one of as many tokens."""
     folder = tmp_path_factory.mktemp("other")
     tokenizer = Corpus(corpus).tokenizer()
     text = demo_text("en", folder / "text", 30_000)
@@ -637,7 +637,7 @@ def test_a_branch_of_more_steps_is_the_longer_run(build: Build) -> None:
 
 
 def test_resuming_with_more_steps_proposes_a_branch(build: Build) -> None:
-    """Catches: the advice to begin anew, where the same run can be gone on with; a branch that cannot be."""
+    """Catches: the advice to begin anew, where the same run can be resumed; a branch that cannot be."""
     quiet = Reporter(quiet=True)
     run = pretrain(build(training={"steps": 2}), reporter=quiet).folder
     with pytest.raises(CheckpointError, match=r"training.steps: checkpoint 2, now 4.*--branch-from") as error:
@@ -763,7 +763,7 @@ def test_the_rate_of_random_weights_is_warned_of_when_starting_from_weights(
     assert (warning in caplog.text) == (rate is None)
 
 
-def test_a_run_that_began_with_a_model_goes_on_wherever_that_lies(
+def test_a_run_with_a_start_model_resumes_wherever_that_is(
     build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = run(build(name="first"))

@@ -566,7 +566,7 @@ def test_alarms_do_not_compare_stages() -> None:
 
 
 def test_every_choice_of_pairs_reaches_the_samples(build: Build) -> None:
-    """And stands not in the fingerprint alone."""
+    """And is not in the fingerprint alone."""
     objective = {"short_probability": 0.4, "reference_defects": True, "repeats": 0.3}
     settings = build(objective=objective, stages=[{"begin": 0}, {"begin": 0.5, "repeats": 0.9}])
     made = PretrainingBatches(Corpus(settings.corpus), settings, None)

@@ -1,4 +1,4 @@
-"""How a run whose sequences go on is scored: on the same text whatever the segments, and what cannot be."""
+"""Scores of a run with contiguous streams: on the same text whatever the segments, and what cannot be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs whose sequences go on from step to step: their batches, their memory, and that none of it is lost."""
+"""Runs with contiguous streams: their batches, their memory, and that none of it is lost."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_micro_batches_carry_their_lanes_memory(build: Build, kind: str) -> None
         assert sums[1] == pytest.approx(sums[0], rel=1e-6)
 
 
-def test_a_step_that_came_to_nothing_leaves_no_memory(build: Build) -> None:
+def test_a_discarded_step_leaves_no_memory(build: Build) -> None:
     settings = settings_of(build, dropout=0.0)
     model, streams = model_of(settings), builder(settings)
     loss = StreamLoss(model.config, 24, 4)
@@ -249,7 +249,7 @@ def test_a_run_of_each_kind(build: Build, kind: str) -> None:
     assert shown and set(re.findall(r"\w+ loss", shown[-1])) == losses.get(kind, {"lm loss"})
 
 
-def test_guessing_by_frequency_knows_how_often_a_document_ends(build: Build) -> None:
+def test_the_unigram_baseline_counts_document_ends(build: Build) -> None:
     """A causal objective predicts the [SEP] behind every document, which no text has in it."""
     settings = settings_of(build)
     corpus = corpus_of(settings)
@@ -331,7 +331,7 @@ def test_score_takes_a_longer_memory(build: Build) -> None:
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_a_stopped_run_with_memory_goes_on_as_the_same_run(build: Build, precision: str) -> None:
+def test_a_stopped_run_with_memory_resumes_exactly(build: Build, precision: str) -> None:
     training = {"precision": precision}
     straight = run(settings_of(build, "permutation", name="straight", training=training))
     settings = settings_of(build, "permutation", name="stopped", training=training)
@@ -384,9 +384,9 @@ def test_a_killed_run_ends_with_the_same_bits(build: Build, tmp_path: Path) -> N
 
 @pytest.mark.matrix
 def test_processes_are_one_run(build: Build, tmp_path: Path) -> None:
-    """With gradient accumulation: the losses of two and four processes are those of one, and one goes on
-    where two were, because a checkpoint holds the memory of all lanes in their order, whichever rank had
-    them."""
+    """With gradient accumulation: the losses of two and four processes are those of one, and one process
+    resumes a run of two, because a checkpoint holds the memory of all lanes in their order, whichever rank
+    had them."""
     training = {"learning_rate": 0.002, "threads": 1}
     one, two, four, on = (
         settings_of(build, "permutation", dropout=0.0, name=name, training=training)
@@ -531,7 +531,7 @@ def test_an_encoder_that_cannot_hold_a_memory_is_reported(
     assert not settings.folder.exists(), "scores before anything is written"
 
 
-def test_segments_that_end_with_cls_want_such_a_vocabulary(build: Build, corpus: Path) -> None:
+def test_segments_that_end_with_cls_require_such_a_vocabulary(build: Build, corpus: Path) -> None:
     settings = settings_of(build, "permutation", corpus=corpus)
     with pytest.raises(SettingsError, match=r"permutation\.reuse: .*puts \[CLS\] first.*train --kind xlnet"):
         pretrain(settings)
@@ -571,7 +571,7 @@ def test_segments_of_another_length_predict_the_same_share(build: Build) -> None
 
 
 @pytest.mark.parametrize("kind", ["masked", "causal", "permutation"])
-def test_alarms_know_what_is_predicted(build: Build, kind: str) -> None:
+def test_alarms_depend_on_the_objective(build: Build, kind: str) -> None:
     settings = settings_of(build, kind, objective={"kind": kind, "memory": 8})
     assert _alarms(settings, BASELINES, preset("xlnet-base")).objective == kind
 

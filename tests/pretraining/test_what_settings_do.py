@@ -62,7 +62,7 @@ SOLVES = {"num_hidden_layers": 9, "solver": "anderson", "input_injection": True}
         ),
     ],
 )
-def test_every_rank_knows_the_parts_of_the_loss_before_it_has_a_batch(
+def test_every_rank_has_the_parts_of_the_loss_before_its_first_batch(
     build: Build, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], parts: set[str]
 ) -> None:
     """Catches: ranks that add as many numbers as their own micro-batches have parts."""

@@ -173,7 +173,7 @@ def test_the_bound_of_a_question_is_that_of_its_rows_also_in_long_ones(
         assert (length.length, length.limit) == (tokens, 128)
 
 
-def test_a_long_text_holds_nobody_up(folder: Folders) -> None:
+def test_a_long_text_delays_no_other_request(folder: Folders) -> None:
     """Catches: one request that takes all the room and all the threads in which texts are tokenised."""
     release, begun = threading.Event(), threading.Event()
     with client_of(folder("embed")) as client:

@@ -1,4 +1,4 @@
-"""The clients that people have, over a socket on this machine: huggingface_hub's and OpenAI's own classes."""
+"""Common clients, over a socket on this machine: huggingface_hub's and OpenAI's own classes."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_a_body_is_bounded_while_it_is_read() -> None:
     assert read == 0 and error is not None and error.status == 413
 
 
-def test_many_small_pieces_are_too_many() -> None:
+def test_too_many_small_chunks_are_refused() -> None:
     read, error = body(70_000, 1, limits=ServingLimits())
     assert read == 65_537 and error is not None and error.status == 413
 

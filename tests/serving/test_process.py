@@ -195,7 +195,7 @@ def test_an_answer_that_is_read_late_is_sent_to_its_end(folder: Folders) -> None
         assert server.wait(10) == 0
 
 
-def test_an_answer_that_nobody_reads_is_unanswered(folder: Folders) -> None:
+def test_an_answer_that_is_not_read_counts_as_unanswered(folder: Folders) -> None:
     with process(folder("embed"), "--drain-seconds", "0.3") as (server, url), unread(url, server):
         server.send_signal(signal.SIGTERM)
         assert server.wait(10) == 1
@@ -340,7 +340,7 @@ def test_a_connection_ends_whose_client_is_slow(
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("version", ["1.1", "1.0"])
-def test_who_ends_its_side_gets_the_answer(bounded: str, version: str) -> None:
+def test_a_client_that_half_closes_gets_the_answer(bounded: str, version: str) -> None:
     for body in (WHO, b'{"inputs": ["never"]}'):
         with connected(bounded) as client:
             client.sendall(posted(body).replace(b"HTTP/1.1", f"HTTP/{version}".encode()))
@@ -355,7 +355,7 @@ def test_who_ends_its_side_gets_the_answer(bounded: str, version: str) -> None:
         assert received(client).count(b" 200 OK") == 2
 
 
-def test_who_leaves_is_not_answered(folder: Folders, tmp_path: Path) -> None:
+def test_a_client_that_leaves_is_not_answered(folder: Folders, tmp_path: Path) -> None:
     """Catches: a client that closed taken for one that only ended its side."""
     release = tmp_path / "release"
     with process(folder("embed"), more=HELD, RELEASE=str(release)) as (server, url):
@@ -504,7 +504,7 @@ def test_every_flag_reaches_the_server(folder: Folders, monkeypatch: pytest.Monk
     assert (service.engine.budget, token, drain, host) == (9, None, 3.0, "localhost")
 
 
-def test_an_answer_that_nobody_reads_is_given_up(folder: Folders) -> None:
+def test_an_answer_that_is_not_read_is_given_up(folder: Folders) -> None:
     with process(folder("embed"), more=HURRIED) as (server, url), unread(url, server) as connection:
         time.sleep(2)
         size = 0

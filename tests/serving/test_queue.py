@@ -31,7 +31,7 @@ def item(tokens: int = 1, kind: str = "a", deadline: float = 100.0) -> Item:
 
 
 def test_only_the_standard_library_is_known_here() -> None:
-    """So that another engine, or none, can stand behind it. Catches: `import torch` for a type, a web
+    """So that it works with another engine, or none. Catches: `import torch` for a type, a web
     framework's exceptions."""
     found = {
         name.partition(".")[0] for _, name in imports(ast.parse(Path(queue_file.__file__).read_text("utf-8")))
@@ -124,7 +124,7 @@ def test_what_cannot_be_answered_in_time_is_refused_now() -> None:
     queue.put([item(1, deadline=20.0)])
 
 
-def test_closed_takes_nothing_in_and_gives_out_the_rest() -> None:
+def test_a_closed_queue_accepts_nothing_and_returns_the_rest() -> None:
     queue = TokenQueue(10, 10, Clock())
     queue.put([item()])
     queue.close()
@@ -155,7 +155,7 @@ ACTIONS = st.lists(
 @given(ACTIONS)
 def test_every_item_ends_exactly_once(actions: list[tuple[str, object]]) -> None:
     """Whatever is put, taken, cancelled and late: no item is given twice or lost, limits hold, and the count
-    of tokens is that of the items. Catches: a count that forgets an item, or is lowered twice."""
+    of tokens is that of the items. Catches: a count that misses an item, or is lowered twice."""
     clock = Clock()
     dropped: list[Item] = []
     queue = TokenQueue(100, 10, clock, dropped=lambda item, _: dropped.append(item))

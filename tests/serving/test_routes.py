@@ -426,7 +426,7 @@ def test_tokens_are_those_of_the_usage(client: Clients) -> None:
 
 
 def test_a_mask_is_one_token_where_it_is_filled(client: Clients) -> None:
-    """Catches: a mask counted as what its letters are; places that begin anew behind it; one piece where the
+    """Catches: a mask counted as what its letters are; places that begin anew behind it; one token where the
     model reads letters."""
     text = "the [MASK]man [SEP] who"
     [row] = post(client("fill-mask"), "/tokenize", {"inputs": text})
@@ -755,7 +755,7 @@ def test_a_body_is_bounded_over_the_whole_way(folder: Folders) -> None:
         assert http.post("/embed", json={"inputs": "who"}).status_code == 200
 
 
-def test_every_route_but_one_wants_the_token(folder: Folders) -> None:
+def test_every_route_but_one_requires_the_token(folder: Folders) -> None:
     """A walk over the application's own table. Catches: a route beside the guard; unknown paths that leak
     their existence."""
     with client_of(folder("embed"), token=b"s3cret") as http:
@@ -856,7 +856,7 @@ def test_which_end_is_classified(client: Clients, folder: Folders) -> None:
         ("embed", "/similarity", {"inputs": {"source_sentence": "who", "sentences": ["man", LONG]}}),
     ],
 )
-def test_what_compares_hears_whether_to_cut(client: Clients, name: str, path: str, body: Any) -> None:
+def test_truncate_applies_to_comparisons(client: Clients, name: str, path: str, body: Any) -> None:
     error = post(client(name), path, body, 422)
     assert error["code"] == "input_too_long" and error["details"]["index"] == 1
     where = {"parameters": {"truncate": True}} if path == "/similarity" else {"truncate": True}
@@ -897,7 +897,7 @@ def test_what_is_missing_is_no_option(folder: Folders, wrong: Any) -> None:
         predictor(folder("choose")).choose_all([("the man", ["was", "said"], ""), wrong])
 
 
-def test_a_family_knows_its_threshold_from_the_beginning(folder: Folders) -> None:
+def test_a_family_has_its_threshold_from_the_start(folder: Folders) -> None:
     """Before the model is built: of two first threads each may make one."""
     family: Any = predictor(folder("answer or not")).family
     assert family.threshold == 0.4

@@ -1,4 +1,4 @@
-"""A service whose model is slow or wrong when a test wants it: overload, deadlines, clients that leave,
+"""A service whose model is slow or wrong at chosen times: overload, deadlines, clients that leave,
 poisoned items, draining, health."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Folders = Callable[[str], Path]
 
 
 class Gate:
-    """Stands before the model: holds a step until it is opened, and records the questions."""
+    """Wraps the model: holds a step until it is opened, and records the questions."""
 
     def __init__(self, service: Service) -> None:
         self._answer = service.engine._answer
@@ -168,7 +168,7 @@ def test_overload_is_refused_quickly(folder: Folders) -> None:
         assert b'albertine_rejects_total{reason="queue_full"} 20.0' in service.metrics.text()[0]
 
 
-def test_who_leaves_is_not_computed(folder: Folders) -> None:
+def test_a_request_of_a_client_that_left_is_not_computed(folder: Folders) -> None:
     """Catches: work for clients that are gone; room that they keep."""
 
     async def scenario(service: Service, gate: Gate) -> None:
@@ -189,7 +189,7 @@ def test_who_leaves_is_not_computed(folder: Folders) -> None:
     assert gate.questions == ["who", "man"]
 
 
-def test_a_deadline_is_kept_whoever_is_to_blame(folder: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deadline_holds_for_every_cause(folder: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches: a client that waits for a hanging step; an expired item that is computed."""
     monkeypatch.setattr(services, "GRACE", 0.1)
 

@@ -33,7 +33,7 @@ def make_pretrained(folder: Path) -> None:
 
 @pytest.fixture(scope="session")
 def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two shared depths of 32, 500 pieces, with the pretraining heads."""
+    """Two shared layers of width 32, 500 tokens, with the pretraining heads."""
     return made_once(tmp_path_factory, "tasks", make_pretrained) / "a model"
 
 

@@ -134,7 +134,7 @@ def test_a_suite_finds_it_below_its_data(tune: Tune, mine: Mine, tmp_path: Path)
 
 
 def test_every_kind_can_be_described(tune: Tune, mine: Mine) -> None:
-    """Files that its own reader knows, and metrics in the order that the file names."""
+    """Files of its own reader, and metrics in the order of the file."""
     folder, tokenizer = mine().parent, load_tokenizer(tune().encoder.folder)
     (folder / "a.conll").write_text("man\tB-WHO\nsaid\tO\n")
     question = {"id": "1", "context": "the old man", "question": "who", "answers": {"text": ["man"]}}

@@ -176,9 +176,7 @@ class Seen(Exception):
 
 
 @pytest.mark.parametrize("setting", [{"soft": 0.5}, {"temperature": 5.0}])
-def test_a_run_does_not_begin_with_the_weight_of_a_teacher_that_nobody_named(
-    tune: Tune, setting: dict[str, float]
-) -> None:
+def test_a_run_refuses_a_teacher_weight_without_a_teacher(tune: Tune, setting: dict[str, float]) -> None:
     (name,) = setting
     alone = tune(name="alone", training={"steps": 1, **setting})
     with pytest.raises(SettingsError, match=r"belongs to training\.teacher, and nothing") as refused:
@@ -189,7 +187,7 @@ def test_a_run_does_not_begin_with_the_weight_of_a_teacher_that_nobody_named(
     assert (run(alone) / "best").is_dir()
 
 
-def test_patience_wants_a_score(tune: Tune) -> None:
+def test_patience_requires_a_score(tune: Tune) -> None:
     """Catches: a setting that is never read where nothing is judged."""
     alone = tune(name="alone", training={"steps": 1}, watching={"early_stopping": 2})
     unjudged = alone.model_copy(update={"task": alone.task.model_copy(update={"dev": None})})

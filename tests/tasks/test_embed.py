@@ -171,10 +171,10 @@ def test_whitened_vectors_are_what_the_folder_answers(alike: Tune, normalize: bo
     assert not (tmp_path / "out" / "modules.json").exists()
 
 
-def test_whitened_vectors_of_more_depths_and_of_a_run_that_goes_on(
+def test_whitened_vectors_of_more_layers_and_of_a_resumed_run(
     alike: Tune, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The whitening is measured on the untuned encoder, also by the process that goes on with a run."""
+    """The whitening is measured on the untuned encoder, also by the process that resumes a run."""
     from albertine.tasks import finetune as module
 
     task = {"similarity": {"loss": "cosine", "pooling": "whitened"}}
@@ -562,7 +562,7 @@ def test_four_points_of_five_are_alike_and_one_is_not() -> None:
     assert [(e.pair, e.negative) for e in to_learn(pairs, "contrastive")] == [("b", "x")]
 
 
-def test_the_scale_and_the_way_back_are_those_of_the_settings(alike: Tune) -> None:
+def test_the_scale_and_the_output_projection_are_those_of_the_settings(alike: Tune) -> None:
     ways = {"loss": "contrastive", "scale": 7.0, "symmetric": True}
     family = data(alike(task={"similarity": ways})).family
     assert isinstance(family, Embed) and (family.scale, family.symmetric) == (7.0, True)

@@ -286,7 +286,7 @@ def test_layer_wise_decay_of_the_rate(tune: Tune) -> None:
     assert moved["encoder.embeddings.word.weight"] < 1e-5 < 1e-4 < moved["pooler.dense.weight"]
 
 
-def test_the_stream_goes_on_from_a_cursor_and_not_by_ranks(tune: Tune) -> None:
+def test_the_stream_resumes_from_a_cursor_and_not_by_ranks(tune: Tune) -> None:
     settings = tune(training={"batch_size": 150})
     data = read_data(settings.task, load_tokenizer(settings.encoder.folder)).train
 
@@ -527,7 +527,7 @@ def test_the_encoder_keeps_the_dropout_of_its_checkpoint(
 
 
 def test_a_checkpoint_from_before_a_setting_goes_on(tune: Tune) -> None:
-    """What is newer stands in the fingerprint only where it is not as it always was."""
+    """Newer settings are in the fingerprint only where they differ from their defaults."""
     for name, changes, message in (
         ("as ever", {}, set[str]()),
         (

@@ -516,7 +516,7 @@ def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
     assert (question.question, question.passage, question.answers) == ("New York在哪里", "在USA。", ())
 
 
-def test_a_target_that_just_fits_loses_nothing(tune: Tune) -> None:
+def test_a_target_that_just_fits_is_not_truncated(tune: Tune) -> None:
     from albertine.tasks.examples import Example
     from albertine.tasks.generate import LEAST_SOURCE
 

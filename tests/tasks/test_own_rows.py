@@ -114,7 +114,7 @@ def test_wrong_rows_in_memory_are_one_message(read: Read) -> None:
     assert [text_and_answer(e)[1] for e in read(train=gaps).train.examples] == ["0", "1"]
 
 
-def test_settings_want_files(tune: Tune) -> None:
+def test_settings_require_files(tune: Tune) -> None:
     with pytest.raises(AlbertineError, match=r"a list is no file.*albertine\.finetune\(train="):
         tune(task={"dev": LABELLED})
 

@@ -361,7 +361,7 @@ def test_processes_are_as_many_as_threads_where_there_is_work_for_all(
 def test_a_killed_process_is_reported_and_costs_only_its_part(
     tuned: Path, tables: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: None
 ) -> None:
-    """The one behind it goes on meanwhile, and its answers are not computed again."""
+    """The next one continues meanwhile, and its answers are not computed again."""
     loaded, output, real, parent = Predictor(tuned), tmp_path / "out.csv", Predictor.outputs, os.getpid()
     parts = tmp_path / ".out.csv.parts"
 
@@ -443,7 +443,7 @@ def test_workers_are_refused_where_a_model_lives_in_one_process(
         )
 
 
-def test_what_a_person_can_get_wrong(tuned: Path, tables: dict[str, Path], tmp_path: Path) -> None:
+def test_wrong_arguments_are_reported(tuned: Path, tables: dict[str, Path], tmp_path: Path) -> None:
     loaded, source = Predictor(tuned), tmp_path / "in.csv"
     for content, fields, message in (
         ("review\n", FIELDS, "holds no rows"),
@@ -637,7 +637,7 @@ def test_a_late_column_of_the_name_of_an_answer_costs_no_answers(
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("ending", [".parquet", ".jsonl", ".json", ".csv"])
 def test_how_many_rows_there_are_is_known(tuned: Path, tmp_path: Path, ending: str) -> None:
-    """Of every form, also when it goes on; lines of a CSV are no rows."""
+    """Of every form, also when it resumes; lines of a CSV are no rows."""
     rows, source, totals = [{"review": "a\nman"}] * 40, tmp_path / f"in{ending}", set[int | None]()
     if ending == ".parquet":
         pytest.importorskip("pyarrow")
@@ -661,7 +661,7 @@ def test_how_many_rows_there_are_is_known(tuned: Path, tmp_path: Path, ending: s
 
 
 @pytest.mark.usefixtures("small")
-def test_named_columns_go_on_too(tuned: Path, tables: dict[str, Path], tmp_path: Path) -> None:
+def test_named_columns_are_resumed_too(tuned: Path, tables: dict[str, Path], tmp_path: Path) -> None:
     source, output = tmp_path / "in.csv", tmp_path / "out.csv"
     source.write_text(tables["dev"].read_text().partition("\n")[2])
     names = ("review", "answer", "verdict", "points", "tags")
@@ -999,7 +999,7 @@ def test_a_package_that_is_missing_costs_no_answer(
     assert go().before == 48
 
 
-def test_a_job_that_cannot_be_read_now_is_not_forgotten(
+def test_a_job_that_cannot_be_read_is_kept(
     broken_off: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = Path.read_text

@@ -23,7 +23,7 @@ def test_top_n_limits_the_columns() -> None:
     assert "spans" not in answer_columns(SPANS, 0)
 
 
-def test_no_answer_stands_nowhere() -> None:
+def test_an_empty_answer_has_no_position() -> None:
     assert answer_columns(SPANS, 0) | {"begin": 0, "end": 2, "probability": 0.7} == answer_columns(SPANS, 0)
     columns = answer_columns({**SPANS, "prediction": ""}, 0)
     assert columns == {"prediction": "", "no_answer": 0.1, "begin": None, "end": None, "probability": None}

@@ -105,7 +105,7 @@ def test_masks_of_many_texts_are_those_of_each_alone(folder: Path) -> None:
     assert predictor.fill_mask_all([]) == []
 
 
-def test_some_masks_choose_among_some_pieces(folder: Path) -> None:
+def test_choices_apply_to_their_own_masks(folder: Path) -> None:
     """Catches: one text's choice taken for its neighbour's; chances among the choice alone; special
     pieces."""
     predictor = Predictor(folder, precision="float32")
@@ -234,7 +234,7 @@ def test_precision_changes_little(folder: Path) -> None:
     assert half.probability == pytest.approx(full.probability, rel=0.05)
 
 
-def test_every_piece_can_be_guessed_but_no_special_one(tmp_path: Path) -> None:
+def test_every_token_can_be_predicted_except_special_ones(tmp_path: Path) -> None:
     predictor = Predictor(stand_in.put(tmp_path, "en"), precision="float32")
     (guesses,) = predictor.fill_mask("the [MASK] sat", top_k=10**6)
     special = predictor.tokenizer.special_ids

@@ -1,4 +1,4 @@
-"""Task files: the real ones with their official row counts, and what a person can get wrong in own ones."""
+"""Task files: the real ones with their official row counts, and mistakes in own ones."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def test_a_refused_command_leaves_every_byte(short: Short, tmp_path: Path) -> No
 
 
 def test_a_finished_run_is_known_by_its_record_too(short: Short) -> None:
-    """Its checkpoints are large, and people delete them."""
+    """Its checkpoints are large, and may be deleted."""
     folder = run(short()).folder
     shutil.rmtree(folder / "checkpoints")
     known = bytes_of(folder)
@@ -221,7 +221,7 @@ def test_scoring_anew_that_was_interrupted_is_done_by_the_next_command(short: Sh
 
 @pytest.mark.parametrize("kind", ["classes", "vectors"])
 def test_only_what_the_run_wrote_is_watched(short: Short, kind: str) -> None:
-    """Not a card, its results, notes of a person or what an upload leaves behind."""
+    """Not a card, its results, notes or the files of an upload."""
     alike = {"kind": "similarity", "pair": "answer", "label": "points", "test": None}
     alike["similarity"] = {"highest": 5, "pooling": "depths", "normalize": True}
     settings = short(task=alike if kind == "vectors" else {})
@@ -371,7 +371,7 @@ def test_the_kind_set_by_a_data_set_is_no_change(short: Short, tmp_path: Path) -
     assert json.loads((result.folder / "result.json").read_text())["fingerprint"]["task"]["kind"] == "single"
 
 
-def test_a_run_of_before_the_kinds_is_scored_and_gone_on_with(short: Short, albertine: Command) -> None:
+def test_a_run_older_than_task_kinds_is_scored_and_resumed(short: Short, albertine: Command) -> None:
     """Its settings and its fingerprint have the settings of all kinds, at their defaults."""
     settings = short()
     result = run(settings)

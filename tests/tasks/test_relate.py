@@ -189,7 +189,7 @@ def parts_of_texts(batch: RelationBatch) -> list[list[object]]:
     ]
 
 
-def test_the_stream_goes_on_from_a_cursor_and_not_by_ranks(tune: Tune, tokenizer: Tokenizer) -> None:
+def test_the_stream_resumes_from_a_cursor_and_not_by_ranks(tune: Tune, tokenizer: Tokenizer) -> None:
     data, settings = several(tokenizer, 30), tune(training={"batch_size": 12, "micro_batch_tokens": 64})
 
     def take(stream: TaskBatches, count: int) -> list[tuple[dict[str, int], list[list[object]]]]:

@@ -480,8 +480,8 @@ def on_data_set(pretrained: Path, tables: dict[str, Path], tmp_path_factory: pyt
 def test_own_rows_are_scored_by_any_tuned_model(
     albertine: Command, on_data_set: Path, tmp_path: Path
 ) -> None:
-    """By that of a run on a data set, and by a folder that lies in no run; their kind, length and labels
-    stand in the folder."""
+    """By that of a run on a data set, and by a folder outside a run; their kind, length and labels are in the
+    folder."""
     with (on_data_set.parent / "SST-2" / "dev.tsv").open() as file:
         rows = [
             {"text": row["sentence"], "label": row["label"]} for row in csv.DictReader(file, delimiter="\t")
@@ -594,7 +594,7 @@ def test_the_verb_report(albertine: Command, members: list[Path], tmp_path: Path
     assert "## deep" in (tmp_path / "report" / "report.md").read_text()
 
 
-def test_wrong_words_are_one_message(
+def test_wrong_arguments_are_one_message(
     albertine: Command, members: list[Path], pretrained: Path, tables: dict[str, Path], tmp_path: Path
 ) -> None:
     columns = ["task.text=review", "task.label=verdict"]

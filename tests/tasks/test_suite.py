@@ -241,7 +241,7 @@ def test_several_seeds_are_not_advised_where_they_are_set(
         assert ("--seeds 5 tells the median" in outcome.err) == advised
 
 
-def test_a_suite_knows_the_home_folder(
+def test_a_suite_expands_the_home_folder(
     suite: Path, tables: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -30,7 +30,7 @@ def tuned(encoder: Path, where: Path, rows: Any = ROWS, **more: Any) -> Any:
 
 @pytest.fixture
 def kept() -> Iterator[None]:
-    """Torch as the other tests want it, whatever a test here does."""
+    """The torch state of the other tests, whatever a test here does."""
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     yield
     torch.set_default_dtype(torch.float32)
@@ -120,7 +120,7 @@ def test_a_folder_that_cannot_be_written_is_named(pretrained: Path, tmp_path: Pa
 def test_what_a_run_that_broke_learned_from_stays(
     pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It goes on with that."""
+    """It resumes with that."""
 
     def broken(*args: Any, **options: Any) -> Any:
         raise RunError("the loss is not finite")
@@ -164,7 +164,7 @@ def test_an_unused_column_may_hold_anything(pretrained: Path, tmp_path: Path) ->
 def test_a_signal_is_the_program_s_when_the_run_is_saved(
     number: signal.Signals, pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As everywhere in Python: a script would go on with a model that is not there."""
+    """As everywhere in Python: a script would continue with a model that is not there."""
     step, heard = loop.train_step, list[bool]()
     saved = tmp_path / "finetune" / "checkpoints" / "latest"
 

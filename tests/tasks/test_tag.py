@@ -51,7 +51,7 @@ def test_the_probability_of_an_entity_is_that_of_its_own_tokens() -> None:
     assert found == pytest.approx([0.8])  # tokens 1 and 2: .7 and .9; shifted by [CLS] it would be .65
 
 
-def test_tags_of_a_stranger_may_lack_the_o_and_the_b() -> None:
+def test_tags_of_other_models_may_lack_the_o_and_the_b() -> None:
     tokenizer = WordPieceTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "old", "man"])
     unlabelled, labelled = (Example("0", "old man", None, label, "") for label in (None, [("X", 0, 7)]))
     speech = Tag(("NOUN", "VERB"), 16).encode([unlabelled], tokenizer)

@@ -1,4 +1,4 @@
-"""Smaller vocabularies: which pieces stay, and that what has only these is cut as before."""
+"""Smaller vocabularies: which tokens stay, and texts of these alone are tokenized as before."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def counted(tokenizer: Tokenizer, texts: list[str]) -> np.ndarray:
     return np.bincount(ids.astype(np.int64), minlength=tokenizer.vocab_size)
 
 
-def test_texts_of_kept_pieces_are_cut_as_before(tokenizer: Tokenizer, sentences: list[str]) -> None:
+def test_texts_of_kept_tokens_are_tokenized_as_before(tokenizer: Tokenizer, sentences: list[str]) -> None:
     """For half of the text; of the other half some sentences have other pieces, and these alone change."""
     kept = select_tokens(tokenizer, counted(tokenizer, sentences[::2]))
     small = prune_tokenizer(tokenizer, kept)
@@ -96,7 +96,7 @@ def test_the_saved_folder_gives_the_same_ids(
             assert theirs.encode(text, add_special_tokens=False).ids == ids
 
 
-def test_added_pieces_stay(tokenizer: Tokenizer, sentences: list[str]) -> None:
+def test_added_tokens_stay(tokenizer: Tokenizer, sentences: list[str]) -> None:
     """Although the text has none of them."""
     whole = [AddedToken("[E1]"), AddedToken("two words")]
     marked: Tokenizer
@@ -112,7 +112,7 @@ def test_added_pieces_stay(tokenizer: Tokenizer, sentences: list[str]) -> None:
     assert small.encode(text)[-1] == small.vocab_size - 1
 
 
-def test_coverage_is_reached_by_the_fewest_pieces() -> None:
+def test_coverage_is_reached_by_the_fewest_tokens() -> None:
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "aa", "bb", "cc", "dd", "ee"]
     tokenizer = WordPieceTokenizer(pieces)
     counts = np.array([0, 0, 0, 0, 0, 2, 50, 40, 8, 0])
@@ -195,7 +195,7 @@ def test_all_else_in_a_model_file_stays(tokenizer: Tokenizer) -> None:
     assert small.cleaning == tokenizer.cleaning
 
 
-def test_pieces_of_a_pairwise_vocabulary_cannot_be_left_out(tokenizer: Tokenizer) -> None:
+def test_tokens_of_a_bpe_vocabulary_cannot_be_left_out(tokenizer: Tokenizer) -> None:
     if not isinstance(tokenizer, SentencePieceTokenizer):
         return
     merging = SentencePieceTokenizer(tokenizer.model)
@@ -204,6 +204,6 @@ def test_pieces_of_a_pairwise_vocabulary_cannot_be_left_out(tokenizer: Tokenizer
         prune_tokenizer(merging, np.arange(merging.vocab_size))
 
 
-def test_tokenizers_are_the_same_by_their_pieces(tokenizer: Tokenizer) -> None:
+def test_tokenizers_are_equal_by_their_tokens(tokenizer: Tokenizer) -> None:
     assert same_vocabulary(tokenizer, prune_tokenizer(tokenizer, np.arange(tokenizer.vocab_size)))
     assert not same_vocabulary(tokenizer, prune_tokenizer(tokenizer, np.arange(tokenizer.vocab_size - 1)))

@@ -1,4 +1,4 @@
-"""Vocabularies beside which or in which other programs left more than pieces: read rightly, or refused."""
+"""Vocabularies beside which or in which other programs left more than tokens: read rightly, or refused."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_added_tokens_are_not_split(make: Any, file: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("make", [wordpiece, sentencepiece])
-def test_flags_of_added_pieces_are_followed(make: Any, tmp_path: Path) -> None:
+def test_flags_of_added_tokens_are_followed(make: Any, tmp_path: Path) -> None:
     """One that is looked for in the cleaned text, and one that is none inside of words."""
     plain = make()
     plain.save(tmp_path)
@@ -141,8 +141,8 @@ def test_settings_beside_the_tokenizer_json_of_an_albert(tmp_path: Path) -> None
         assert (found.encode("The CAT") == found.encode("the cat")) is lower
 
 
-def test_pieces_of_the_vocabulary_may_be_kept_whole_too(tmp_path: Path) -> None:
-    """A piece that no text is cut into, as [unused1] of BERT's; one that is found anyway changes nothing."""
+def test_tokens_of_the_vocabulary_may_be_kept_whole_too(tmp_path: Path) -> None:
+    """A token that occurs in no text, as [unused1] of BERT's; one that is found anyway changes nothing."""
     plain = sentencepiece()
     plain.save(tmp_path)
     ids = range(plain.vocab_size)
@@ -362,7 +362,7 @@ def test_settings_of_an_albert_beside_tokenizer_json_count_too(
         ({"control_symbols": ["[CLS]", "[SEP]", "[MASK]", "<e1>"]}, PieceType.CONTROL),
     ],
 )
-def test_kinds_of_pieces_are_read_from_tokenizer_json(
+def test_kinds_of_tokens_are_read_from_tokenizer_json(
     settings: dict[str, Any], kind: PieceType, tmp_path: Path
 ) -> None:
     tokenizer = sentencepiece(**settings)
@@ -422,7 +422,7 @@ def test_a_damaged_tokenizer_json_is_one_message(text: str, tmp_path: Path) -> N
 def test_a_damaged_sentencepiece_model_is_one_message(
     unknown: PieceType, charsmap: bytes, message: str, tmp_path: Path
 ) -> None:
-    """What the library finds and the look at its pieces does not."""
+    """Tokens that the library finds and the scan of its vocabulary does not."""
     kinds = {"<unk>": unknown, "a": PieceType.NORMAL}
     names = [*("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"), "a"]
     pieces = [Piece(name, -1.0, kinds.get(name, PieceType.CONTROL)) for name in names]
@@ -475,7 +475,7 @@ def named(folder: Path, name: str, **settings: Any) -> Path:
     [AROUND, processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2)), processors.Sequence([AROUND])],
     ids=lambda around: type(around).__name__,
 )
-def test_special_pieces_around_a_text_are_those_of_the_file(around: Any, tmp_path: Path) -> None:
+def test_special_tokens_around_a_text_are_those_of_the_file(around: Any, tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
     folder = named(written(tmp_path, post_processor=around), "PreTrainedTokenizerFast")
@@ -505,7 +505,7 @@ def test_special_pieces_around_a_text_are_those_of_the_file(around: Any, tmp_pat
         ),
     ],
 )
-def test_other_pieces_around_a_text_are_refused_where_the_file_counts(
+def test_other_special_tokens_around_a_text_are_refused_where_the_file_counts(
     around: Any, message: str, tmp_path: Path
 ) -> None:
     """Catches: [CLS] and [SEP] where the model was trained without, or with others."""
@@ -560,7 +560,7 @@ def listed(*names: str) -> dict[str, Any]:
     ids=str,
 )
 @pytest.mark.parametrize("file", ["vocab.txt", "tokenizer.json"])
-def test_pieces_that_are_only_listed_as_special_are_kept_whole(
+def test_tokens_that_are_only_listed_as_special_are_kept_whole(
     file: str, config: dict[str, Any], special: dict[str, Any], tmp_path: Path
 ) -> None:
     from transformers import AutoTokenizer
@@ -581,7 +581,7 @@ def test_pieces_that_are_only_listed_as_special_are_kept_whole(
     assert load_tokenizer(tmp_path / "copy").fingerprint == found.fingerprint
 
 
-def test_listed_pieces_of_a_sentencepiece_are_saved_as_they_were_found(tmp_path: Path) -> None:
+def test_listed_tokens_of_a_sentencepiece_are_saved_as_found(tmp_path: Path) -> None:
     """In the order of their ids, whatever that of the list or of the alphabet."""
     plain = sentencepiece()
     plain.save(tmp_path)

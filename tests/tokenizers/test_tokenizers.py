@@ -133,7 +133,7 @@ def test_quotes_stay_as_google_leaves_them_and_are_replaced_on_demand(shared_dat
     assert google.fingerprint != xlnet_way.fingerprint
 
 
-def test_special_pieces_in_text_count_only_in_model_input(albert: Tokenizer, chinese: Tokenizer) -> None:
+def test_special_tokens_in_text_count_only_in_model_input(albert: Tokenizer, chinese: Tokenizer) -> None:
     ids = albert("Paris is the [MASK] of France.")["input_ids"]
     assert ids == [2, 1162, 25, 14, 4, 16, 714, 9, 3]
     assert albert.mask_id not in albert.encode("Paris is the [MASK] of France.")
@@ -481,7 +481,7 @@ def test_a_variation_selector_belongs_to_the_token_before_it() -> None:
 
 
 @pytest.mark.parametrize("where", ["added_tokens.json", "tokenizer_config.json"])
-def test_many_added_pieces_are_loaded_in_seconds(tmp_path: Path, where: str) -> None:
+def test_many_added_tokens_are_loaded_in_seconds(tmp_path: Path, where: str) -> None:
     """Catches: a list is searched for each of them, which takes minutes for 50,000."""
     small_wordpiece = WordPieceTokenizer(VOCABULARY)
     small_wordpiece.save(tmp_path)

@@ -198,7 +198,7 @@ def test_models_that_join_words_are_encoded_whole(change: dict[str, bool], strin
         assert tokenizer.encode_spans(t).ids == tokenizer.encode(t)
 
 
-def test_a_model_without_a_piece_for_the_space_is_encoded_whole(shared_data: Path) -> None:
+def test_a_model_without_a_space_token_is_encoded_whole(shared_data: Path) -> None:
     proto = parse_model((shared_data / "tokenizers" / "albert-en-30k" / "spiece.model").read_bytes())
     assert proto.splits_at_spaces
     without = [piece for piece in proto.pieces if piece.text != "▁"]
@@ -386,7 +386,7 @@ def marked_strings(count: int) -> list[str]:
         ("xlnet-en-32k", {}),
     ],
 )
-def test_added_pieces_are_found_as_in_transformers(
+def test_added_tokens_are_found_as_in_transformers(
     shared_data: Path, tmp_path: Path, name: str, settings: dict[str, Any]
 ) -> None:
     """In a folder of theirs, and in one of ours that they read."""
@@ -433,7 +433,7 @@ def test_added_pieces_are_found_as_in_transformers(
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("chinese", [True, False])
 @pytest.mark.parametrize("flags", list(itertools.product([True, False], repeat=4)))
-def test_added_pieces_beside_chinese_characters(lower: bool, chinese: bool, flags: tuple[bool, ...]) -> None:
+def test_added_tokens_beside_chinese_characters(lower: bool, chinese: bool, flags: tuple[bool, ...]) -> None:
     """Catches: a Chinese character that is lost because the space that BERT puts beside it belongs to a
     piece with `lstrip`, `rstrip` or a blank of its own."""
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"我好ab.", "##a", "##b", "Foo", "a好", " b"]

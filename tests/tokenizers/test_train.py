@@ -74,7 +74,7 @@ def test_sentencepiece_has_the_layout_of_albert(english: list[str], tmp_path: Pa
     assert len(tokenizer.encode(text)) < len(text) / 2
 
 
-def test_xlnets_vocabulary_knows_capitals_and_has_the_released_ids(
+def test_xlnets_vocabulary_is_cased_and_has_the_released_ids(
     english: list[str], shared_data: Path, tmp_path: Path
 ) -> None:
     made = train_sentencepiece(english, tmp_path / "cased", 600, cls_last=True)
@@ -154,7 +154,7 @@ def test_wordpiece_is_the_same_in_another_process(
     assert (tmp_path / "a" / "vocab.txt").read_text() == (tmp_path / "b" / "vocab.txt").read_text()
 
 
-def test_rare_words_are_forgotten_when_there_are_too_many(
+def test_rare_words_are_dropped_when_there_are_too_many(
     english: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(train, "MAX_WORDS", 2000)

@@ -145,7 +145,7 @@ def test_a_warm_up_that_is_long_already_is_not_to_be_longer(curve: str) -> None:
         assert curve.upper() in advice(warmup) and "warmup" not in advice(warmup)
 
 
-def test_hints_of_who_knows_the_settings_come_first() -> None:
+def test_hints_with_known_settings_come_first() -> None:
     (alarm,) = run(plateau, learning_rate=0.00044, plateau_advice=("Try this.",))
     assert alarm.advice[0] == "Try this."
 
@@ -160,7 +160,7 @@ def test_plateaus_as_reported(level: float) -> None:
     assert [a.kind for a in run(lambda p: (level, 0.06, 0.5))] == ["plateau"]
 
 
-def test_plateau_with_a_fitting_rate_does_not_blame_its_size() -> None:
+def test_a_plateau_with_a_usual_rate_does_not_name_the_rate() -> None:
     (alarm,) = run(plateau, learning_rate=0.00044)
     assert "fits batch 256" in str(alarm) and "training.learning_rate=0.00022" in str(alarm)
 
@@ -243,7 +243,7 @@ def test_a_high_start_is_no_divergence() -> None:
     )
 
 
-def test_a_slow_start_is_not_called_a_plateau_nor_blamed_on_a_large_rate() -> None:
+def test_a_slow_start_is_no_plateau_and_no_large_rate() -> None:
     def crawling(p: float) -> tuple[float, float, float]:
         return 10.3 - 1.5 * p, 0.04, 0.5
 
@@ -283,7 +283,7 @@ def test_rows_of_other_kinds_are_passed_over() -> None:
     assert monitor.update({"step": 6, "mlm_loss": None, "mlm_accuracy": None}, 0.1) == []
 
 
-def test_not_finite_names_a_way_that_can_be_gone() -> None:
+def test_not_finite_values_come_with_a_feasible_remedy() -> None:
     message = str(not_finite(7, None, None))
     assert "not finite at step 7" in message and "first batch" in message and "another name" in message
     assert "--branch-from" not in message
@@ -334,7 +334,7 @@ def test_states_that_differ_are_not_called_the_same() -> None:
 
 
 @pytest.mark.parametrize("gain", [lambda p: 3 * p, lambda p: 0.4, lambda p: 0.9 * max(0.0, p - 0.1)])
-def test_a_model_that_learns_from_context_rings_nothing(gain: Callable[[float], float]) -> None:
+def test_a_model_that_learns_from_context_raises_no_alarm(gain: Callable[[float], float]) -> None:
     assert judged(gain) == []
 
 

@@ -96,7 +96,7 @@ def test_a_killed_run_ends_with_the_same_average(tmp_path: Path) -> None:
         assert torch.equal(straight.model.get_parameter(name), killed.model.get_parameter(name)), name
 
 
-def test_the_average_is_judged_and_training_goes_on_without_it(tmp_path: Path) -> None:
+def test_the_average_is_evaluated_and_training_continues_without_it(tmp_path: Path) -> None:
     plain, alone = run_toy(tmp_path / "plain", "adamw")
     job, outcome = averaged(tmp_path / "averaged")
     assert outcome is not None and job.average is not None
@@ -107,7 +107,7 @@ def test_the_average_is_judged_and_training_goes_on_without_it(tmp_path: Path) -
     assert outcome.scores == scores and outcome.scores != alone.scores
 
 
-def test_a_run_without_the_average_does_not_go_on_with_one(tmp_path: Path) -> None:
+def test_a_run_without_an_average_does_not_resume_with_one(tmp_path: Path) -> None:
     averaged(tmp_path, stop=18)
     with pytest.raises(CheckpointError, match="an average of the weights: in it, and none now"):
         run_toy(tmp_path, "adamw")
@@ -117,7 +117,8 @@ def test_a_run_without_the_average_does_not_go_on_with_one(tmp_path: Path) -> No
 
 
 def test_a_branch_begins_an_average_of_its_own_steps(tmp_path: Path) -> None:
-    """Killed or not. Catches: weights from before the branch in it; a count of steps that a kill forgets."""
+    """Killed or not. Catches: weights from before the branch in it; a count of steps that is lost by a
+    kill."""
     run_toy(tmp_path / "parent", "adamw")
     origin = tmp_path / "parent" / "checkpoints" / "step-30"
     every = {"checkpoint_every": 1, "keep": 50}
@@ -146,7 +147,7 @@ def test_a_branch_that_begins_an_average_is_judged_by_its_first_weights(tmp_path
 
 
 def test_a_branch_with_another_decay_begins_its_average_anew(tmp_path: Path) -> None:
-    """As one does that begins to average; that of the run before goes on where the decay is the same."""
+    """As one does that begins to average; that of the previous run continues where the decay is equal."""
     fingerprints = {decay: {"training": {"average": decay}} for decay in (DECAY, 0.5)}
     averaged(tmp_path / "parent", fingerprint=fingerprints[DECAY])
     origin = tmp_path / "parent" / "checkpoints" / "step-30"

@@ -122,7 +122,7 @@ def test_the_record_states_where_it_begins_and_what_differs(
     assert "training.steps: checkpoint 20, now 40" in (tmp_path / "branch" / "log.txt").read_text()
 
 
-def test_the_rate_is_lowered_and_all_else_goes_on(parent: Path, tmp_path: Path) -> None:
+def test_the_rate_is_lowered_and_all_else_continues(parent: Path, tmp_path: Path) -> None:
     origin = parent / "checkpoints" / "step-15"
     run(tmp_path / "branch", origin=origin, learning_rate=0.002, steps=20)
     after = [row for row in rows(tmp_path / "branch") if "lr" in row]
@@ -143,7 +143,7 @@ def test_a_stable_phase_is_cooled_down(tmp_path: Path) -> None:
     assert rates == pytest.approx([0.02, 0.016, 0.012, 0.008, 0.004])
 
 
-def test_the_second_command_goes_on_with_the_branch(parent: Path, tmp_path: Path) -> None:
+def test_the_second_command_resumes_the_branch(parent: Path, tmp_path: Path) -> None:
     straight, _ = run(tmp_path / "straight")
     origin = parent / "checkpoints" / "step-20"
     branch = tmp_path / "branch"
@@ -221,7 +221,7 @@ def test_a_branch_that_is_worse_has_a_best_too_and_its_own_patience(tmp_path: Pa
 
 
 def test_a_branch_scores_what_it_begins_with(tmp_path: Path) -> None:
-    """Where its own settings want a score: that of the other run stands in the other run's folder."""
+    """Where its own settings require a score: that of the other run stands in the other run's folder."""
     run(tmp_path / "parent")
     origin = tmp_path / "parent" / "checkpoints" / "step-40"
     run(tmp_path / "branch", origin=origin, steps=42, evaluate_every=20)

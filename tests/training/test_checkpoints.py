@@ -332,7 +332,7 @@ def test_full_disk_keeps_the_old_one(store: CheckpointStore, monkeypatch: pytest
 def test_a_folder_that_cannot_be_exchanged_is_put_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under its own name, for readers that know of no other."""
+    """Under its own name, for readers of that name only."""
     rename, folder = os.rename, tmp_path / "best"
 
     def refusing(source: Any, target: Any) -> None:
@@ -385,7 +385,7 @@ def test_model_and_optimiser_come_back(tmp_path: Path, kind: OptimizerKind) -> N
 
 
 @pytest.mark.parametrize("kind", ["lamb", "adamw", "muon"])
-def test_moments_that_a_checkpoint_does_not_have_are_forgotten(tmp_path: Path, kind: OptimizerKind) -> None:
+def test_missing_optimizer_moments_start_at_zero(tmp_path: Path, kind: OptimizerKind) -> None:
     """A parameter that was not in use then begins with none again."""
     store, model = CheckpointStore(tmp_path), toy(kind)
     optimizer = build_optimizer(model, kind)
@@ -431,7 +431,7 @@ def test_another_model_is_refused_untouched(tmp_path: Path) -> None:
 
 def test_of_many_other_names_one_is_listed_with_the_remedy_of_a_branch(tmp_path: Path) -> None:
     """As where a run had its model beside something else that was trained. Catches: a list of all names,
-    twice for the optimiser's; the remedy of a run that goes on."""
+    twice for the optimiser's; the remedy of a resumed run."""
     model, optimizer = trained()
     store = CheckpointStore(tmp_path)
     store.save(1, model_tensors(model), optimizer_tensors(model, optimizer), {})

@@ -42,7 +42,7 @@ class Ended:
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
-    """All runs of this file; `resumed` goes on in the folder of the one that a signal stopped, `branch`
+    """All runs of this file; `resumed` resumes the one that a signal stopped, `branch`
     begins at a checkpoint of `two`, and `branched` is the same command again."""
     base = tmp_path_factory.mktemp("ranks")
     sizes = {"one": 1, "two": 2, "poison": 2, "signal": 2, "resumed": 2, "branch": 2, "branched": 2}
@@ -292,7 +292,7 @@ def test_after_a_broken_run_another_can_be_joined(monkeypatch: pytest.MonkeyPatc
         assert left == ["left"]
 
 
-def test_who_fails_alone_does_not_wait_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_fails_does_not_wait_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """NCCL would wait, and the error would never be printed; gloo does not wait."""
     ended: list[str] = []
     monkeypatch.setattr(distributed, "_abandoned", [])

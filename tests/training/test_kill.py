@@ -1,4 +1,4 @@
-"""Exact resume with real processes: SIGKILL at random moments, and the finished weights do not know."""
+"""Exact resume with real processes: SIGKILL at random moments does not change the final weights."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from albertine.training import launch
 def test_the_others_take_their_modules_from_where_the_first_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And not from the folder that a person stands in, where a `tokenize.py` may lie."""
+    """And not from the working directory, where a `tokenize.py` may lie."""
     (tmp_path / "tokenize.py").write_text("raise SystemExit('of the person')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["/somewhere/bin", *sys.path[1:]])

@@ -151,7 +151,7 @@ def test_the_last_checkpoint_of_another_folder_is_the_run_here_too(tmp_path: Pat
 
 
 def test_a_checkpoint_that_was_put_aside_is_the_run_here_again(tmp_path: Path) -> None:
-    """Catches: one of no `step-N` that is taken for saved, so that the plain command goes on from another."""
+    """Catches: one of no `step-N` that is taken for saved, so that the plain command resumes from another."""
     straight, _ = run_toy(tmp_path)
     store = tmp_path / "checkpoints"
     (store / "step-40").rename(store / "abandoned-step-40")
@@ -339,7 +339,7 @@ def test_a_signal_saves_without_losing_a_step(
     assert lines_of(tmp_path / "straight") == lines_of(tmp_path / "run")
 
 
-def test_a_signal_at_the_very_end_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_at_the_very_end_is_handled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the last checkpoint is written; a program of several runs would begin the next one."""
     straight, end = run_toy(tmp_path / "straight")
     save, left = loop.CheckpointStore.save, [end.step]

@@ -1,4 +1,4 @@
-"""What a person sees: a bar on a terminal, few lines elsewhere."""
+"""Printed progress: a bar on a terminal, few lines elsewhere."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Gone(io.StringIO):
 
 @pytest.mark.parametrize("terminal", [False, True])
 @pytest.mark.parametrize("number", [errno.EPIPE, errno.EIO, errno.ENOSPC])
-def test_a_run_that_nobody_hears_goes_on(
+def test_a_run_with_closed_output_continues(
     number: int, terminal: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A pipe without a reader, a terminal that was closed, a full disk; the program's output stays."""

@@ -51,7 +51,7 @@ def run(path: Path, running: Running, **changes: Any) -> Any:
         return {name: tensor.clone() for name, tensor in job.model.state_dict().items()}
 
 
-def test_a_run_goes_on_with_what_it_carried(tmp_path: Path) -> None:
+def test_a_run_resumes_with_its_carried_state(tmp_path: Path) -> None:
     whole = run(tmp_path / "whole", Running())
     run(tmp_path / "parts", Running())
     checkpoints = tmp_path / "parts" / "checkpoints"

@@ -31,7 +31,7 @@ with RunFolder(Path(sys.argv[1])):
 """
 
 
-def test_a_second_process_is_refused_and_a_dead_one_forgotten(
+def test_a_second_process_is_refused_and_a_dead_one_ignored(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     holder = subprocess.Popen(
@@ -78,7 +78,7 @@ def test_a_forked_loader_does_not_keep_the_lock(tmp_path: Path) -> None:
         os.waitpid(child, 0)
 
 
-def test_who_shares_a_folder_may_go_on_with_a_run(tmp_path: Path) -> None:
+def test_users_of_a_shared_folder_may_resume_a_run(tmp_path: Path) -> None:
     """Also with one that another of the group began: none of its files is for its owner alone."""
     before = os.umask(0o002)
     try:
@@ -154,7 +154,7 @@ def test_entering_puts_a_model_back_that_a_kill_left_beside(tmp_path: Path, name
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_whole_folder_beside_gives_way_to_the_one_in_place(tmp_path: Path) -> None:
+def test_a_complete_folder_in_place_wins_over_one_beside(tmp_path: Path) -> None:
     for name, content in (("best", "in place"), (".best.new", "new"), (".best.old", "old")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model").write_text(content)

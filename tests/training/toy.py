@@ -24,7 +24,7 @@ VOCAB, WIDTH, ROWS_AN_EPOCH = 23, 16, 50
 
 
 class Toy(nn.Module):
-    """Reads one piece, uses one matrix twice, guesses the next piece and a parity; `spare` is never used."""
+    """Reads one token, uses one matrix twice, predicts the next token and a parity; `spare` is never used."""
 
     def __init__(self, dropout: float = 0.1) -> None:
         super().__init__()

@@ -252,7 +252,7 @@ def test_hidden_keys_are_never_left_to_products(monkeypatch):
 
 
 @torch.no_grad()
-def test_dropout_without_gradients_is_not_forgotten_for_products(monkeypatch):
+def test_dropout_without_gradients_still_applies(monkeypatch):
     monkeypatch.setattr(cpu_attention, "FEWEST", 0)
     keys = Rows.of(pack([[1] * 90]))
     q, k, v = (heads(90, seed).bfloat16() for seed in range(3))
@@ -260,7 +260,7 @@ def test_dropout_without_gradients_is_not_forgotten_for_products(monkeypatch):
     assert (kept - dropped).abs().max() > 0.1
 
 
-def test_who_traces_attention_leaves_nothing_to_the_next():
+def test_tracing_attention_leaves_no_state():
     """Masks are kept between passes, and a tracer computes with stand-ins."""
     with FakeTensorMode():
         assert type(PaddedKeys(0, 3, 19, 1).mask(torch.float32)) is not torch.Tensor

@@ -149,7 +149,7 @@ def test_calls_around_a_quick_product_are_not_hopeless() -> None:
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_a_busy_moment_of_the_usual_way_lets_nothing_hopeless_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_baseline_sample_passes_no_slow_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the real clock: the first calls of the usual way take as long as a loop of scalars."""
     calls: list[int] = []
 
@@ -248,7 +248,7 @@ def test_the_fastest_is_taken(
     assert [record.levelname for record in caplog.records] == ["INFO"] * (form == "plain")
 
 
-def test_who_loses_is_timed_again() -> None:
+def test_the_slower_one_is_timed_again() -> None:
     """On a busy machine the first times may be those of another program."""
     pauses = iter([0, 0.02, 0, 0.02, 0, 0, 0, 0.02])  # the second run of each pair is the one that counts
     runs: list[str] = []
@@ -319,7 +319,7 @@ def test_sizes_that_gain_nothing_are_reported(
 
 
 @pytest.mark.parametrize(("onednn", "many"), [(1.1, False), (0.95, False), (0.85, True)])
-def test_many_rows_with_avx2_alone_are_multiplied_by_who_is_clearly_faster(
+def test_many_rows_with_avx2_use_the_clearly_faster_kernel(
     onednn: float, many: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timed(monkeypatch, torch=1.0, onednn=onednn)

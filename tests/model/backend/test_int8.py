@@ -1,5 +1,4 @@
-"""8-bit products are whole-number arithmetic with a scale a row and an output, and rows know nothing of each
-other."""
+"""8-bit products are integer arithmetic with a scale per row and output, and rows are independent."""
 
 from __future__ import annotations
 
@@ -117,7 +116,7 @@ def test_results_in_bfloat16(form: Int8Form) -> None:
 def test_a_row_does_not_depend_on_its_neighbours(
     form: Int8Form, activation: str | None, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Alone, among 63 others of which one reaches a million times as far, and in another piece."""
+    """Alone, among 63 others of which one reaches a million times as far, and in another part."""
     monkeypatch.setattr(int8, "PIECE", 1)
     for rows, out in ((64, OUT), (100, OUT), (64, 37)):  # 37: not a whole number of vectors
         weight, bias, x, residual = (each.to(dtype) for each in tensors(rows, INSIDE, out))

@@ -63,7 +63,7 @@ def test_every_kernel_keeps_to_any_two_integers(lengths, data):
 
 
 @pytest.mark.parametrize("kernel", [attend, attend_padded])
-def test_no_kernel_of_torch_is_given_a_query_that_sees_nothing(kernel, monkeypatch):
+def test_no_torch_kernel_gets_a_query_without_keys(kernel, monkeypatch):
     """On a processor torch gives zeros for one; what a kernel of a GPU gives is its own affair."""
     real, masks = torch.nn.functional.scaled_dot_product_attention, []
 

@@ -25,7 +25,7 @@ JOINED = {
 
 
 @pytest.mark.parametrize("name", JOINED)
-def test_no_blank_stands_beside_chinese_nor_in_a_text_of_characters(name: str) -> None:
+def test_no_space_is_put_beside_chinese_nor_in_a_text_of_characters(name: str) -> None:
     words, text = JOINED[name][0].split(), JOINED[name][1]
     found, starts = spaced(words)
     assert found == text
@@ -57,7 +57,7 @@ def test_a_blank_between_characters_is_one_of_them(tmp_path: Path, between: str)
     assert (row.words, row.tags, spaced(row.words)[0]) == (list(text), tags, text)
 
 
-def test_no_second_blank_stands_beside_one_that_a_file_has() -> None:
+def test_no_second_space_is_put_beside_one_of_the_file() -> None:
     assert spaced(["New", " ", "York", "的"]) == ("New York的", [0, 3, 4, 8])
 
 

@@ -324,7 +324,7 @@ def test_blank_lines_are_no_rows(tmp_path: Path) -> None:
 
 
 def test_an_empty_text_in_quotes_is_a_row_of_its_only_column(tmp_path: Path) -> None:
-    """As pandas and csv write it; answers would else stand beside other rows."""
+    """As pandas and csv write it; otherwise answers would be beside other rows."""
     path = tmp_path / "a.csv"
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([["review"], ["a"], [""], ["b"]])
@@ -394,7 +394,7 @@ def test_the_header_line_decides_the_separator_of_csv(
 
 
 def test_a_file_without_names_is_parted_by_commas(tmp_path: Path) -> None:
-    """Its first line is a text, in which semicolons may stand."""
+    """Its first line is a text, which may contain semicolons."""
     (tmp_path / "a.csv").write_text("yes; well\nno\n")
     assert [row.get("1") for row in rows_of(tmp_path / "a.csv", header=False)] == ["yes; well", "no"]
 
@@ -539,7 +539,7 @@ def test_whole_decimals_keep_their_digits() -> None:
     assert row.fields == {"id": 12345678901234567, "text": 5, "x": 0.5, "n": None}
 
 
-def test_the_numbers_of_rows_that_pandas_writes_are_no_column_that_nobody_named() -> None:
+def test_the_index_that_pandas_writes_is_no_unnamed_column() -> None:
     (row,) = rows_of([{"": "0", "text": "a"}])
     assert row.told("") is None and row.told("text") == "a"
 
