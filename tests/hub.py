@@ -119,7 +119,7 @@ class Hub:
             return 200, b"{}", {}
         if what == "preupload":
             large = (".safetensors", ".model", ".onnx", ".png")
-            messages = [
+            uploads = [
                 {
                     "path": one["path"],
                     "uploadMode": "lfs" if one["path"].endswith(large) else "regular",
@@ -127,7 +127,7 @@ class Hub:
                 }
                 for one in tree["files"]
             ]
-            return 200, json.dumps({"files": messages}).encode(), {}
+            return 200, json.dumps({"files": uploads}).encode(), {}
         return self._commit(name, revision, [json.loads(line) for line in body.splitlines()])
 
     def _commit(

@@ -41,8 +41,11 @@ FAMILIES: dict[str, Any] = {
     "relate": Relate(("p",), 8),
     "classify": Classify("single", ("a", "b"), (), 8),
 }
-QUESTION = {"id": "7", "question": "who", "answers": []}
-TREE = {"version": "1", "data": [{"title": "t", "paragraphs": [{"context": "a man", "qas": [QUESTION]}]}]}
+SQUAD_QUESTION = {"id": "7", "question": "who", "answers": []}
+TREE = {
+    "version": "1",
+    "data": [{"title": "t", "paragraphs": [{"context": "a man", "qas": [SQUAD_QUESTION]}]}],
+}
 WEBQA = {"q_key": "7", "question_tokens": ["who"], "evidences": [{"evidence_tokens": ["a", "man"]}]}
 DIALOGUE = [[["m: hi", "f: oh"], [{"question": "who", "choice": ["a", "b"]}], "7"]]
 QUESTION = {"id": "7", "question": "who", "context": "a man"}
@@ -163,9 +166,7 @@ def without_answers(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "change", [lambda path: path, without_answers], ids=["told", "rows_with_and_without_answers"]
-)
+@pytest.mark.parametrize("change", [lambda path: path, without_answers], ids=["answers", "no answers"])
 def test_every_question_of_squad_is_answered_once(
     tune: Tune,
     tmp_path: Path,

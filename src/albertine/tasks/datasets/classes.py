@@ -50,7 +50,7 @@ def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Example]:
         if layout is not None:
             row = layout(row)
         text, pair = row.text(columns.text), None if columns.pair is None else row.text(columns.pair)
-        label = _label(dataset, columns.label, row, rows_with_and_without_answers=split == "test")
+        label = _label(dataset, columns.label, row, untold=split == "test")
         yield Example(row.named(columns.id), text, pair, label, row.where)
 
 
@@ -76,9 +76,9 @@ class SeveralClasses:
 
 
 def _label(
-    dataset: Dataset, column: str | None, row: Row, *, rows_with_and_without_answers: bool
+    dataset: Dataset, column: str | None, row: Row, *, untold: bool
 ) -> str | float | SeveralClasses | None:
-    if column is None or (rows_with_and_without_answers and column not in row.fields):
+    if column is None or (untold and column not in row.fields):
         return None
     value = row.get(column)
     if dataset.kind == "multi":
