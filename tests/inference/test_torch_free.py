@@ -29,8 +29,8 @@ from albertine.inference.probabilities import sigmoid
 from albertine.inference.tags import Transitions, allowed, tags_of
 from tests.inference.exports import QUESTIONS, TEXTS, TWO, exported, tuned
 from tests.inference.torch_free_driver import answer_of
-from tests.serving.test_process import request as fetched
 from tests.serving.test_process import process
+from tests.serving.test_process import request as fetched
 from tests.serving.torch_free_driver import POSTED, posted
 
 TOLERANCE = 1e-4
