@@ -74,7 +74,7 @@ def shared_data() -> Path:
 
 @pytest.fixture(autouse=True)
 def as_many_threads_as_before() -> Iterator[None]:
-    """Gives back the threads a command has taken: the bits of what the next test trains depend on them."""
+    """Restores the number of threads after a command: training results depend on it bit for bit."""
     torch = sys.modules.get("torch")
     before = torch.get_num_threads() if torch else None
     yield
@@ -101,7 +101,7 @@ def no_wait_for_the_disk() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def blank_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most of a toy run would be the drawing of its curves: only tests with the mark `pictures` draw."""
+    """Drawing curves would take most of the time of a toy run: only tests with the mark `pictures` draw."""
     figure = sys.modules.get("matplotlib.figure")
     if figure is None or request.node.get_closest_marker("pictures"):
         return
@@ -110,7 +110,7 @@ def blank_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def products_in_int8() -> Iterator[None]:
-    """Whatever was measured: on a busy machine every way may have been timed as slower than float32."""
+    """On a busy machine every kernel may have been timed as slower than float32."""
     from albertine.model.backend.autotune import fixed
 
     with fixed(int8="unsigned"):

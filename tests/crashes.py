@@ -90,7 +90,7 @@ def states_at_kills(work: Callable[[], object], folder: Path, copies: Path) -> l
 
 
 class Disk:
-    """Remembers what was flushed, and complains of every rename that came too early.
+    """Records flushed files, and reports every rename that came too early.
 
     A kill leaves all that was written; a loss of power only what was flushed: the bytes of a file by an fsync
     of it, its name by an fsync of the folder it is in.

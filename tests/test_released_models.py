@@ -50,7 +50,7 @@ def test_guesses_fit_their_sentences(name: str) -> None:
 
 
 def test_the_larger_model_scores_higher_on_grammar() -> None:
-    """The number of a verb by its subject, past another noun."""
+    """Subject-verb agreement across another noun."""
     guess = {}
     for name in ("albertine-mini-en", "albertine-small-en"):
         (guesses,) = Predictor(name).fill_mask("The keys to the cabinet [MASK] on the table.", top_k=20)
@@ -88,7 +88,7 @@ def test_words_in_disorder_are_less_likely(name: str) -> None:
 
 @each
 def test_similar_sentences_are_distinguished_from_others(name: str) -> None:
-    """Raw means have a cosine of 0.99 for any two."""
+    """Unwhitened means have a cosine of 0.99 for any two."""
     alike, other = {
         "en": (
             ("A cat sat on the mat.", "There was a cat on a mat."),

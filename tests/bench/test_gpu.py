@@ -1,4 +1,4 @@
-"""The benchmark of a GPU, rehearsed on a processor, and that it sees what is wrong."""
+"""The GPU benchmark on a CPU: it runs, and it detects errors."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def agreement(monkeypatch: pytest.MonkeyPatch, name: str) -> Findings:
 
 @pytest.mark.matrix
 def test_the_gpu_script_runs_on_a_cpu(tmp_path: Path) -> None:
-    """Every line of it that needs no GPU, which is nearly all. The widest preset has all ways to train;
-    BERT has dropout and blocks of its own."""
+    """Runs every line that needs no GPU, which is nearly all. The widest preset has all training paths; BERT
+    has dropout and unshared blocks."""
     pytest.importorskip("transformers")
     chosen = [part.name for part in parts.PARTS if not part.name.startswith("training")]
     chosen += ["training albert-xxlarge-v2", "training bert-base"]
@@ -140,7 +140,7 @@ def test_mfu_counts_real_lengths() -> None:
 
 @pytest.mark.matrix
 def test_of_every_way_nothing_is_left_when_the_next_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the peak of memory is that of two."""
+    """Otherwise the peak memory is that of two models."""
     pytest.importorskip("transformers")
     alive: list[weakref.ref[torch.nn.Module]] = []
 
@@ -216,7 +216,7 @@ def test_a_part_that_fails_keeps_what_it_found(tmp_path: Path) -> None:
 
 @pytest.mark.matrix
 def test_parts_in_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that does its work, one that dies, one that is too slow."""
+    """One worker finishes, one dies, one is too slow."""
     monkeypatch.chdir(ROOT)
     assert parts.isolated(["--child", "ceilings", "--rehearse", "--rounds", "1"], 200).keys() == {
         "bf16_tflops",
@@ -229,7 +229,7 @@ def test_parts_in_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_all_parts_get_what_is_left_of_the_minutes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And one that fails is no end; the result is written after each."""
+    """A failed part does not end the run; the result is written after each."""
     clock, limits, out = [0.0], [], tmp_path / "gpu.json"
     monkeypatch.setattr(parts.time, "monotonic", lambda: clock[0])
 

@@ -1,4 +1,4 @@
-"""What a model may see of a text whose words are hidden, by objective."""
+"""Which tokens a model may attend to in a text with masked tokens, by objective."""
 
 from __future__ import annotations
 

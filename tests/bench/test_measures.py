@@ -115,7 +115,7 @@ def test_inference_continues_without_a_peer_that_cannot_encode(monkeypatch: pyte
 
 
 def endless(*_: object) -> Any:
-    """As good as: it ends for those who wait for it."""
+    """Practically endless: it takes a minute."""
     end = time.monotonic() + 60
     while time.monotonic() < end:
         time.sleep(0.001)
@@ -318,7 +318,7 @@ def test_a_result_is_held_against_one_of_the_same_preset_and_threads(tmp_path: P
 
 
 def test_a_result_replaces_only_results_of_the_same_request(tmp_path: Path) -> None:
-    """Two presets that are kept on one day, and the first once more."""
+    """Two presets saved on one day, and the first again."""
     base, tiny = {"preset": "albert-base-v2", "threads": 2}, {"preset": "albert-tiny-zh", "threads": 2}
     for number, settings in enumerate((base, tiny, {**base, "threads": 1}, base, tiny)):
         save_result("inference", {**settings, "number": number}, tmp_path)

@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_run_is_judged_by_held_out_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not by the last lines of its training, which have the same names."""
+    """Not from the last lines of its training, which have the same names."""
     rows = [
         {"step": 9, "mlm_loss": 9.0, "mlm_accuracy": 0.9, "tokens": 5},
         {"step": 9, "evaluation": {"mlm_loss": math.log(2), "mlm_accuracy": 0.25}, "elapsed": 2.0},
@@ -113,7 +113,7 @@ def test_scores_are_kept_of_the_same_weights_alone(tmp_path: Path) -> None:
 
 
 def test_patience_is_of_one_run() -> None:
-    """And not of a run and of the one that warms it up."""
+    """Not of a run together with its warm-up run."""
     ways = {"a": lambda: time.sleep(0.12), "b": lambda: time.sleep(0.8)}
     assert set(compete(ways, 1, 2, patience=10).times) == {"a", "b"}
 
@@ -180,5 +180,5 @@ def test_a_memory_is_learned_without_its_control_and_the_curve_is_kept(
 
 
 def small(texts: Any, count: int, *given: Any) -> Any:
-    """Fewer texts of an update."""
+    """With fewer texts in an update."""
     return texts(min(count, 2), *given)

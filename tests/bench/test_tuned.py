@@ -1,4 +1,4 @@
-"""The contest of tuned models, on a task that takes no time."""
+"""The comparison of tuned models, on a task that takes no time."""
 
 from __future__ import annotations
 

@@ -368,7 +368,7 @@ def test_an_empty_path_is_not_the_working_folder(
 
 
 def test_an_empty_text_beside_a_path_is_a_text(albertine: Command, tmp_path: Path) -> None:
-    """Catches: any empty word refused, also where a dot names the folder."""
+    """Catches: every empty argument refused, also where a dot names the folder."""
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
     outcome = albertine("tokenizer", "encode", tmp_path, "")
     assert outcome.code == 0 and "[CLS]" in outcome.out

@@ -62,7 +62,7 @@ def test_there_and_back(albertine: Command, folder: Path, tmp_path: Path) -> Non
 
 
 def test_info(albertine: Command, folder: Path) -> None:
-    """The parameters of the shape, without a number of the data being read."""
+    """Parameter counts from shapes, without reading any tensor data."""
     (folder / "model.ckpt-best.data-00000-of-00001").write_bytes(b"x" * 100_000)
     outcome = albertine("info", folder)
     assert outcome.code == 0 and "one block used at every depth" in outcome.out
@@ -95,7 +95,7 @@ def test_brightmarts_factors_and_what_their_product_costs(albertine: Command, tm
 
 @pytest.mark.parametrize("to", ["bert4keras", "brightmart", "hf", "albertine"])
 def test_vocabularies_go_along(albertine: Command, tmp_path: Path, to: str) -> None:
-    """A Chinese one is WordPiece by its file, whatever the layout."""
+    """A Chinese vocabulary is WordPiece by its file name, whatever the layout."""
     changes = {"embedding_mapping": "words"} if to == "brightmart" else {}
     package.save(builders.model(**changes), WordPieceTokenizer(PIECES), tmp_path / "m")
     outcome = albertine("convert", tmp_path / "m", tmp_path / "x", "--to", to)
@@ -130,7 +130,7 @@ def test_our_own_names_where_transformers_has_some(albertine: Command, folder: P
 def test_losses_need_lossy_and_are_reported(
     albertine: Command, tmp_path: Path, changes: dict[str, Any], to: str, message: str
 ) -> None:
-    """Refused first, with the way out; then written, and the greatest difference is that of the outputs."""
+    """Refused first, with the remedy; then written, and the reported difference is that of the outputs."""
     model = builders.model(**changes)
     package.save(model, None, tmp_path / "m")
     refused = albertine("convert", tmp_path / "m", tmp_path / "x", "--to", to)
@@ -232,7 +232,7 @@ def test_the_vocabulary_of_an_archive_by_any_name(albertine: Command, folder: Pa
 def test_a_classifier_goes_along_with_the_names_of_its_classes(
     albertine: Command, tmp_path: Path, pooling: Pooling
 ) -> None:
-    """Unless it looks at other than Google's does."""
+    """Unless its pooling differs from Google's."""
     names = ("poor", "fair", "good")
     extra_config = head_config(
         "albert", "classify", 0.1, names=names, kind="single", pooling=pooling, max_length=9
@@ -241,8 +241,8 @@ def test_a_classifier_goes_along_with_the_names_of_its_classes(
     save_model(builders.model(), None, tmp_path / "hf", extra_tensors=head, extra_config=extra_config)
     first = albertine("convert", tmp_path / "hf", tmp_path / "g", "--to", "google")
     if pooling == "mean":
-        extra_config = "the layout google has no place for classifier.bias, classifier.weight. Add --lossy"
-        assert first.code == 2 and extra_config in on_one_line(first.err) and not (tmp_path / "g").exists()
+        message = "the layout google has no place for classifier.bias, classifier.weight. Add --lossy"
+        assert first.code == 2 and message in on_one_line(first.err) and not (tmp_path / "g").exists()
         first = albertine("convert", tmp_path / "hf", tmp_path / "g", "--to", "google", "--lossy")
         assert "Left out: classifier.bias, classifier.weight, which the layout google" in on_one_line(
             first.out

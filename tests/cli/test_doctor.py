@@ -76,7 +76,7 @@ def test_a_model_without_a_vocabulary_is_whole(albertine: Command, tmp_path: Pat
 
 
 def test_a_run_without_its_checkpoints_is_a_run(albertine: Command, tmp_path: Path) -> None:
-    """As after they were deleted to save room, or of one that was killed before the first."""
+    """As after deleting them to save space, or for a run killed before its first one."""
     folder = tmp_path / "run"
     (folder / "final").mkdir(parents=True)
     (folder / "settings.yaml").write_text("name: run\n")

@@ -232,7 +232,7 @@ def test_a_text_uses_the_requested_pooling(albertine: Command, folder: Path) -> 
 def test_vectors_are_written_as_they_are(
     albertine: Command, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Catches: all of them in memory three times over."""
+    """Catches: three copies of all vectors in memory."""
     monkeypatch.setattr("sys.stdin", io.StringIO("a\nb\nc\n"))
     monkeypatch.setattr("albertine.tasks.predictor.CHUNK", 2)
     given: list[int] = []

@@ -83,7 +83,7 @@ def test_info(run_json: Any, model: Path) -> None:
 
 
 def test_export(model: Path, tmp_path: Path) -> None:
-    """Catches: the package `albertine.export`, once it is imported, in the place of the function."""
+    """Catches: the package `albertine.export` in place of the function, once it is imported."""
     pytest.importorskip("onnx")
     import albertine.export.formats  # noqa: F401
 
@@ -99,7 +99,7 @@ def test_export(model: Path, tmp_path: Path) -> None:
 
 
 def test_convert(albertine: Command, model: Path, tmp_path: Path) -> None:
-    """Catches: errors that name options of the command; a layout that is not known and written as another."""
+    """Catches: errors that name options of the command; an unknown layout that is written as another."""
     found = package.convert(model, tmp_path / "a", to="electra", dtype="bfloat16")
     assert (found.folder, found.tokenizer, found.notes) == (tmp_path / "a", True, ())
     assert albertine("convert", model, tmp_path / "b", "--to", "electra", "--dtype", "bfloat16").code == 0

@@ -117,7 +117,7 @@ def test_a_configuration_of_google_is_read_as_with_its_checkpoint(
 
 
 def test_weights_beside_the_report_of_an_export_are_reported(albertine: Command, tmp_path: Path) -> None:
-    """As everything else takes them."""
+    """Weights beside export.json make the folder a model, as for every other command."""
     save_model(Model(builders.config()), None, tmp_path / "model")
     report = {"answers": "classify", "source": {"name": "x", "digest": "y"}, "files": {}, "versions": {}}
     (tmp_path / "model" / "export.json").write_text(json.dumps(report))
@@ -147,7 +147,7 @@ def test_a_recipe_whose_corpus_is_there(albertine: Command, tmp_path: Path) -> N
 
 
 def test_info_of_a_student_recipe_reports_the_cost_of_the_student(albertine: Command, tmp_path: Path) -> None:
-    """And not what the model costs that it begins with; so does the folder of a run that has none yet."""
+    """Not of its start model; likewise for the folder of a run without a model."""
     save_model(Model(builders.config(SharingPlan.unshared(4))), None, tmp_path / "large")
     (tmp_path / "run").mkdir()
     recipe = tmp_path / "run" / "settings.yaml"

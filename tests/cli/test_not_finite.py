@@ -21,7 +21,7 @@ from tests.cli.conftest import Command
 from tests.export import saved
 
 GOOD, BAD = "the old man [MASK].", "the old man [MASK]." + " said the old man" * 6
-"""The second is so long that it reaches the position that overflows."""
+"""The second is long enough to reach the position that overflows."""
 
 
 @pytest.fixture(scope="module")

@@ -461,7 +461,7 @@ def test_doctor_names_what_is_damaged(albertine: Command, home: Path, tmp_path: 
 def test_every_verb_refuses_a_corpus_with_a_flipped_bit(
     albertine: Command, home: Path, tmp_path: Path
 ) -> None:
-    """In the middle, at which opening does not look."""
+    """In the middle, which is not checked on opening."""
     corpus, final = shutil.copytree(home / "corpus", tmp_path / "corpus"), home / "runs" / "done" / "final"
     here = json.dumps(str(corpus))
     numbers = iter(range(100))

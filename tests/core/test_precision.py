@@ -1,4 +1,4 @@
-"""Which number format a setting means, on cards that are not here."""
+"""The number format of a setting on GPUs that are not present."""
 
 from __future__ import annotations
 

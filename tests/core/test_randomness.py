@@ -1,4 +1,4 @@
-"""Named draws: what a seed of torch's is worth."""
+"""Keyed random numbers and torch's generator."""
 
 from __future__ import annotations
 

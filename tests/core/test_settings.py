@@ -334,7 +334,7 @@ def test_yaml_that_cannot_be_read_is_one_message(text: str, tmp_path: Path) -> N
 
 
 def test_a_name_that_no_folder_can_have_is_refused() -> None:
-    """Catches: a traceback of the first look into the folder."""
+    """Catches: a traceback of the first access to the folder."""
     load(PretrainingSettings, None, [*PRETRAIN, f"name={'字' * 85}"])
     with pytest.raises(SettingsError, match=r"`name`: has 256 bytes; .* may have 255"):
         load(PretrainingSettings, None, [*PRETRAIN, f"name={'字' * 85}x"])
@@ -366,7 +366,7 @@ def test_text_in_quotes_that_is_no_yaml_is_text() -> None:
 def test_a_number_without_end_is_no_setting(
     cls: type[Settings], given: list[str], key: str, number: str
 ) -> None:
-    """The JSON of a checkpoint has none, so that a run ended with a traceback at its first one."""
+    """JSON of a checkpoint has no infinity, so a run ended with a traceback at its first checkpoint."""
     with pytest.raises(SettingsError, match=rf"^`{key}`: input should be a finite number"):
         load(cls, None, [*given, f"{key}={number}"])
 

@@ -1,4 +1,4 @@
-"""torch is imported while the garbage collector rests, and nothing else is changed by that."""
+"""torch is imported with the garbage collector off, without other effects."""
 
 from __future__ import annotations
 

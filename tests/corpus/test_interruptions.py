@@ -262,7 +262,8 @@ def test_a_stale_lock_is_recovered(tmp_path: Path, text: Path, tokenizer: Tokeni
 
 
 def test_a_lock_file_removed_while_it_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The holder before us removes it just as we lock it: our lock must be on a file that others see."""
+    """The previous holder removes it just as it is locked: the lock must be on the file that other processes
+    see."""
     real, removed = fcntl.flock, []
 
     def flock(handle: int, how: int) -> None:

@@ -76,7 +76,7 @@ def test_parcels_come_back_equal(number: int) -> None:
 
 
 def test_a_parcel_is_a_single_tensor() -> None:
-    """However many tensors: each costs a file descriptor on its way between processes."""
+    """With any number of tensors: each costs a file descriptor between processes."""
     many = [torch.ones(n) for n in range(1, 2000)]
     (result,) = Loader(lambda _: many, [0], 1)
     assert same(result, many)
@@ -161,7 +161,7 @@ def test_a_killed_process_is_reported_and_does_not_hang() -> None:
 
 
 def test_a_killed_process_ends_only_the_wait_for_its_result() -> None:
-    """Its death sends a signal, during which a training step may write a checkpoint."""
+    """Its exit sends a signal, which may arrive while a checkpoint is written."""
     results = iter(Loader(lambda n: (n, os.getpid()), count(), 2))
     _, pid = next(results)
     os.kill(pid, signal.SIGKILL)
@@ -173,7 +173,7 @@ def test_a_killed_process_ends_only_the_wait_for_its_result() -> None:
 
 
 def test_a_process_ends_with_a_parent_that_was_killed(tmp_path: Path) -> None:
-    """In the middle of its work, and although it ignores what ends its parent."""
+    """In the middle of its work, although it ignores the signals that end its parent."""
 
     def build(number: int) -> int:
         with (tmp_path / "at work").open("a") as file:

@@ -406,7 +406,7 @@ def test_a_manifest_of_another_program_is_no_corpus(
 
 @pytest.mark.parametrize("left", [60, 0])
 def test_files_among_the_shards_stay(tmp_path: Path, tokenizer: Tokenizer, left: int) -> None:
-    """Both where the corpus is made again and where nothing is left of its text."""
+    """Both for a rebuilt corpus and for one whose text is gone."""
     text, folder = library(tmp_path), tmp_path / "corpus"
     run(text, folder, tokenizer)
     whole = content(folder)

@@ -1,4 +1,4 @@
-"""A shard counts as finished only if it is whole, of this text and of these settings."""
+"""A shard counts as finished only if it is complete and of the same text and settings."""
 
 from __future__ import annotations
 

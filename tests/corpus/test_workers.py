@@ -1,4 +1,4 @@
-"""The pool of processes: everything done once, heavy jobs alone, and never much on the way."""
+"""The pool of processes: every job runs once, heavy jobs alone, with a bounded number in flight."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def recording_handlers(*numbers: signal.Signals) -> Iterator[int]:
 
 
 def signalled_at_birth(monkeypatch: pytest.MonkeyPatch, *numbers: signal.Signals) -> None:
-    """Every child gets these signals as its first thing."""
+    """Every child gets these signals first."""
     real = os.fork
 
     def fork() -> int:

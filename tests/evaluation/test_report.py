@@ -161,7 +161,7 @@ def test_chinese_classes_are_drawn_or_numbered(tmp_path: Path) -> None:
 
 
 def test_long_names_leave_a_picture_its_room(tmp_path: Path) -> None:
-    """They pushed the matrix out of it, and were cut off so that all read alike."""
+    """Long labels pushed the matrix out of the figure, and were cut to equal texts."""
     pytest.importorskip("matplotlib")
     labels = tuple(f"{word}, in a name that goes on and on and on and on" for word in ("fine", "poor"))
     rows = [line(0, labels[0], labels[1], 0.8, labels), line(1, labels[1], labels[1], 0.7, labels)]

@@ -289,7 +289,7 @@ def test_a_name_with_the_signs_of_a_pattern(tuned: Path) -> None:
 
 
 def test_runs_of_other_settings_are_no_seeds(tuned: Path) -> None:
-    """Catches: a median over what was learned at two rates."""
+    """Catches: a median over runs at two learning rates."""
     other = tuned.parent / "films-seed-2" / "settings.yaml"
     settings = yaml.safe_load(other.read_text())
     settings["watching"]["report"] = not settings["watching"].get("report")

@@ -26,7 +26,7 @@ Scores = tuple[NDArray[np.float64], NDArray[np.int64]]
 
 @pytest.fixture
 def few_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file is whole with one pair."""
+    """One pair is a complete file."""
     monkeypatch.setattr(suites, "PAIRS", 1)
     monkeypatch.setattr(suites, "ASIDE", 1)
 
@@ -45,7 +45,7 @@ def write(folder: Path, suite: str, pairs: int = PAIRS) -> Path:
 
 
 def likes(texts: Sequence[str]) -> Iterator[float]:
-    """Finds good sentences likelier, except: bad ones of ellipsis; ties in irregular forms."""
+    """Scores good sentences higher, except: bad ones of ellipsis; ties in irregular forms."""
     for text in texts:
         if text.startswith("ellipsis"):
             yield -1.0 if "bad" in text else -2.0
@@ -109,7 +109,7 @@ def test_standard_errors_by_hand(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("few_pairs")
 def test_single_pairs_have_no_standard_error(tmp_path: Path) -> None:
-    """Which is no error of 0."""
+    """No standard error is not an error of 0."""
     found = score_suite(read_suite("blimp", write(tmp_path, "blimp"), limit=1), score)
     assert found.overall.error is None and found.phenomena["ellipsis"].error is None
     assert json.loads(json.dumps(found.as_dict()))["standard_error"] is None

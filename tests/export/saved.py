@@ -46,7 +46,7 @@ def embedder(
     """A model that was tuned to embed.
 
     Args:
-        sharp: what its queries and keys are multiplied by; attention of small weights looks at everything.
+        sharp: what its queries and keys are multiplied by; attention with small weights is nearly uniform.
     """
     base = model(**changes)
     with torch.no_grad():

@@ -47,7 +47,7 @@ def test_it_was_verified_in_another_process(stem: str, layout: str, folder: Path
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["compare", "answer or not", "relate", "embed by depths"])
 def test_heads_that_look_at_neighbours_are_traced(name: str, tmp_path: Path) -> None:
-    """For any length, one token included."""
+    """For every length, including one token."""
     head = head_of(name)
     graph = graph_of(head, packed=False)
     save_program(graph, tmp_path / "model.pt2")
@@ -56,7 +56,7 @@ def test_heads_that_look_at_neighbours_are_traced(name: str, tmp_path: Path) -> 
 
 
 def test_it_is_loaded_by_torch_alone(folder: Path) -> None:
-    """With sizes that it was not traced with."""
+    """With sizes other than the traced ones."""
     ids = np.arange(22).reshape(2, 11) + 5
     mask, types = np.ones_like(ids), np.zeros_like(ids)
     mask[1, 8:] = 0
@@ -127,7 +127,7 @@ def test_weights_stand_once_and_no_example_is_kept(stem: str, folder: Path) -> N
 def test_torch_may_lie_where_this_process_alone_looks(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after `pip install --user`, or by PYTHONPATH. Catches: a check that can never succeed there."""
+    """As after `pip install --user`, or by PYTHONPATH. Catches: a check that always fails there."""
     EnvBuilder(with_pip=False).create(tmp_path / "bare")
     monkeypatch.setattr(sys, "executable", str(tmp_path / "bare" / "bin" / "python"))
     names = ("input_ids", "attention_mask", "token_type_ids")

@@ -170,7 +170,7 @@ def test_what_stands_beside_an_export_stays(in_torch: Torch, classifier: Path, t
 
 
 def test_an_export_in_place_of_a_model_is_reported(in_torch: Torch, classifier: Path, tmp_path: Path) -> None:
-    """And what to do about it; catches: the advice to fetch weights that an export never had."""
+    """With a remedy; catches: the advice to fetch weights that an export never had."""
     out = export(classifier, tmp_path / "out").folder
     wanted = r"is an export of classify, which has no weights\. Use the model that it was made from"
     for use in (read_folder, opened):
@@ -222,8 +222,8 @@ def test_an_export_that_computes_something_else_is_removed(
 
 @pytest.mark.parametrize("head", ["embed", "features", "fill-mask"])
 def test_vectors_of_a_coarse_format_are_judged_by_texts(head: str, in_torch: Torch, tmp_path: Path) -> None:
-    """Laid out as texts are; float32 and scores by random tokens. Catches: INT8 let through because the
-    vectors of word salad all point one way."""
+    """Laid out as texts are; float32 and scores by random tokens. Catches: INT8 let through because vectors
+    of random tokens have nearly one direction."""
     folder = put_model(tmp_path)
     tokenizer = load_tokenizer(folder)
 
@@ -305,7 +305,7 @@ def test_only_a_graph_of_states_has_the_modules_of_vectors(in_torch: Torch, tmp_
 
 @pytest.mark.parametrize("head", ["task", "features"])
 def test_a_graph_has_no_modules_that_average_all_layers(head: str, in_torch: Torch, tmp_path: Path) -> None:
-    """It gives the states of the last one alone."""
+    """It returns the states of the last layer alone."""
     folder = saved.embedder(tmp_path / "m", "depths", True)
     assert (folder / "modules.json").is_file()
     out = export(folder, tmp_path / "out", head=head).folder
@@ -355,7 +355,7 @@ def test_rounding_is_small_and_leaves_the_model_as_it_was() -> None:
 
 
 def test_places_that_are_not_the_models_are_no_export(tmp_path: Path) -> None:
-    """Numbers that agree are not enough for a head that points."""
+    """Close numbers are not enough for a head that selects positions."""
     head, run = traced("answer or not", False)
     assert isinstance(head, Head)
 

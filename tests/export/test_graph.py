@@ -110,7 +110,7 @@ def test_relations_of_the_graph_are_those_of_the_model() -> None:
 
 
 def test_what_padding_holds_changes_nothing() -> None:
-    """A mutant that leaves the mask out of attention passes where padding is what training had there."""
+    """Leaving the mask out of attention goes unnoticed where padding equals that of training."""
     head, run = traced("classify", False)
     for batch in batches(head.base.config):  # type: ignore[attr-defined]
         other = dict(batch)

@@ -130,7 +130,7 @@ def test_padded_and_packed_agree(exported: Path) -> None:
 
 
 def test_nothing_of_this_machine_is_in_the_file(exported: Path) -> None:
-    """The exporter writes the stack of every operation into it."""
+    """The exporter writes a stack trace of every operation into it."""
     content = (exported / "onnx" / "model.onnx").read_bytes()
     assert b"stack_trace" not in content and b"albertine/model" not in content
 
@@ -249,7 +249,7 @@ def test_relative_positions_have_no_packed_graph(tmp_path: Path) -> None:
 
 
 def test_a_head_names_its_outputs() -> None:
-    """The contract with who reads a folder (docs/decisions/026)."""
+    """The contract with readers of a folder (docs/decisions/026)."""
     names: dict[str, Head] = {name: head_of(name) for name in ("answer", "answer or not", "relate", "tag")}
     assert {name: list(head.axes) for name, head in names.items()} == {
         "answer": ["start_logits", "end_logits"],

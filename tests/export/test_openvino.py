@@ -75,7 +75,7 @@ def test_shared_weights_stand_once(folder: Path) -> None:
 
 
 def test_the_precision_of_the_runtime_is_recorded(files: dict[str, Any]) -> None:
-    """Which format it takes, and whether it fuses attention's two products, it decides by the processor."""
+    """The runtime chooses the format, and whether to fuse the products of attention, by the processor."""
     plain, narrow, small = (one["executed"] for one in files.values())
     assert plain.keys() == {"f32"}  # as the hint states
     assert narrow.keys() <= {"f32", "bf16"}
@@ -224,7 +224,7 @@ def test_a_head_of_two_texts_is_measured_with_two(name: str, tmp_path: Path) -> 
 
 
 def test_a_sample_for_relations_has_a_subject_in_every_row(tmp_path: Path, monkeypatch: Any) -> None:
-    """Else the half of the head that finds objects is measured by nothing."""
+    """Otherwise the object half of the head is not measured."""
     monkeypatch.setattr(openvino_int8, "SENTENCES", 8)
     (tmp_path / "text.txt").write_text(saved.TEXT, encoding="utf-8")
     for task in ("relate", "tag"):

@@ -164,7 +164,7 @@ def test_what_makes_up_the_share_exactly_is_enough() -> None:
 
 
 def test_a_draw_is_named_by_the_asker_and_not_by_its_place() -> None:
-    """So what is written does not depend on what is computed together."""
+    """The output does not depend on batching."""
     table = torch.zeros(2, 50).log_softmax(-1)
 
     def drawn(names: list[int]) -> list[list[Hypothesis]]:
@@ -176,7 +176,7 @@ def test_a_draw_is_named_by_the_asker_and_not_by_its_place() -> None:
 
 
 def test_a_text_that_ends_costs_no_beam() -> None:
-    """Beside the end the two best tokens are followed, and the second of them is the better text."""
+    """The two best tokens beside the end token are followed, and the second gives the better text."""
     chances = {1: [0.1, 0.45, 0.45], 2: [0.98, 0.01, 0.01]}
 
     def after(rows: Sequence[int], tokens: Sequence[int]) -> Tensor:

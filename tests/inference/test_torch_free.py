@@ -141,7 +141,7 @@ def test_serve_is_a_command_without_torch(folders: Folders) -> None:
 
 
 def test_answers_are_not_empty(folders: Folders) -> None:
-    """So that the comparison above is of something."""
+    """Otherwise the comparison above would be of empty answers."""
     assert any(Predictor(folders["crf"][1]).tag_all(TEXTS))
     assert any(Predictor(folders["relate"][1]).relate_all(TEXTS))
     assert len({g.token for g in Predictor(folders["fill-mask"][1]).fill_mask("a [MASK]")[0]}) == 5
@@ -466,7 +466,7 @@ def test_a_random_field_is_that_of_the_graph_that_was_opened(folders: Folders, t
 
 
 def test_an_export_answers_in_another_process(tmp_path: Path) -> None:
-    """Catches: a pool of processes ends with a traceback about a session of onnxruntime."""
+    """Catches: a traceback about pickling a session of onnxruntime in a pool of processes."""
     predictor = Predictor(exported("single", tmp_path)[1], batch_tokens=7)
     for other in (pickle.loads(pickle.dumps(predictor)), copy.deepcopy(predictor)):
         assert other.classify(["a"]) == predictor.classify(["a"])

@@ -109,7 +109,7 @@ def test_what_it_can_hold_comes_back(shape: str, act: str, tmp_path: Path) -> No
 def test_what_it_would_compute_otherwise_is_refused(
     changes: dict[str, object], message: str, tmp_path: Path
 ) -> None:
-    """It supports one group: the others of a checkpoint it would pass over without a word."""
+    """It supports one group: it would silently ignore the others of a checkpoint."""
     model = Model(builders.config(**changes), {"mlm"})  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match=message):
         save_checkpoint(model, None, tmp_path / "m", "bert4keras")

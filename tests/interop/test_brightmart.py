@@ -59,7 +59,7 @@ def variables(folder: Path) -> dict[str, Tensor]:
     [("tiny", 4_295_186), ("base", 11_492_234), ("large", 18_084_490), ("xlarge", 62_803_594)],
 )
 def test_published_counts(size: str, count: int) -> None:
-    """Counted by formula from the published shapes; that of tiny is also the sum of its checkpoint."""
+    """Counts by formula from the published shapes; that of tiny equals its checkpoint's sum."""
     assert sum(parameters_by_part(preset(f"brightmart-{size}-zh")).values()) == count
 
 

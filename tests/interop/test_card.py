@@ -79,7 +79,7 @@ def test_an_xlnet_has_no_parameter_that_nothing_reads(tmp_path: Path) -> None:
 
 
 def test_the_card_of_lonepatients_names_does_not_suggest_transformers(tmp_path: Path) -> None:
-    """Which starts from random weights there, without an error."""
+    """transformers would silently start from random weights."""
     model: Model = builders.model()
     save_lonepatient(model, None, tmp_path)
     for by_command in (False, True):

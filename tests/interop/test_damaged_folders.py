@@ -31,7 +31,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def test_what_is_damaged_is_sound_before(sound: dict[str, Path]) -> None:
-    """Else the cases would end at the first check."""
+    """Otherwise the cases would end at the first check."""
     for name, folder in sound.items():
         albertine.load(folder)
         if name != "shards" and not name.startswith(("lonepatient", "tensorflow")):
@@ -170,7 +170,7 @@ def _over_each_other(head: dict[str, Any]) -> None:
 def test_contradictory_safetensors_are_refused(
     damage: Callable[[Path], None], message: str, sound: dict[str, Path], tmp_path: Path
 ) -> None:
-    """In less than a second of the processor."""
+    """In less than a second of CPU time."""
     shutil.copytree(sound["albert"], tmp_path / "m")
     damage(tmp_path / "m")
     start = time.process_time()
@@ -229,7 +229,7 @@ def test_a_number_that_is_larger_than_any_float_is_refused(
 
 
 def test_a_mark_of_utf_8_before_a_configuration_is_passed_over(tmp_path: Path) -> None:
-    """As editors of Windows write it."""
+    """As written by Windows editors."""
     sound = released_folder("albertine-mini-en")
     folder = shutil.copytree(sound, tmp_path / "model")
     for name in ("config.json", "tokenizer_config.json", "tokenizer.json", "modules.json"):

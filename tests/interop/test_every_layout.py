@@ -119,7 +119,7 @@ _HOLDING = {
 }
 """Layouts for the heads of an encoder of transformers; Google's has those of classification and answers."""
 _OTHERS = {f"{name}{head}" for name in ("Electra", "RoFormer") for head in list(_TASKS)[:2]}
-"""Heads that compute otherwise than ours, and are left aside."""
+"""Heads that compute otherwise than ours, and are ignored."""
 THEIRS = [
     (name, head)
     for name, head in itertools.product(_HOLDING, _TASKS)

@@ -207,7 +207,7 @@ def test_convert_writes_copies_and_the_small_form_again(layout: str, tmp_path: P
 @pytest.mark.parametrize("layout", ["albertine", "transformers"])
 @pytest.mark.parametrize("kind", ["albert", "xlnet"])
 def test_a_tokenizer_records_the_maximum_length_of_its_model(kind: str, layout: Any, tmp_path: Path) -> None:
-    """Wherever a layout has it: XLNet's has no word for it, and ours its own place."""
+    """In every layout that has it: XLNet's has no field for it, and ours has its own."""
     xlnet = {"positions": "relative", "embedding_norm": False, "embedding_size": 24}
     model = builders.model(SharingPlan.unshared(2), **(xlnet if kind == "xlnet" else {}))
     save_model(model, WordPieceTokenizer(PIECES), tmp_path, layout=layout)

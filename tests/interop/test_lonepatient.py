@@ -107,8 +107,8 @@ def test_brightmart_without_its_setting(changed: Callable[..., Path]) -> None:
 
 @pytest.mark.parametrize("pickled", [False, pytest.param(True, marks=pytest.mark.matrix)])
 def test_the_word_of_brightmart_beside_groups(changed: Callable[..., Path], pickled: bool) -> None:
-    """Whose code passes it over. Catches: brightmart's mapping, for which nothing fits; a look-up that takes
-    the word for it."""
+    """Whose code passes it over. Catches: brightmart's mapping, for which nothing fits; a look-up that trusts
+    the configuration."""
     folder, model = changed("groups", {}, ln_type="postln"), albertine.load(HERE / "groups")
     if pickled:
         torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
@@ -251,7 +251,7 @@ def test_a_sample_that_nothing_is_compared_on_is_refused(
 
 @pytest.mark.parametrize("layout", ["lonepatient", "google", None])
 def test_a_tokenizer_with_more_tokens_than_embeddings_is_refused(layout: str | None, tmp_path: Path) -> None:
-    """On every way out, not only on the one to transformers."""
+    """In every target layout, not only that of transformers."""
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef"]
     model = Model(builders.config(vocab_size=len(pieces)), {"mlm"})
     save_model(model, WordPieceTokenizer(pieces), tmp_path / "in")

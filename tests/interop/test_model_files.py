@@ -50,7 +50,7 @@ def google(model: Model, folder: Path) -> None:
 
 
 def named(model: Model, folder: Path) -> None:
-    """By a name without `ckpt`."""
+    """With a file name without `ckpt`."""
     google(model, folder)
     (folder / "checkpoint").unlink()
     for file in folder.glob(f"{NAME}.*"):

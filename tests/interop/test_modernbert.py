@@ -189,7 +189,7 @@ def unshared() -> Model:
 
 
 def read_as_saved(model: Model) -> Model:
-    """With the norm that nothing is computed with, as it is in every model that was read."""
+    """With the unused norm, which every loaded model has."""
     with torch.no_grad():
         model.encoder.attention[0].layer_norm.weight.fill_(1.0)
     return model

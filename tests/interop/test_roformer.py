@@ -64,7 +64,7 @@ def their_model(case: int) -> transformers.PreTrainedModel:
 
 
 def jostled(model: transformers.PreTrainedModel) -> transformers.PreTrainedModel:
-    """With biases and norms away from zero and one."""
+    """With biases and norms that differ from zero and one."""
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim == 1:
@@ -227,7 +227,7 @@ def test_a_shared_model_is_written_as_copies_and_folded_again(name: str, layout:
 
 
 def test_copies_that_were_trained_apart_stay_apart(tmp_path: Path) -> None:
-    """transformers trains the copies one by one, and drops what it has no name for."""
+    """transformers trains the copies separately, and drops tensors that it has no name for."""
     model = builders.model(positions="rotary", plan=replace(SharingPlan.shared(3), own=("residuals",)))
     save_model(model, None, tmp_path / "m", layout="roformer")
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "m")

@@ -74,7 +74,7 @@ def doubled(model: Model) -> nn.Module:
 def test_what_load_would_refuse_is_not_written(
     change: Callable[[Model], nn.Module], message: str, tmp_path: Path
 ) -> None:
-    """What stood there stays."""
+    """Existing files stay."""
     good = made()
     albertine.save(good, None, tmp_path / "good")
     before = {path: path.read_bytes() for path in (tmp_path / "good").iterdir()}
@@ -91,7 +91,7 @@ def test_what_is_no_tokenizer_is_not_saved(tmp_path: Path) -> None:
 
 
 def test_a_compiled_model_is_saved_as_what_it_was(tmp_path: Path) -> None:
-    """The whole of it, or a part."""
+    """The whole model compiled, or a part of it."""
     albertine.save(made(), None, tmp_path / "plain")
     part = made()
     part.mlm = torch.compile(part.mlm, backend="eager")

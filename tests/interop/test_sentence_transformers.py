@@ -153,7 +153,7 @@ def test_vectors_stay_what_they_are(models: tuple[Model, Any], tmp_path: Path, f
 def test_a_layer_behind_the_pooling_goes_where_its_whitening_goes(
     models: tuple[Model, Any], tmp_path: Path
 ) -> None:
-    """To the hub, and through `convert`; where the weights are others it does not hold, and neither goes."""
+    """To the hub, and through `convert`; it is not valid for other weights, and is not copied with them."""
     package = pytest.importorskip("sentence_transformers")
     model, tokenizer = models
     tuned = WhitenedEmbedder(model, normalize=True)

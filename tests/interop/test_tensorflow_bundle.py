@@ -170,13 +170,13 @@ def test_contradictory_snappy_data_is_refused(data: bytes) -> None:
 
 
 def test_snappy_stops_at_its_stated_length() -> None:
-    """Not when all of it is written."""
+    """Not after decompressing everything."""
     with pytest.raises(MalformedProtobuf, match="or too much"):
         decompressed(encode_varint(65) + b"\x00a" + b"\xfe\x01\x00" * 1000, 99)
 
 
 def test_what_all_blocks_hold_together_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many small blocks that each hold much are a bomb too."""
+    """Many small blocks that each expand a lot are a decompression bomb too."""
     out, handles = bytearray(), []
     for key in (b"a", b"b"):
         plain = bytearray()

@@ -338,7 +338,7 @@ def test_a_class_that_computes_other_numbers_is_not_named(tmp_path: Path) -> Non
 @pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "albertine"])
 @pytest.mark.parametrize("pooling", ["mean", "cls", "depths", "whitened"])
 def test_vectors(layout: str, pooling: Any, tmp_path: Path) -> None:
-    """sentence-transformers gives those of Albertine, also of a copy."""
+    """sentence-transformers gives the vectors of Albertine, also for a copied folder."""
     from sentence_transformers import SentenceTransformer
 
     family = Embed("cosine", 32, pooling=pooling, normalize=pooling == "depths")

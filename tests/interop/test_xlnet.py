@@ -462,7 +462,7 @@ def test_a_preset_filled_at_random_is_an_xlnet_that_transformers_loads(
 
 @pytest.mark.parametrize("training", [True, False])
 def test_the_feed_forward_drops_out_where_transformers_does(training: bool) -> None:
-    """By the same stream of random numbers: in the middle, and behind."""
+    """With the same random numbers: in the middle, and at the end."""
     from transformers.models.xlnet.modeling_xlnet import XLNetFeedForward
 
     ours = our_model(plan=SharingPlan.unshared(1), hidden_dropout_prob=0.4).train(training)

@@ -114,8 +114,8 @@ def test_the_gradient_is_that_of_three_hundred_unrolled_steps(solver: str) -> No
 
 
 def test_the_gradient_is_as_exact_of_a_small_loss() -> None:
-    """What arrives from a mean over a large batch is far below the tolerance, and the solver's absolute
-    numbers must not take it for nothing."""
+    """The gradient of a mean over a large batch is far below the tolerance; the absolute tolerance of the
+    solver must not take it for zero."""
     batch = builders.packed(LENGTHS)
     weights = torch.randn(25, 24, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     found = []

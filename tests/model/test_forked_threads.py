@@ -9,7 +9,7 @@ import torch
 from tests.model import builders
 
 LONGEST = 60.0
-"""Seconds until a process that still computes is taken to wait for ever."""
+"""Seconds until a process that still computes is taken for hanging."""
 
 
 def test_a_forked_process_does_not_wait_for_the_threads_of_its_parent():

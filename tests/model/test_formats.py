@@ -1,4 +1,4 @@
-"""`torch.autocast` is a wish for a format, and weights of another format are one too."""
+"""The format of `torch.autocast`, and that of the weights, is used."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ SOURCES = builders.packed([5, 9, 7])
 
 
 def answers(tuned: Any) -> list[Tensor]:
-    """What a task model gives, in training also what it learns from."""
+    """The outputs of a task model, in training with its loss inputs."""
     if isinstance(tuned, Relations):
         return list(tuned(SOURCES, torch.tensor([[1, 2], [6, 6], [15, 16]])))
     if isinstance(tuned, Seq2Seq):
@@ -211,7 +211,7 @@ def test_double_is_computed_in_double() -> None:
 
 @every_mode
 def test_a_model_called_within_another_computes_as_it_does_alone(mode: Any) -> None:
-    """As a teacher in a hook of its student: a pass under way is that of its own encoder."""
+    """As a teacher in a hook of its student: a running pass belongs to its own encoder."""
     outer, inner = build("bfloat16"), build("float32")
     with mode():
         alone = inner.encoder(BATCH).last_hidden

@@ -74,7 +74,7 @@ def has_hooks(handles: list[Any]) -> Iterator[None]:
 def test_every_module_is_called(
     mode: Any, precision: str, backend: str, recompute: bool, everywhere: bool
 ) -> None:
-    """And being watched changes nothing, but for the rounding of one kernel instead of two."""
+    """And hooks change nothing, except for the rounding of one kernel instead of two."""
     model = build(precision, backend, recompute)
     modules = called(model)
     names = {m: name for name, m in modules.items()}
@@ -140,7 +140,7 @@ def test_a_forward_of_one_object_is_called(mode: Any, precision: str, backend: s
 
 
 def tilted(_: nn.Module, __: Any, y: Any) -> Any:
-    """More of what is on the right: a norm or a softmax would not see the same in all places."""
+    """Unequal factors: a norm or a softmax would ignore equal ones."""
     if isinstance(y, EncoderOutput):
         return EncoderOutput(tilted(_, __, y.last_hidden), y.hidden_states)
     return y * torch.linspace(0.5, 1.5, y.shape[-1], dtype=y.dtype)
@@ -207,7 +207,7 @@ KINDS = ["forward_pre", "forward", "full_backward_pre", "full_backward"]
 @pytest.mark.filterwarnings("ignore:For backward hooks to be called")  # the encoder's output is no tensor
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")  # of the embeddings, whose input is ids
 def test_a_hook_of_one_kind_alone_is_called(kind: str, everywhere: bool, backend: str) -> None:
-    """A layer that is computed together with others would not call it."""
+    """A layer computed in one product with others would not call the hook."""
     model = build(backend=backend)
     layers = {m: name for name, m in called(model).items() if isinstance(m, nn.Linear)}
     reached: set[str] = set()
@@ -354,7 +354,7 @@ def test_parametrized_weights() -> None:
 
 
 class Doubled(Tensor):
-    """A weight that multiplies in its own way, as the quantized weights of torchao do."""
+    """A weight with its own matrix product, as the quantized weights of torchao."""
 
     @staticmethod
     def __new__(cls, x: Tensor) -> Doubled:
@@ -392,7 +392,8 @@ def test_a_weight_of_another_class_multiplies_in_its_own_way(mode: Any, backend:
 def test_a_pass_without_gradients_keeps_gradients_of_later_ones(
     precision: str, quiet: Any, positions: str
 ) -> None:
-    """A pass casts and stacks each weight once; what was made for a watcher has no way back to it."""
+    """A pass casts and stacks each weight once; tensors cached for a hook without gradients are not part of
+    the graph."""
     model = builders.model(SharingPlan.unshared(2), positions=positions)
     model.precision = precision  # type: ignore[assignment]
     expected = gradients(model)

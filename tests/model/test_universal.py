@@ -114,7 +114,7 @@ def test_the_state_machine_equals_the_scalar_one(
 
 
 def test_the_reference_loses_what_is_not_halted_at_the_limit() -> None:
-    """Exactly 1 - h, with small p nearly all; the basic rule leaves Π(1 - w) on the zero it began with."""
+    """Exactly 1 - h, with small p nearly 1; the basic rule leaves Π(1 - w) on the zero it began with."""
     for rule, kept in (("accumulated", [0.3, 0.6]), ("basic", [0.3, 1 - 0.7 * 0.7])):
         config = builders.config(SharingPlan.shared(2), halting=rule, halting_limit="reference")
         unit = HaltingUnit(config)
@@ -307,7 +307,7 @@ def test_signals_are_by_place_and_by_step() -> None:
 
 
 def test_tracing_a_model_leaves_no_state() -> None:
-    """The tables of signals are kept between passes, and a tracer computes with stand-ins."""
+    """The tables of signals are cached between passes, and a tracer computes with proxies."""
     config = replace(builders.config(DEEP, **SIGNALS), hidden_size=28)  # a table that no other test uses
     batch = builders.packed(LENGTHS)
 

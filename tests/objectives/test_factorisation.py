@@ -71,7 +71,8 @@ def test_the_order_is_the_official_one_in_500_drawings() -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_two_halves_of_a_segment(seed: int) -> None:
-    """The reused half is blind to the new one, the new one sees all of it; each has a σ of its own."""
+    """The reused half does not attend to the new one, the new one attends to all of it; each has a σ of its
+    own."""
     rng = np.random.default_rng(seed)
     block, n, functional, masked = drawn(rng)
     reuse, new = n, block * int(rng.integers(1, 3))

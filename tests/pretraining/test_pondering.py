@@ -80,7 +80,7 @@ def test_a_run_records_its_ponder_steps_and_its_model_takes_as_many(build: Build
 
 
 def test_a_higher_ponder_cost_means_fewer_steps(build: Build) -> None:
-    """Also through the steps' own unit alone: everything else is drawn alike."""
+    """Compared by the halting unit alone: everything else has equal initial weights."""
     found = []
     for weight in (0.0, 1.0):
         settings = looped(build, name=f"paid-{weight:g}", objective={"ponder": weight})

@@ -96,7 +96,7 @@ def test_the_final_model_has_the_scores_of_the_run(build: Build, corpus: Path) -
 
 
 def test_the_context_gain_of_a_run_is_that_of_scoring_it(build: Build, corpus: Path) -> None:
-    """Over the very same [MASK]s, and not over all chosen tokens, of which there are others."""
+    """Over the same [MASK] positions, not over all chosen tokens, which include others."""
     folder = run(build())
     gain = [row["context_gain"] for row in read_metrics(folder / "metrics.jsonl") if "evaluation" in row][-1]
     found = held_out_scores(open_pretrained(folder / "final"), corpus, sequences=8)["mlm"]
@@ -294,7 +294,7 @@ def test_two_processes_train_the_same_model(
 
 @pytest.mark.matrix
 def test_a_process_without_held_out_sequences_raises_no_alarm(build: Build, tmp_path: Path) -> None:
-    """Guessing by frequency costs nothing where nothing is masked, and every model is worse than that."""
+    """The unigram loss is 0 where nothing is masked, and every model is worse than that."""
     changes: dict[str, Any] = {
         "objective": {"pairs": "none"},
         "training": {"steps": 60, "learning_rate": 0.003, "batch_size": 16},
@@ -458,7 +458,7 @@ def test_more_processes_than_sequences_are_refused(build: Build, monkeypatch: py
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_the_main_process_alone_watches(build: Build, monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
-    """All see the same numbers; others would read the main one's metrics file while it is cut."""
+    """All ranks use the same numbers; others could read the metrics file while it is truncated."""
     from albertine.pretraining import run as module
 
     class Deaf(World):
@@ -529,8 +529,8 @@ def test_a_checkpoint_of_another_run_is_refused(build: Build, changes: dict[str,
 def test_a_final_model_that_is_older_than_the_last_checkpoint_is_written_again(
     build: Build, seconds: int
 ) -> None:
-    """As one is that was there before the run went on from an earlier checkpoint, where it was killed before
-    it saved the model; one that was changed afterwards is left alone."""
+    """As after resuming from an earlier checkpoint and a kill before the model is saved; a model changed
+    afterwards is kept."""
     settings = build()
     folder = run(settings)
     good, at = weights(folder), (folder / "checkpoints" / "latest").stat().st_mtime + seconds
@@ -558,7 +558,7 @@ FIRST_FIELDS = {
 
 
 def test_the_fingerprint_has_no_format_of_a_configuration(build: Build) -> None:
-    """Nor of what came with a later one and is at its default: earlier runs must be resumable."""
+    """Nor of later settings at their defaults: earlier runs must be resumable."""
     folder = run(build(training={"steps": 1}))
     state = json.loads((folder / "checkpoints" / "step-1" / "state.json").read_text())
     known = {f.name for f in fields(EncoderConfig)}

@@ -142,7 +142,7 @@ def test_unfactorised_embeddings_follow_another_width() -> None:
 
 
 def test_numbers_of_a_changed_encoder_are_read_as_everywhere() -> None:
-    """YAML 1.1 reads 1e-2 as text."""
+    """YAML 1.1 parses 1e-2 as text."""
     settings = resolve(PretrainingSettings, apply_overrides(GOOD, ["model.change.initializer_range=1e-2"]))
     assert encoder_config(settings.model, 777, 128).initializer_range == 0.01
     assert yaml.safe_load(dump(settings))["model"]["change"] == {"initializer_range": 0.01}

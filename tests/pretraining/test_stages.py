@@ -161,7 +161,7 @@ def test_ranks_share_the_batches_of_every_stage(build: Build) -> None:
 
 @pytest.mark.matrix
 def test_two_processes_go_through_the_same_stages(build: Build, tmp_path: Path) -> None:
-    """A stage has no sentence part, on every rank, and the head for it waits without a gradient."""
+    """A stage without a sentence loss on every rank; its head has no gradient."""
     change = {"change": {**build().model.change.model_dump(), "hidden_dropout_prob": 0.0}}
     stages = [{"begin": 0, "max_length": 8, "depth": 1}, {"begin": 0.4, "max_length": 16, "causal": True}]
     stages = [*stages, {"begin": 0.7}]
@@ -343,7 +343,7 @@ def test_a_stage_of_fewer_depths_is_judged_by_them_too(build: Build, monkeypatch
 
 
 def test_a_branch_is_judged_as_deep_as_the_stage_it_is_in(build: Build) -> None:
-    """Before its first batch, too, when no place in the data names a stage."""
+    """Also before its first batch, when no position in the data names a stage."""
     stages = [{"begin": 0, "depth": 1}, {"begin": 0.5}]
     watching = {"evaluate_every": 2, "checkpoint_every": 2, "keep": 9}
     first = run(build(name="first", stages=stages, watching=watching, training={"steps": 12}))
@@ -507,7 +507,7 @@ def test_a_branch_begins_the_stages_that_are_due(build: Build) -> None:
 
 
 def test_a_branch_goes_on_in_the_stage_of_its_checkpoint(build: Build) -> None:
-    """In the middle of a stage, and where one ends: it sees what the run would have seen, to the bit."""
+    """In the middle of a stage, and where one ends: it gets the batches of the run, to the bit."""
     watching = {"checkpoint_every": 1, "keep": 9, "log_every": 1}
     whole = run(build(name="whole", stages=RAMP, watching=watching))
     expected = batches(build(stages=RAMP), 8)
@@ -566,7 +566,7 @@ def test_alarms_do_not_compare_stages() -> None:
 
 
 def test_every_choice_of_pairs_reaches_the_samples(build: Build) -> None:
-    """And is not in the fingerprint alone."""
+    """The setting has an effect beyond the fingerprint."""
     objective = {"short_probability": 0.4, "reference_defects": True, "repeats": 0.3}
     settings = build(objective=objective, stages=[{"begin": 0}, {"begin": 0.5, "repeats": 0.9}])
     made = PretrainingBatches(Corpus(settings.corpus), settings, None)

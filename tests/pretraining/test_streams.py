@@ -124,7 +124,7 @@ def by_lane(parts: Any) -> dict[int, list[int]]:
 
 
 def test_sequences_of_one_direction_are_neighbours(build: Build) -> None:
-    """Which alone are computed together; of a causal run the lanes stay as they are."""
+    """Only these are computed together; the streams of a causal run stay as they are."""
     settings = settings_of(build, "permutation", training={"micro_batch_tokens": 4 * 32})
     _, parts = next(iter(StreamBatches(corpus_of(settings), settings, None)))
     batches = [*parts, *held_out_streams(settings.corpus, settings.objective, sequences=16)]

@@ -1,4 +1,4 @@
-"""Settings of a run are what is drawn, optimised and judged, and not its fingerprint alone."""
+"""Settings of a run affect sampling, optimisation and evaluation, and not its fingerprint alone."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_seed_names_all_that_a_run_draws(build: Build, corpus: Path) -> None
 
 
 class Seen(Exception):
-    """What was looked for was seen, before anything is trained."""
+    """Raised as soon as the expected value is seen, before training."""
 
 
 SOLVES = {"num_hidden_layers": 9, "solver": "anderson", "input_injection": True}
@@ -136,7 +136,7 @@ CAUSAL = {"kind": "causal", "pairs": "none"}
 def test_a_run_does_not_begin_with_a_setting_that_nothing_in_it_reads(
     build: Build, monkeypatch: pytest.MonkeyPatch, name: str, value: Any, usual: Any, reader: dict[str, Any]
 ) -> None:
-    """Else it would be in settings.yaml without any effect."""
+    """Otherwise it would be in settings.yaml without any effect."""
 
     def seen(job: Job, **_: Any) -> None:
         raise Seen

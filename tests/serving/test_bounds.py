@@ -1,4 +1,4 @@
-"""What one request may bring: small bodies that would be laid out as large ones, many texts of nothing."""
+"""Limits of one request: small bodies that would expand to large ones, many empty texts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PASSAGE = "the old man " * 3000
 
 
 def refused(client: TestClient, path: str, body: Any) -> Any:
-    """An error for what would be laid out."""
+    """The error for an expansion that is too large."""
     error = post(client, path, body, 422)
     assert error["code"] == "batch_too_large" and "characters (a passage for each option" in error["error"]
     return error["details"]["limit"]
@@ -115,7 +115,7 @@ def test_many_texts_are_not_cut_into_tokens(client: Clients, folder: Folders) ->
 
 
 def test_many_texts_are_cut_by_another_thread(client: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches: thousands of texts of nothing on the loop."""
+    """Catches: thousands of empty texts on the event loop."""
     service = client("embed").service  # type: ignore[attr-defined]
     costs: list[int] = []
     begin = service._begin
@@ -126,7 +126,7 @@ def test_many_texts_are_cut_by_another_thread(client: Clients, monkeypatch: pyte
 
 
 def test_labels_to_ignore_are_looked_up(folder: Folders) -> None:
-    """Catches: a list that is searched for every entity, on the loop."""
+    """Catches: a list that is searched for every entity, on the event loop."""
 
     class Many(ServedModel):
         def answer(self, kind: BatchKey, questions: Sequence[Any]) -> Sequence[Any]:

@@ -74,7 +74,7 @@ def test_a_missing_answer_is_an_error_and_not_another_ones_answer() -> None:
 
 
 def test_not_finite_is_of_one_item() -> None:
-    """Catches: NaN as an answer; a neighbour that fails with it."""
+    """Catches: NaN as an answer; an error of its neighbours."""
     answers = [np.ones(2), np.array([1, np.nan]), np.ones(2)]
     items, notes, engine = run([0, 1, 2], lambda kind, questions: [answers[q] for q in questions])
     assert isinstance(items[1].future.exception(0), NotFinite)

@@ -122,8 +122,8 @@ def wait_for(server: Any, text: str) -> str:
 
 
 def test_sigterm_finishes_what_is_in_flight(folder: Folders) -> None:
-    """Catches: uvicorn's second signal, after which the process ends with 143; sockets closed under an
-    answer; new work taken in; a log of texts."""
+    """Catches: uvicorn's second signal, after which the process ends with 143; sockets closed during an
+    answer; new requests accepted; texts in the log."""
     with process(folder("embed"), more=slow(0.8)) as (server, url):
         answers: list[tuple[int, Any]] = []
         threads = [
@@ -184,7 +184,7 @@ def unread(url: str, server: Any) -> Iterator[socket.socket]:
 
 @pytest.mark.matrix
 def test_an_answer_that_is_read_late_is_sent_to_its_end(folder: Folders) -> None:
-    """Catches: an answer taken for finished once it waits for its client; a second's patience with that."""
+    """Catches: an answer taken for finished while it waits for its client; a limit of a second on that."""
     with process(folder("embed")) as (server, url), unread(url, server) as connection:
         server.send_signal(signal.SIGTERM)
         time.sleep(2)
@@ -220,7 +220,7 @@ def test_ctrl_c_ends_an_idle_server_at_once(folder: Folders, tmp_path: Path) -> 
 
 
 def test_a_client_that_closes_its_connection_receives_the_error_of_a_large_body(folder: Folders) -> None:
-    """Catches: a socket that is closed while the client still sends."""
+    """Catches: a socket that is closed while the client is still sending."""
     with process(folder("embed"), "--body-bytes", "1000") as (_, url):
         for _ in range(2):
             status, body = request(url, "/embed", {"inputs": "a" * 40_000_000})
@@ -434,7 +434,7 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 def test_what_is_wrong_is_one_line_with_its_remedy(
     refused: Callable[..., str], folder: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Catches: a traceback of a port in use; an open server without a token; a token of nothing."""
+    """Catches: a traceback of a port in use; an open server without a token; an empty token."""
     for host in ("0.0.0.0", "::"):
         assert "--insecure" in refused(folder("single"), "--host", host, "--port", "0")
     with socket.socket() as other:

@@ -88,7 +88,7 @@ def test_cancelled_gives_its_room_back_at_once() -> None:
 
 
 def test_late_items_are_refused_and_never_taken() -> None:
-    """Catches: an expired item that is computed; `<` for the moment of the deadline itself."""
+    """Catches: an expired item that is computed; `<` in place of `<=` at the deadline."""
     clock, gone = Clock(), []
     queue = TokenQueue(10, 10, clock, dropped=lambda item, reason: gone.append(reason))
     late, fresh = item(5, deadline=1.0), item(5, deadline=3.0)

@@ -534,7 +534,7 @@ def test_truncation_is_a_field_of_the_body_or_of_its_parameters() -> None:
 
 
 def test_a_server_that_cuts_by_itself(folder: Folders) -> None:
-    """A client's word still wins."""
+    """A setting of the request still wins."""
     with client_of(folder("embed"), ServingLimits(auto_truncate=True)) as http:
         assert len(post(http, "/embed", {"inputs": LONG})[0]) == 32
         assert post(http, "/embed", {"inputs": LONG, "truncate": False}, 422)["code"] == "input_too_long"
@@ -898,7 +898,7 @@ def test_what_is_missing_is_no_option(folder: Folders, wrong: Any) -> None:
 
 
 def test_a_family_has_its_threshold_from_the_start(folder: Folders) -> None:
-    """Before the model is built: of two first threads each may make one."""
+    """Before the model is built: two concurrent first calls may build one each."""
     family: Any = predictor(folder("answer or not")).family
     assert family.threshold == 0.4
 

@@ -69,7 +69,8 @@ def test_real_files_have_their_official_counts(shared_data: Path, path: str, cou
 
 
 def test_answers_of_cmrc_with_wrong_positions(shared_data: Path) -> None:
-    """193 of dev are nowhere in their passage, and only score; 7, and 21 of train, stand elsewhere."""
+    """193 of dev are not in their passage, and only count in scores; 7, and 21 of train, are at other
+    positions."""
     for split, absent in (("dev", 193), ("train", 0), ("trial", 0)):
         found = list(squad_file(shared_data / "cmrc2018" / f"{split}.json.xz"))
         assert sum(start < 0 for q in found for _, start in q.answers or ()) == absent
@@ -123,7 +124,7 @@ def test_targets_lead_back_to_the_answers(
 
 
 def squad(path: Path, count: int, seed: int, *, without: float = 0.0, **more: Any) -> Path:
-    """The answer is always the word "good" or "never", wherever it stands; of a share of the passages neither
+    """The answer is always the word "good" or "never", at any position; in a share of the passages neither
     is there, and the question has no answer."""
     rng = np.random.default_rng(seed)
     paragraphs = []
@@ -495,7 +496,7 @@ def test_a_classifier_does_not_answer(tune: Tune) -> None:
 
 
 def test_chinese_is_learned_and_answered_in_characters(tune: Tune, shared_data: Path, tmp_path: Path) -> None:
-    """A few real questions at toy size, over and over: the spans come out as they stand in the passage."""
+    """A few real questions at toy size, over and over: the predicted spans are those of the passage."""
     from albertine.interop.huggingface.folders import save_model
     from albertine.model.model import Model
     from albertine.pretraining.initial_model import encoder_config
@@ -561,7 +562,7 @@ def test_a_question_as_long_as_allowed_is_not_cut(tune: Tune) -> None:
 def test_truncated_questions_are_reported_by_predictions(
     tune: Tune, tmp_path: Path, albertine: Command
 ) -> None:
-    """However many windows show one, it is one."""
+    """Counted once, in however many windows it is."""
     settings = tune(task=task(tmp_path, answer={"question": 4, "stride": 4}), training={"steps": 1})
     model, long = run(settings).folder / "final", "what was the old man said to be"
     passage, warning = "the old man and the good house " * 4, "texts were too long and lost their end"

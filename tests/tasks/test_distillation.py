@@ -172,7 +172,7 @@ def test_teachers_that_do_not_fit(tune: Tune, tuned: Path, pretrained: Path, tmp
 
 
 class Seen(Exception):
-    """What was looked for was seen."""
+    """Raised as soon as the expected value is seen."""
 
 
 @pytest.mark.parametrize("setting", [{"soft": 0.5}, {"temperature": 5.0}])

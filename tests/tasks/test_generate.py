@@ -387,7 +387,7 @@ def test_windows_of_a_question_and_their_targets(tune: Tune, tmp_path: Path) -> 
 def test_truncated_questions_are_reported(
     tune: Tune, written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each once, whatever number of passages and windows show it."""
+    """Each is counted once, in however many passages and windows it is."""
     monkeypatch.setattr(
         "albertine.inference.generative_reading.WindowSettings", partial(WindowSettings, question=4)
     )

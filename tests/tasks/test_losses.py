@@ -39,7 +39,7 @@ def test_classes_have_their_weights_and_scores_their_squares() -> None:
 
 
 def test_an_option_that_is_not_there_is_never_chosen() -> None:
-    """However low the others stand: of two questions one has an option fewer."""
+    """However low the others are: one of two questions has an option fewer."""
     logits = torch.tensor([[-3e4], [-3e4 - 1], [5.0], [4.0], [3.0]])
     part = Choose(8).loss(logits, batch(torch.tensor([0, 1]), (2, 3)))
     first, second = (-rows.squeeze(-1).log_softmax(-1) for rows in (logits[:2], logits[2:]))

@@ -410,7 +410,7 @@ def test_a_process_without_memory_is_reported(
 def test_an_answer_that_cannot_be_written_is_reported_by_every_process(
     tuned: Path, tables: dict[str, Path], tmp_path: Path, small: None
 ) -> None:
-    """Its row named, and nothing left behind."""
+    """The error names its row, and no file is left."""
     parent = os.getpid()
 
     def answers(loaded: Any, rows: Any, fields: Any) -> Any:
@@ -787,7 +787,8 @@ def test_a_loss_of_power_costs_no_answer(
 def test_a_full_disk_is_reported_and_loses_nothing(
     tuned: Path, tables: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full_at: int
 ) -> None:
-    """At the first part, at one in the middle, and at the last; parts are written beside the next answers."""
+    """At the first part, at one in the middle, and at the last; parts are written while the next answers are
+    computed."""
     real, output, messages = predict.replace_durably, tmp_path / "out.csv", []
 
     def full(path: Path, content: bytes) -> None:
@@ -1085,7 +1086,7 @@ def test_true_is_answered_by_the_class_of_that_name(form: str, answer: object) -
 
 
 def test_errors_of_a_python_call_name_its_arguments(tuned: Path, tmp_path: Path) -> None:
-    """And takes those by which a file is read: of the command they are options."""
+    """It takes those by which a file is read, which are options of the command."""
     loaded, path = Predictor(tuned), tmp_path / "a.csv"
     path.write_bytes("1,caf\u00e9\n2,the man\n".encode("latin-1"))
     with pytest.raises(DataError, match=r"is not utf-8 text.*or pass encoding=latin-1$"):

@@ -73,7 +73,7 @@ def test_a_first_answer_does_not_wait_for_the_compiler(folder: Path) -> None:
 
 
 def test_concurrent_threads_get_the_answers_of_their_texts(folder: Path) -> None:
-    """From the first question on, when weights are laid out and kernels chosen."""
+    """From the first call on, which prepares weights and chooses kernels."""
     texts = [f"今天{'天' * (5 * n)}[MASK]气{'好' * n}。" for n in range(8)]
     alone = Predictor(folder, precision="float32")
     expected = [alone.fill_mask(text, top_k=3)[0] for text in texts]
@@ -264,8 +264,7 @@ def test_the_fingerprint_is_of_everything_that_decides_an_answer(tmp_path: Path)
 def test_a_predictor_keeps_what_its_folder_held(
     pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the first moment on: neither another working directory nor the end of the folder gives other
-    vectors."""
+    """From the start: neither another working directory nor deleting the folder changes vectors."""
     shutil.copytree(pretrained, tmp_path / "mine")
     size = MODEL["hidden_size"]
     made = Whitening(1, torch.zeros(size), torch.eye(size)[:, :5].contiguous())
@@ -339,7 +338,7 @@ def test_the_types_of_texts_allow_an_array_and_a_column(method: str, name: str) 
 
 
 def test_whitened_vectors_under_autocast(pretrained: Path, tmp_path: Path) -> None:
-    """Are the model's states in that format, whitened in float32."""
+    """Equal the model's states in that format, whitened in float32."""
     shutil.copytree(pretrained, tmp_path / "mine")
     size = MODEL["hidden_size"]
     (tmp_path / "mine" / FILE).write_bytes(Whitening(1, torch.zeros(size), torch.eye(size)).to_bytes())

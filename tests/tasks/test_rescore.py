@@ -376,7 +376,7 @@ def test_entities_of_which_none_can_be_tagged_are_refused(train: Train, tmp_path
 def test_where_nothing_can_be_written_nothing_is_computed(
     albertine: Command, members: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
-    """Or the scores would be lost when they are there."""
+    """Otherwise computed scores would be lost."""
     (tmp_path / "file").touch()
     monkeypatch.setattr("albertine.tasks.rescore.model_of", lambda run: pytest.fail("asked in vain"))
     outcome = albertine(verb, *members[:2], "-o", tmp_path / "file" / "out")
@@ -524,7 +524,7 @@ def test_the_dev_set_of_a_data_set_is_not_quietly_left_out(
 
 
 def test_the_scoring_rules_of_a_data_set_hold_for_own_rows(tmp_path: Path) -> None:
-    """But its columns: own rows have theirs."""
+    """Except its columns: own rows have theirs."""
     answers, alike, classes = (
         SimpleNamespace(settings={"kind": kind}) for kind in ("answers", "similarity", "multi")
     )

@@ -91,7 +91,7 @@ def test_a_default_device_is_the_program_s_own(
 
 
 def test_a_refused_call_leaves_nothing(pretrained: Path, tmp_path: Path) -> None:
-    """Nor does it take away what an earlier one left."""
+    """Nor does it delete the files of an earlier one."""
     for wrong in (
         {"training": {"step": 2}},
         {"task": {"label": "verdict"}},

@@ -22,7 +22,7 @@ from albertine.tokenizers.load import load_tokenizer
 from albertine.tokenizers.wordpiece import WordPieceTokenizer
 
 SPANS = Spans([7, 7, 7, 7], [0, 3, 5, 8], [3, 5, 8, 8])
-"""Four tokens that stand end to end, the last for nothing visible."""
+"""Four adjacent tokens, the last without visible characters."""
 
 
 def test_a_token_is_inside_if_it_shares_a_character() -> None:
@@ -144,7 +144,7 @@ def test_tags_without_a_type_are_those_of_one() -> None:
 def test_a_folder_whose_tags_name_no_type_is_scored_on_files_of_that_kind(
     pretrained: Path, tmp_path: Path
 ) -> None:
-    """Catches: B and I as two classes of tokens."""
+    """Catches: B and I counted as two classes."""
     family, tokenizer = Tag(("O", "B", "I"), 16), load_tokenizer(pretrained)
     model = family.build(load_model(pretrained), 0.0, 1)
     save_tuned(model, tokenizer, family, tmp_path / "theirs")

@@ -1,4 +1,4 @@
-"""Settings of a tuning run are what is learned, and not its fingerprint alone."""
+"""Settings of a tuning run affect training, and not its fingerprint alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.tasks.conftest import Tune
 
 
 class Seen(Exception):
-    """What was looked for was seen, before anything is trained."""
+    """Raised as soon as the expected value is seen, before training."""
 
 
 @pytest.mark.parametrize(

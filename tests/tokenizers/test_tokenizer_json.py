@@ -142,7 +142,7 @@ def test_settings_beside_the_tokenizer_json_of_an_albert(tmp_path: Path) -> None
 
 
 def test_tokens_of_the_vocabulary_may_be_kept_whole_too(tmp_path: Path) -> None:
-    """A token that occurs in no text, as [unused1] of BERT's; one that is found anyway changes nothing."""
+    """A token that occurs in no text, as [unused1] of BERT's; one that is found anyway has no effect."""
     plain = sentencepiece()
     plain.save(tmp_path)
     ids = range(plain.vocab_size)
@@ -582,7 +582,7 @@ def test_tokens_that_are_only_listed_as_special_are_kept_whole(
 
 
 def test_listed_tokens_of_a_sentencepiece_are_saved_as_found(tmp_path: Path) -> None:
-    """In the order of their ids, whatever that of the list or of the alphabet."""
+    """In the order of their ids, not of the list or the alphabet."""
     plain = sentencepiece()
     plain.save(tmp_path)
     ids = (i for i in range(plain.vocab_size) if i not in plain.special_ids)

@@ -464,7 +464,7 @@ def test_added_tokens_beside_chinese_characters(lower: bool, chinese: bool, flag
 
 
 def cost(encode: Callable[[str], object], text: str) -> float:
-    """Seconds of this thread, the least of two calls."""
+    """CPU seconds of this thread, the least of two calls."""
     found = []
     for _ in range(2):
         began = time.thread_time()

@@ -1,4 +1,4 @@
-"""Alarms on made-up curves: each failure is named, healthy runs are left in peace."""
+"""Alarms on synthetic curves: each failure is named, healthy runs raise none."""
 
 from __future__ import annotations
 
@@ -52,13 +52,14 @@ def run(curve: Curve, noise: float = 1.0, every: int = 50, seed: int = 0, **chan
 
 
 def healthy(p: float) -> tuple[float, float, float]:
-    """From ln V to a short rest at the unigram loss, then down."""
+    """From ln V to a short plateau at the unigram loss, then down."""
     loss = max(2.6, 10.3 - 3.4 * min(1, p / 0.02) - 4.2 * (1 - math.exp(-6 * max(0, p - 0.08))))
     return loss, max(0.05, 0.62 - 0.075 * max(0.0, loss - 2.6)), 0.5 + 0.4 / (1 + math.exp(-25 * (p - 0.25)))
 
 
 def slow(p: float) -> tuple[float, float, float]:
-    """A small batch: rests at the unigram loss for a while, sentence order only after a third of the run."""
+    """A small batch: a plateau at the unigram loss for a while, sentence order only after a third of the
+    run."""
     loss = 6.95 - 2.2 * (1 - math.exp(-2 * max(0.0, p - 0.13))) + 3.3 * math.exp(-p / 0.01)
     return loss, 0.05 + 0.13 * max(0.0, 6.9 - loss), 0.5 + 0.25 / (1 + math.exp(-20 * (p - 0.3)))
 
@@ -360,7 +361,7 @@ def staged(curve: Curve, **changes: Any) -> list[Alarm]:
 
 
 def test_evaluations_do_not_end_a_stage() -> None:
-    """What was reached is remembered over them: else no fall from it would be seen."""
+    """The best value is kept over them: otherwise a fall from it would not be detected."""
 
     def falls(p: float) -> tuple[float, float, float]:
         return (9.5, 0.02, 0.5) if p > 0.8 else (4.0, 0.4, 0.9)

@@ -182,7 +182,7 @@ def test_a_card_that_is_not_there_is_reported(
 
 @pytest.mark.parametrize("device", [None, "cuda"])
 def test_the_process_group_gets_its_gpu(device: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else NCCL guesses at the first barrier."""
+    """Otherwise NCCL guesses the device at the first barrier."""
     given_arguments: list[dict[str, Any]] = []
     cards = Cards(monkeypatch, 2)
     values = {"RANK": 3, "LOCAL_RANK": 1, "WORLD_SIZE": 4, "MASTER_ADDR": "localhost", "MASTER_PORT": 1}
@@ -271,7 +271,7 @@ def test_which_card_is_used_where_there_are_several(monkeypatch: pytest.MonkeyPa
 
 
 def joined(monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]) -> None:
-    """Processes of which there is but this one."""
+    """A process group of one process."""
     for name, value in values.items():
         monkeypatch.setenv(name, str(value))
     group = torch.distributed

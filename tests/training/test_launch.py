@@ -1,4 +1,4 @@
-"""The other processes of a run on one machine."""
+"""Processes of a run on one machine."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ def test_a_damaged_newest_checkpoint_costs_steps_and_not_the_result(tmp_path: Pa
 
 
 def test_a_damaged_checkpoint_is_not_one_that_was_abandoned(tmp_path: Path) -> None:
-    """Only who names an earlier checkpoint puts the later ones aside, where nothing deletes them."""
+    """Only naming an earlier checkpoint moves the later ones aside, where nothing deletes them."""
     run_until(tmp_path, "lamb", 18)
     os.truncate(tmp_path / "checkpoints" / "step-15" / "model.safetensors", 50)
     run_until(tmp_path, "lamb", 12)
@@ -583,7 +583,7 @@ def test_a_full_disk_is_refused_before_the_start(tmp_path: Path, monkeypatch: py
 
 
 def test_a_run_that_is_done_needs_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of a script that goes through several runs again."""
+    """As by a script that repeats several runs."""
     run_toy(tmp_path)
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 0})())
     assert run_toy(tmp_path)[1].done
@@ -651,7 +651,7 @@ def test_one_length_is_wanted(changes: dict[str, Any]) -> None:
 
 
 def test_memory_stays_flat(tmp_path: Path) -> None:
-    """The collector is off, so a cycle in every step would show."""
+    """The garbage collector is off, so a reference cycle in every step would show."""
 
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -682,7 +682,7 @@ def test_a_run_without_progress_ends_early_and_stays_ended(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("every", [1, 2, 3, 4])
 def test_early_stopping_that_can_end_nothing_is_reported_at_the_start(tmp_path: Path, every: int) -> None:
-    """And only such a one: of a run that never gets better, the others end early."""
+    """Only such a run: other runs without improvement stop early."""
     evaluations = math.ceil(6 / every)
     for wait in range(1, 7):
         with RunFolder(tmp_path / str(wait)) as folder:
@@ -726,7 +726,7 @@ def test_the_clock_sets_where_a_stream_opens_and_the_progress_of_the_run(tmp_pat
 
 
 def test_the_clock_is_that_of_the_main_process(tmp_path: Path) -> None:
-    """Of a run by the clock every rank has to take the same stage, whatever its own clock is."""
+    """In a run by the clock every rank must be in the same stage, whatever its own clock shows."""
 
     class Second(World):
         def add_numbers(self, numbers: Any) -> list[float]:

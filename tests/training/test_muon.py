@@ -157,7 +157,7 @@ def test_what_has_no_gradient_stays_as_it_is() -> None:
 
 
 def test_muon_takes_every_matrix_of_the_blocks_and_no_other() -> None:
-    """A layer that is new in the blocks fails here, so that its maker decides whose it is."""
+    """A new layer in the blocks fails here, so that its optimizer is chosen deliberately."""
     config = replace(preset("albert-tiny-zh"), vocab_size=50, plan=SharingPlan.unshared(2))
     model = Model(config, ("mlm", "sop"))
     blocks = ("encoder.attention.", "encoder.feed_forward.")

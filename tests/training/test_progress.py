@@ -99,7 +99,7 @@ class Gone(io.StringIO):
 def test_a_run_with_closed_output_continues(
     number: int, terminal: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A pipe without a reader, a terminal that was closed, a full disk; the program's output stays."""
+    """A pipe without a reader, a closed terminal, a full disk; the program's own output is unaffected."""
     monkeypatch.setattr("sys.stderr", Gone(number, terminal))
     monkeypatch.setenv("TERM", "xterm")
     with Reporter(every=0.0) as reporter:

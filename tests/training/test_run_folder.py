@@ -79,7 +79,7 @@ def test_a_forked_loader_does_not_keep_the_lock(tmp_path: Path) -> None:
 
 
 def test_users_of_a_shared_folder_may_resume_a_run(tmp_path: Path) -> None:
-    """Also with one that another of the group began: none of its files is for its owner alone."""
+    """Also one started by another user of the group: none of its files is restricted to its owner."""
     before = os.umask(0o002)
     try:
         with RunFolder(tmp_path / "run") as folder:

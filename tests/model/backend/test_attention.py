@@ -261,7 +261,7 @@ def test_dropout_without_gradients_still_applies(monkeypatch):
 
 
 def test_tracing_attention_leaves_no_state():
-    """Masks are kept between passes, and a tracer computes with stand-ins."""
+    """Masks are cached between passes, and a tracer computes with proxies."""
     with FakeTensorMode():
         assert type(PaddedKeys(0, 3, 19, 1).mask(torch.float32)) is not torch.Tensor
     assert type(PaddedKeys(0, 3, 19, 1).mask(torch.float32)) is torch.Tensor

@@ -34,12 +34,12 @@ def nothing_tried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def one_thread() -> None:
-    """For times by the real clock: threads of several processes that wait for each other take any time."""
+    """For wall-clock times: threads of several processes that wait for each other take any time."""
     torch.set_num_threads(1)
 
 
 class Altered(PlainLinear):
-    """Plain operations, with a fault."""
+    """Plain operations with an error."""
 
     calls = 0
 
@@ -70,7 +70,7 @@ def broken(y: Tensor) -> Tensor:
 
 
 def timed(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
-    """Layers take these times; all others, and small products, a second."""
+    """Layers take these times; others, and small products, take a second."""
 
     def times(ways: Mapping[str, object], *_: object, **__: object) -> dict[str, float]:
         return {name: seconds.get(name, 1.0) for name in ways}
@@ -132,7 +132,7 @@ def test_a_hopelessly_slow_way_gets_a_few_small_calls(monkeypatch: pytest.Monkey
 
 @pytest.mark.usefixtures("one_thread")
 def test_calls_around_a_quick_product_are_not_hopeless() -> None:
-    """With the real clock. Those around a product of int8 take about so long."""
+    """With the real clock. Operations around a product of int8 take about as long."""
 
     def called(y: Tensor) -> Tensor:
         begin = time.perf_counter()
@@ -150,7 +150,7 @@ def test_calls_around_a_quick_product_are_not_hopeless() -> None:
 
 @pytest.mark.usefixtures("one_thread")
 def test_a_slow_baseline_sample_passes_no_slow_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the real clock: the first calls of the usual way take as long as a loop of scalars."""
+    """With the real clock: the first calls of the default kernel take as long as a loop of scalars."""
     calls: list[int] = []
 
     def held_up(y: Tensor) -> Tensor:
@@ -305,7 +305,7 @@ def test_products_that_gain_nothing_stay_in_float(
 def test_sizes_that_gain_nothing_are_reported(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In `choices`, which measures them itself, and is not a line of every start."""
+    """In `choices`, which measures them itself; not logged at every start."""
     offered(monkeypatch, "float32", candidate("quick"))
     offered(monkeypatch, "bfloat16", candidate("quick"))
     offered(monkeypatch, "int8", candidate("rough"))

@@ -1,4 +1,4 @@
-"""The way of attending in bfloat16 is measured, and taken only if it is faster and right."""
+"""The attention kernel in bfloat16 is timed, and used only if it is faster and correct."""
 
 from __future__ import annotations
 

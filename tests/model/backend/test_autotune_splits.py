@@ -1,4 +1,4 @@
-"""Products in bfloat16 are computed in pieces of their rows only where that was measured to be faster."""
+"""Products in bfloat16 are split by rows only where that was measured to be faster."""
 
 from __future__ import annotations
 

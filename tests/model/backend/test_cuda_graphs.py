@@ -1,4 +1,4 @@
-"""Passes of a GPU started as a whole, with a graph that a processor runs anew."""
+"""CUDA graphs, with a graph that a CPU replays."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ STARTED: list[BatchSize] = []
 
 @pytest.fixture(autouse=True)
 def on_a_card(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A processor that takes the ways of a GPU. What is recorded computes anew when it is started, and its
-    result lies in the same memory every time."""
+    """A CPU that takes the code paths of a GPU. A captured pass computes again at each replay, and its result
+    is in the same memory every time."""
 
     def recorded(run, device):
         run()
@@ -228,7 +228,7 @@ def test_a_pass_that_cannot_be_recorded_is_computed_and_reported(
 
 
 def test_a_recording_casts_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the pass around it has cast is no part of it: the weights may be others the next time."""
+    """Weights cast by the surrounding pass are not captured: they may be others at the next replay."""
     model, computed, passes, packed = card_model(), [], [], builders.packed([5, 9])
     inner, outer = model.encoder.encode, cuda.run_captured
 

@@ -1,4 +1,4 @@
-"""Two integers a token give the masks that others write out, and every kernel keeps to them."""
+"""Two integers a token define the attention masks of other implementations, and every kernel obeys them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_every_kernel_keeps_to_any_two_integers(lengths, data):
 
 @pytest.mark.parametrize("kernel", [attend, attend_padded])
 def test_no_torch_kernel_gets_a_query_without_keys(kernel, monkeypatch):
-    """On a processor torch gives zeros for one; what a kernel of a GPU gives is its own affair."""
+    """On a processor torch gives zeros for one; the output of a GPU kernel is undefined."""
     real, masks = torch.nn.functional.scaled_dot_product_attention, []
 
     def watched(*args, attn_mask, **options):
@@ -141,7 +141,7 @@ def test_where_there_is_no_key_there_are_zeros(kernel):
 
 
 def test_in_float16_a_query_that_sees_nothing_gets_zeros_too():
-    """The least number there is, and a score below zero, are infinite together."""
+    """The sum of the least number and a negative score is infinite."""
     seen = KeyMask.of(torch.tensor([[False, False], [True, False]])[None, None])
     q, k, v = (torch.ones(1, 1, 2, 8, dtype=torch.float16) for _ in range(3))
     added = torch.full((1, 1, 2, 2), -60.0, dtype=torch.float16)

@@ -1,4 +1,4 @@
-"""After any change of a parameter, inference is that of a new model with the same parameters."""
+"""After any change of a parameter, inference equals that of a new model with the same parameters."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def data_assigned_thrice(model: Model) -> None:
 
 
 def data_written(model: Model) -> None:
-    """What raises no counter and moves nothing: PEFT's merging, many moving averages."""
+    """Changes that raise no version counter and move no memory: PEFT's merging, many moving averages."""
     for p in model.parameters():
         p.data.mul_(0.9)
 
 
 def biases_written(model: Model) -> None:
-    """As an average of a run that trains biases alone does."""
+    """As the average of a run that trains biases alone does."""
     for p in model.parameters():
         if p.ndim == 1:
             p.data.mul_(0.9)
@@ -193,7 +193,7 @@ def test_one_number_that_changed_is_seen(how: str) -> None:
 
 
 def test_another_parameter_in_the_same_memory_is_not_the_one_before() -> None:
-    """It has a counter of its own, which may stand where that of the one before stood."""
+    """It has a version counter of its own, which may equal that of the one before."""
     model = builders.model()
     layer = model.encoder.feed_forward[0].output
     for column in range(layer.weight.shape[1]):
@@ -232,7 +232,7 @@ class Masked(nn.Module):
 @pytest.mark.parametrize("how", ["pruned", "parametrized", "a tensor"])
 @pytest.mark.usefixtures("products_in_int8")
 def test_a_weight_that_is_computed_anew_is_followed(how: str, what: str) -> None:
-    """Its parameters do not change when the mask does, so nothing that was made of it may be kept."""
+    """Its parameters do not change when the mask does, so nothing derived from it may be cached."""
     model = builders.model()
     layer = model.encoder.feed_forward[0].output
 
@@ -262,7 +262,7 @@ def test_a_weight_that_is_computed_anew_is_followed(how: str, what: str) -> None
 
 
 def test_a_write_to_one_column_through_data_is_seen() -> None:
-    """The values that are compared stand in other columns in other rows, whatever the width."""
+    """The compared values are in different columns in different rows, whatever the width."""
     parameter = nn.Parameter(torch.randn(256, 64), requires_grad=False)
     for column in range(64):
         stamp = ParameterState.of([parameter])
@@ -294,7 +294,7 @@ def test_what_was_prepared_goes_with_its_model() -> None:
 
 
 def test_query_key_and_value_are_looked_up_once_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though the last depth multiplies queries apart from keys and values."""
+    """Although the last layer multiplies queries apart from keys and values."""
     from albertine.model.backend import onednn
 
     model = builders.model()
@@ -333,7 +333,7 @@ def test_memory_of_weights_can_still_be_freed() -> None:
 
 
 def test_memory_that_was_freed_is_not_looked_at() -> None:
-    """FSDP's parameters between two passes: the same storage, which has no memory then."""
+    """FSDP's parameters between two passes: the same storage, without memory."""
     parameter = nn.Parameter(torch.randn(30, 60), requires_grad=False)
     stamp = ParameterState.of([parameter])
     stamp.some[:] = [None]  # type: ignore[list-item]  # reading it fails
