@@ -1,4 +1,8 @@
-"""Text formats, and their detection from the first 64 kB of a file."""
+"""Text formats, and their detection from the first 64 kB of a file.
+
+Their readers are in `plain_text.py` and `records.py`, the extensions that a search of a folder takes for text
+in `documents.py`.
+"""
 
 from __future__ import annotations
 

@@ -175,8 +175,7 @@ class SimilarityChoice(Settings):
         "mean",
         description="mean: of all tokens; cls: the first one; whitened: the mean after the first depth (or "
         "encoder.num_hidden_layers), with all directions of the training texts made equally long, which "
-        "suits small encoders best; depths: the mean over all depths, which sentence-transformers cannot "
-        "compute",
+        "suits small encoders best; depths: the mean over all tokens and all depths",
     )
     normalize: bool = Field(False, description="vectors of length 1")
     scale: float = Field(20.0, gt=0, description="of cosines in cosent and contrasts: 1 / temperature")
