@@ -35,8 +35,10 @@ demo: $(VENV)/.installed-demo
 	@$(PY) -m albertine demo
 
 # Two single-threaded workers beat one worker with two threads: most tests are too small for a second thread.
+# Their processes start faster from compiled modules, also where the environment forbids to write them.
 PYTEST := OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false \
-	$(PY) -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile --durations=50
+	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest --numprocesses=auto --maxprocesses=4 \
+	--dist=loadfile --no-loadscope-reorder --durations=50
 
 test: $(VENV)/.installed-dev
 	@$(PYTEST) -m "not matrix" $(TESTS)

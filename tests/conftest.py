@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import traceback
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,9 +44,41 @@ def sampled(cases: list[pytest.Function], count: int | None) -> list[pytest.Func
     return sample
 
 
+# Files of few tests that take long. A worker that got one of them last would let the others wait.
+FIRST = {
+    f"{name}.py"
+    for name in (
+        "core/test_torch_import",
+        "export/test_archive",
+        "export/test_openvino",
+        "export/test_sentence_backend",
+        "objectives/test_streams_beside_transformers",
+        "pretraining/test_cuda_graphs",
+        "pretraining/test_equilibrium",
+        "pretraining/test_pondering",
+        "pretraining/test_processes",
+        "pretraining/test_stream_scores",
+        "tasks/test_checkpoint_models",
+        "tasks/test_crf",
+        "tasks/test_new_family",
+        "tasks/test_processes",
+        "tasks/test_rotary",
+        "test_example",
+        "test_packages",
+        "training/test_distributed",
+        "training/test_kill",
+    )
+}
+
+
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks as `matrix` what the mark `sample` leaves to `make test-all`."""
+    """Marks as `matrix` what the mark `sample` leaves to `make test-all`; puts long files first.
+
+    pytest-xdist sorts files by their number of tests alone."""
+    size = Counter(item.path for item in items)
+    here = Path(__file__).parent
+    items.sort(key=lambda item: (item.path.relative_to(here).as_posix() not in FIRST, -size[item.path]))
     tests = defaultdict(list)
     for item in items:
         if isinstance(item, pytest.Function) and item.get_closest_marker("sample"):

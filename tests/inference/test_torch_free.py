@@ -132,7 +132,10 @@ def test_a_server_answers_as_with_torch(folders: Folders, tmp_path: Path, famili
 
 
 def test_serve_is_a_command_without_torch(folders: Folders) -> None:
-    with process(folders["single"][1], more="; sys.modules['torch'] = None") as (server, url):
+    with process(folders["single"][1], more="; sys.modules['torch'] = None", own_interpreter=True) as (
+        server,
+        url,
+    ):
         status, classes = fetched(url, "/predict", {"inputs": TEXTS[0]})
         wanted = Predictor(folders["single"][0], precision="float32").classify(TEXTS[0])[0]
         assert status == 200 and alike({one["label"]: one["score"] for one in classes}, wanted)

@@ -23,16 +23,17 @@ from albertine.training.launch import started, threads_each, together
 from albertine.training.metrics import TIMINGS, read_metrics
 from tests.pretraining.conftest import Build
 from tests.toy import MODEL
+from tests.warm_process import WarmProcess
 
 SIX = {"steps": 6, "precision": "float32"}
 
 
-def command(recipe: Path, *words: str, **how: Any) -> subprocess.Popen[str]:
+def command(recipe: Path, *words: str, new_session: bool = False) -> WarmProcess:
     names = {k: v for k, v in os.environ.items() if k not in ("WORLD_SIZE", "RANK")} | {
         "OMP_NUM_THREADS": "1"
     }
-    line = [sys.executable, "-m", "albertine", "pretrain", "--config", str(recipe), *words]
-    return subprocess.Popen(line, env=names, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how)
+    line = ["pretrain", "--config", str(recipe), *words]
+    return WarmProcess(line, environment=names, new_session=new_session)
 
 
 def recipe(build: Build, tmp_path: Path, **changes: Any) -> Path:
@@ -60,7 +61,7 @@ def _line(pid: int) -> bytes:
         return b""
 
 
-def two_that_train(file: Path, tmp_path: Path) -> tuple[subprocess.Popen[str], int]:
+def two_that_train(file: Path, tmp_path: Path) -> tuple[WarmProcess, int]:
     """A command whose run has begun, and the number of its other process."""
     process = command(file, "--processes", "2")
     metrics = tmp_path / "runs" / "toy" / "metrics.jsonl"
@@ -110,7 +111,7 @@ if os.environ.get("RANK") == "1":
 
 def of_two_that_never_meet(
     build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, instead: str
-) -> subprocess.Popen[str]:
+) -> WarmProcess:
     """A command whose second process does something else instead of its work."""
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(EARLY.format(instead), encoding="utf-8")
@@ -288,20 +289,20 @@ def test_two_killed_processes_resume_to_the_same_weights(build: Build, tmp_path:
         tmp_path,
         model={"preset": "albertine-mini"},
         objective={"masking": {"ngram": 1, "whole_word": False}},
-        training={"optimizer": "muon", "steps": 60, "workers": 1},
-        watching={"checkpoint_every": 5, "evaluate_every": 30, "log_every": 5},
+        training={"optimizer": "muon", "steps": 40, "workers": 1},
+        watching={"checkpoint_every": 5, "evaluate_every": 20, "log_every": 5},
         stages=stages,
     )
     two = ("--processes", "2")
     straight = command(file, "name=straight", *two)
-    process = command(file, "name=killed", *two, start_new_session=True)
+    process = command(file, "name=killed", *two, new_session=True)
     folder, deadline = tmp_path / "runs" / "killed", time.monotonic() + 90
-    while not list(folder.glob("checkpoints/step-2*")) and time.monotonic() < deadline:
+    while not list(folder.glob("checkpoints/step-1*")) and time.monotonic() < deadline:
         time.sleep(0.005)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     reached = max(int(path.name.partition("-")[2]) for path in folder.glob("checkpoints/step-*"))
-    assert process.returncode == -signal.SIGKILL and 20 <= reached < 60
+    assert process.returncode == -signal.SIGKILL and 10 <= reached < 40
     again = command(file, "name=killed", *two)
     for one in (straight, again):
         _, err = one.communicate(timeout=120)

@@ -22,6 +22,7 @@ import pytest
 
 from albertine.cli.app import run
 from albertine.serving.limits import ServingLimits
+from tests.warm_process import WarmProcess
 
 Folders = Callable[[str], Path]
 
@@ -38,11 +39,20 @@ def command(*arguments: str | Path, more: str = "", **environment: str) -> tuple
 
 
 @contextmanager
-def process(*arguments: str | Path, more: str = "", **environment: str) -> Iterator[tuple[Any, str]]:
-    """A server on a free port, and its address."""
+def process(
+    *arguments: str | Path, more: str = "", own_interpreter: bool = False, **environment: str
+) -> Iterator[tuple[Any, str]]:
+    """A server on a free port, and its address.
+
+    Args:
+        more: code that is executed before the command.
+        own_interpreter: whether it begins and ends as the command does, instead of as a fork.
+    """
     line, own = command(*arguments, "--port", "0", more=more, **environment)
-    started = subprocess.Popen(line, env=own, stderr=subprocess.PIPE, text=True)
-    assert started.stderr is not None
+    if own_interpreter:
+        started: Any = subprocess.Popen(line, env=own, stderr=subprocess.PIPE, text=True)
+    else:
+        started = WarmProcess(line[line.index("serve") :], environment=own, code="import sys" + more)
     try:
         before = []
         while " answers at http" not in (stderr_line := started.stderr.readline()):  # "" once it has ended
@@ -151,7 +161,10 @@ def test_sigterm_finishes_what_is_in_flight(folder: Folders) -> None:
 def test_what_takes_too_long_is_left(folder: Folders) -> None:
     """Catches: a hanging step that keeps the process alive for ever; an exit code of success; a traceback,
     and an answer of bare text, for what uvicorn cancels."""
-    with process(folder("embed"), "--drain-seconds", "0.3", more=slow(60)) as (server, url):
+    with process(folder("embed"), "--drain-seconds", "0.3", more=slow(60), own_interpreter=True) as (
+        server,
+        url,
+    ):
         answers: list[tuple[int, Any]] = []
         thread = threading.Thread(target=lambda: answers.append(request(url, "/embed", {"inputs": "never"})))
         thread.start()
@@ -390,7 +403,8 @@ def test_a_request_of_two_lengths_is_refused_and_the_connection_closed(bounded: 
 @pytest.mark.parametrize("end", ["late", "second signal"])
 def test_an_end_in_the_middle_of_computing_is_exit_code_1(folder: Folders, end: str) -> None:
     """Catches: SIGABRT of a thread whose interpreter is gone."""
-    with process(folder("embed"), "--drain-seconds", "0.1" if end == "late" else "30", more=BUSY) as (
+    seconds = "0.1" if end == "late" else "30"
+    with process(folder("embed"), "--drain-seconds", seconds, more=BUSY, own_interpreter=True) as (
         server,
         url,
     ):
