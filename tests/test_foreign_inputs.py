@@ -830,7 +830,7 @@ CORPORA: dict[str, tuple[Break, CELL]] = {
     "half a manifest": (changed("manifest.json", lambda old: old[:99]), "manifest.json: is damaged"),
     "another version": (
         changed("manifest.json", lambda old: json.dumps({**json.loads(old), "version": 99}).encode()),
-        "is of version 99, not 1",
+        "is of version 99, not 2",
     ),
     "tokens cut off": (every("*.npy", lambda old: old[:-40]), {"*": "is cut off", "info": DONE}),
     "a web page for tokens": (every("*.npy", lambda old: b"<html>"), {"*": "is cut off", "info": DONE}),

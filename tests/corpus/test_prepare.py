@@ -188,15 +188,6 @@ def test_an_odd_file_in_a_folder_is_counted_in_the_manifest(tmp_path: Path, toke
         write_corpus([text, text / "bad.txt"], tmp_path / "c", tokenizer, "en", workers=1)
 
 
-def test_a_manifest_without_skipped_counts_is_read(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    run(library(tmp_path), tmp_path / "corpus", tokenizer)
-    path = tmp_path / "corpus" / "manifest.json"
-    tree = json.loads(path.read_text())
-    assert tree.pop("passed_over") == {}
-    path.write_text(json.dumps(tree))
-    assert Corpus(tmp_path / "corpus").manifest.documents == 60
-
-
 def test_a_corpus_inside_its_text_is_not_read(
     tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from albertine.corpus.loader import Loader
-from albertine.corpus.manifest import BLOCK_BYTES, MANIFEST_FILE, PARTS, load_manifest, manifest_digest
+from albertine.corpus.manifest import BLOCK_BYTES, MANIFEST_FILE, PARTS, load_manifest
 from albertine.corpus.reader import Corpus
 from albertine.corpus.shards import ShardArrays
 from albertine.errors import CorpusError
@@ -176,7 +176,6 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.sample(4)
-@pytest.mark.parametrize("kind", ["blocks", "before there were blocks"])
 @pytest.mark.parametrize(
     ("part", "reads"),
     [
@@ -187,13 +186,11 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_a_flipped_bit_in_the_middle_is_found_before_it_is_used(
-    long: Path, kind: str, part: str, reads: tuple[str, ...]
+    long: Path, part: str, reads: tuple[str, ...]
 ) -> None:
     """Opening looks at the ends of a file alone."""
-    path, manifest = long / f"train/shard-00000.{part}.npy", long / MANIFEST_FILE
-    whole, text = path.read_bytes(), manifest.read_text()
-    if kind != "blocks":
-        manifest.write_text(without_blocks(text))
+    path = long / f"train/shard-00000.{part}.npy"
+    whole = path.read_bytes()
     try:
         for read in reads:
             READING[read](Corpus(long))
@@ -208,18 +205,6 @@ def test_a_flipped_bit_in_the_middle_is_found_before_it_is_used(
                 path.write_bytes(whole)
     finally:
         path.write_bytes(whole)
-        manifest.write_text(text)
-
-
-def without_blocks(manifest: str) -> str:
-    """A manifest as it was before files had digests of their blocks."""
-    tree = json.loads(manifest)
-    tree["version"] = 1
-    for split in tree["splits"].values():
-        for shard in split:
-            for file in shard["files"].values():
-                file.pop("blocks", None)
-    return json.dumps(tree, indent=1, ensure_ascii=False) + "\n"
 
 
 def test_a_block_is_checked_before_its_first_use_and_no_other_one(long: Path) -> None:
@@ -239,28 +224,13 @@ def test_a_block_is_checked_before_its_first_use_and_no_other_one(long: Path) ->
 def test_a_manifest_has_digests_of_blocks_where_files_have_several(long: Path, folder: Path) -> None:
     tree = json.loads((long / MANIFEST_FILE).read_text())
     files = tree["splits"]["train"][0]["files"]
-    assert tree["version"] == 2 and len(files["tokens"]["blocks"]) == 3 * 64
+    assert len(files["tokens"]["blocks"]) == 3 * 64
     assert [part for part in PARTS if files[part]["bytes"] <= BLOCK_BYTES and "blocks" in files[part]] == []
-    assert (
-        '"version": 1' in (folder / MANIFEST_FILE).read_text()
-        and "blocks" not in (folder / MANIFEST_FILE).read_text()
-    )
+    assert "blocks" not in (folder / MANIFEST_FILE).read_text()
     files["tokens"]["blocks"] += "0"
     (folder / MANIFEST_FILE).write_text(json.dumps(tree))
     with pytest.raises(CorpusError, match=r"manifest.json: is damaged"):
         Corpus(folder)
-
-
-def test_runs_recognise_a_corpus_by_its_text_and_not_by_digests_of_blocks(long: Path) -> None:
-    manifest = long / MANIFEST_FILE
-    text, known = manifest.read_text(), manifest_digest(long)
-    try:
-        manifest.write_text(without_blocks(text))
-        assert manifest_digest(long) == known
-        change(manifest, documents_read=1)
-        assert manifest_digest(long) != known
-    finally:
-        manifest.write_text(text)
 
 
 def test_ids_beyond_the_vocabulary_of_a_model_are_refused(folder: Path) -> None:
@@ -352,10 +322,10 @@ def test_a_sentence_without_tokens_is_found_by_the_full_check(
         Corpus(tmp_path / "corpus").verify(full=True)
 
 
-@pytest.mark.parametrize("version", [0, None])
-def test_an_earlier_version_is_another_one_too(folder: Path, version: int | None) -> None:
+@pytest.mark.parametrize("version", [1, 3, None])
+def test_a_corpus_of_another_version_is_refused(folder: Path, version: int | None) -> None:
     change(folder / MANIFEST_FILE, version=version)
-    with pytest.raises(CorpusError, match=f"is of version {version}, not 1"):
+    with pytest.raises(CorpusError, match=f"is of version {version}, not 2"):
         Corpus(folder)
 
 

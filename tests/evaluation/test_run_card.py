@@ -526,22 +526,6 @@ def test_what_makes_no_sense_is_refused(metadata: CardMetadata, tmp_path: Path) 
     assert (folder / "README.md").read_text() == before
 
 
-def test_the_card_of_an_earlier_version_goes() -> None:
-    shape = {"num_hidden_layers": 2, "hidden_size": 8, "embedding_size": 4, "vocab_size": 30}
-    shape |= {"num_attention_heads": 2, "intermediate_size": 16}
-    config = {"model_type": "albert", "architectures": ["AlbertModel"], **shape}
-    old = (
-        "---\nlibrary_name: albertine\ntags: [albertine, albert]\n---\n\n# AlbertModel\n\n"
-        "A parameter-shared text encoder (albert): 3 parameters, 2 layers, hidden size 8, embedding size 4, "
-        'vocabulary 30.\n\n```python\nimport albertine\n\nmodel = albertine.load("path/to/this/folder")\n'
-        "```\n\n"
-        "transformers loads the same folder with `AutoModel.from_pretrained`.\n"
-    )
-    new = model_card(config, 3)
-    assert model_card(config, 3, old) == new == model_card(config, 3, new)
-    assert "Mine." in model_card(config, 3, old + "\nMine.\n")
-
-
 @pytest.mark.parametrize(
     ("kind", "words", "changes"),
     [

@@ -261,17 +261,6 @@ def test_the_rules_of_scoring_hold_where_there_may_be_no_answer(tune: Tune, tmp_
         assert next(iter(judged)) == ("squad2_best_f1" if rules == "squad" else "squad2_by_cmrc_best_f1")
 
 
-@pytest.mark.parametrize("rules", ["squad", "cmrc"])
-def test_a_checkpoint_judged_by_other_scoring_rules_is_reported(
-    tune: Tune, tmp_path: Path, rules: str
-) -> None:
-    """Those from before used SQuAD's rules whatever was set, and their best scores are not comparable now."""
-    own = task(tmp_path, answer={"no_answer": True, "rules": rules})
-    folder = run(tune(task=own, training={"steps": 1})).folder
-    state = json.loads((folder / "checkpoints" / "step-1" / "state.json").read_text())
-    assert ("judged" in state["fingerprint"]) == (rules != "squad")
-
-
 def test_the_last_model_has_a_threshold_even_if_its_run_was_resumed_at_the_end(
     tune: Tune, tmp_path: Path
 ) -> None:

@@ -141,12 +141,11 @@ def test_a_run_that_was_stopped_is_the_same_run(tune: Tune, tuned: Path) -> None
 def test_the_teacher_belongs_to_the_run(tune: Tune, tuned: Path) -> None:
     folder = run(taught(tune, tuned))
     fingerprint = read(folder / "checkpoints" / "step-24").state["fingerprint"]
-    assert fingerprint["teacher"].keys() == {"sha256", "soft", "temperature"}
-    assert "teacher" not in fingerprint["training"] and "soft" not in fingerprint["training"]
+    assert len(fingerprint["training"]["teacher"]) == 64
     run(taught(tune, tuned / "best"))  # the same weights by another path
-    with pytest.raises(CheckpointError, match=r"teacher\.sha256"):
+    with pytest.raises(CheckpointError, match=r"training\.teacher"):
         finetune(taught(tune, folder), reporter=Reporter(quiet=True))
-    with pytest.raises(CheckpointError, match="teacher: checkpoint"):
+    with pytest.raises(CheckpointError, match=r"training\.teacher: checkpoint"):
         finetune(tune(training={"steps": 24}), reporter=Reporter(quiet=True))
 
 

@@ -526,24 +526,18 @@ def test_the_encoder_keeps_the_dropout_of_its_checkpoint(
     )  # without a format number
 
 
-def test_a_checkpoint_from_before_a_setting_goes_on(tune: Tune) -> None:
-    """Newer settings are in the fingerprint only where they differ from their defaults."""
-    for name, changes, message in (
-        ("as ever", {}, set[str]()),
-        (
-            "new",
-            {"training": {"embedding_rate": 3, "optimizer": "muon"}, "task": {"pooling": "mean"}},
-            {"pooling", "embedding_rate", "optimizer", "whiten"},
-        ),
-        ("unwhitened", {"training": {"whiten": False}, "task": {"pooling": "mean"}}, {"pooling"}),
+def test_the_fingerprint_has_the_values_that_settings_left_to_the_run(tune: Tune) -> None:
+    for name, changes, pooling, whiten in (
+        ("usual", {}, "cls", False),
+        ("mean", {"task": {"pooling": "mean"}}, "mean", True),
+        ("not whitened", {"training": {"whiten": False}, "task": {"pooling": "mean"}}, "mean", False),
     ):
-        settings = tune(**{"training": {}, **changes}, name=name)
-        folder = run(
-            settings.model_copy(update={"training": settings.training.model_copy(update={"steps": 1})})
-        )
-        state = json.loads((folder.folder / "checkpoints" / "step-1" / "state.json").read_text())
-        assert state["fingerprint"].keys() & {"pooling", "embedding_rate", "optimizer", "whiten"} == message
-        assert not state["fingerprint"]["training"].keys() & {"embedding_rate", "optimizer", "whiten"}
+        training = {**changes.pop("training", {}), "steps": 1}
+        folder = run(tune(**changes, training=training, name=name)).folder
+        state = json.loads((folder / "checkpoints" / "step-1" / "state.json").read_text())
+        found = state["fingerprint"]
+        assert found["pooling"] == pooling and found["metric"] == "accuracy"
+        assert found["training"]["whiten"] is whiten and found["training"]["learning_rate"] > 0
 
 
 def test_adversarial_training_learns_otherwise(tune: Tune) -> None:

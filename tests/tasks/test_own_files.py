@@ -1078,7 +1078,7 @@ def test_numbers_of_classes_do_not_depend_on_the_order_of_a_set() -> None:
 
 
 def test_classes_with_a_point_are_those_of_the_rows(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    """Models of earlier versions have them in `id2label`, and YAML files may have them."""
+    """In `id2label` of a model, and in a YAML file."""
     (tmp_path / "a.csv").write_text("text,label\na,0.0\nb,1.0\nc,-1.0\n")
     (tmp_path / "set.yaml").write_text(
         "files: {train: a.csv, dev: a.csv}\nlabels: [1.0, 0.0]\nleft_out: [-1.0]\n"

@@ -18,7 +18,6 @@ import yaml
 from albertine.core.settings import dump
 from albertine.errors import AlbertineError, RunError
 from albertine.interop.huggingface.folders import load_model, save_model
-from albertine.tasks.families import saved
 from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.rescore import judge, open_run
 from albertine.tasks.settings import FinetuneSettings
@@ -330,61 +329,3 @@ def test_a_file_that_changes_while_a_run_is_under_way_is_noticed(
 
     first = finetune(settings, reporter=Meanwhile(quiet=True))
     assert run(settings).scores["accuracy"] == pytest.approx(1 - first.scores["accuracy"])
-
-
-FLAT = """
-header: true
-text: review
-pair: null
-label: verdict
-kind: single
-options: options
-similarity: {loss: cosent, pooling: mean, normalize: false, scale: 20.0, symmetric: false}
-separator: ','
-tags: bio
-crf: false
-encoding: utf-8
-answer: {stride: 128, question: 64, longest: 30, blank: 1.0, n_best: 20, no_answer: false, rules: squad}
-max_length: 32
-target_length: 32
-beams: 2
-"""
-"""What the settings of a task held before every kind had its own."""
-
-
-def test_settings_of_other_kinds_are_dropped_where_a_run_is_read() -> None:
-    flat = {**yaml.safe_load(FLAT), "dataset": "race", "folder": "RACE"}
-    kept = saved(flat, flat)
-    assert {"kind", "dataset"} <= kept.keys() and not {"options", "text"} & kept.keys()
-    assert not {"crf", "tags", "beams", "answer", "separator", "similarity"} & kept.keys()
-    assert saved({"crff": 1, "crf": False}, {"train": "a.csv"}) == {"crff": 1}
-    assert saved({"crf": False}, {"kind": "classes"}) == {"crf": False}
-
-
-def test_the_kind_set_by_a_data_set_is_no_change(short: Short, tmp_path: Path) -> None:
-    """Earlier fingerprints held the kind as it was typed."""
-    row = {"question": "who", "choice": ["man", "house"], "answer": "man"}
-    for split in ("train", "dev"):
-        (tmp_path / f"{split}.json").write_text(json.dumps([[["the old man"], [row], "1"]]))
-    task = {"train": None, "dev": None, "test": None, "dataset": "dream", "folder": tmp_path}
-    result = run(short(task=task, training={"steps": 1}))
-    assert json.loads((result.folder / "result.json").read_text())["fingerprint"]["task"]["kind"] == "single"
-
-
-def test_a_run_older_than_task_kinds_is_scored_and_resumed(short: Short, albertine: Command) -> None:
-    """Its settings and its fingerprint have the settings of all kinds, at their defaults."""
-    settings = short()
-    result = run(settings)
-    tree = yaml.safe_load(dump(settings))
-    flat = yaml.safe_load(FLAT)
-    tree["task"] |= {name: value for name, value in flat.items() if name not in tree["task"]}
-    assert {"crf", "beams", "answer", "similarity", "separator"} <= tree["task"].keys()
-    (result.folder / "settings.yaml").write_text(yaml.safe_dump(tree))
-    before = json.loads((result.folder / "result.json").read_text())["fingerprint"]["task"]
-    named = {"header", "kind", "tags", "crf", "answer", "max_length", "target_length", "beams"}
-    assert before == {"examples": None, **{name: value for name, value in flat.items() if name in named}}
-    (found,) = (one for one in judge(open_run(result.folder)) if one.split == "dev")
-    assert found.scores == {name: value for name, value in result.scores.items() if name != "step"}
-    assert albertine("report", result.folder, "--output", result.folder / "again").code == 0
-    with pytest.raises(AlbertineError, match=r"task\.crf is for entities"):
-        open_run(result.folder, ["task.crf=false"])

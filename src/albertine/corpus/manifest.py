@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from albertine.errors import CorpusError
 MANIFEST_FILE = "manifest.json"
 FORMAT = "albertine-corpus"
 VERSION = 2
-"""Version 2 has digests of blocks; a manifest without any has version 1."""
 MAX_BYTES = 1 << 30
 """Of a manifest; with a thousand shards it has 2 MB."""
 BLOCK_BYTES = 2 << 20
@@ -34,8 +32,8 @@ class FileRecord:
 
     Attributes:
         blocks: of a shard's file of more than `BLOCK_BYTES` bytes, the SHA-256 (64 hexadecimal digits) of
-            each block of that size, end to end. Empty for smaller files, and in corpora prepared before there
-            were any: such a file is one block, and `sha256` is its digest.
+            each block of that size, end to end. Empty for smaller files, which are one block, and `sha256`
+            is its digest.
     """
 
     bytes: int
@@ -166,42 +164,24 @@ class Manifest:
         del tree["megabytes_per_second"]
         tree["splits"] = {name: [shard.as_dict() for shard in self.splits[name]] for name in self.splits}
         tree["tokenizer_files"] = {name: file.as_dict() for name, file in self.tokenizer_files.items()}
-        version = VERSION if any(record.blocks for _, record in self.files()) else 1
-        return _json({"format": FORMAT, "version": version, **tree})
+        tree = {"format": FORMAT, "version": VERSION, **tree}
+        return json.dumps(tree, indent=1, ensure_ascii=False) + "\n"
 
 
 def shard_stem(index: int) -> str:
     return f"shard-{index:05d}"
 
 
-def _json(tree: dict[str, Any]) -> str:
-    return json.dumps(tree, indent=1, ensure_ascii=False) + "\n"
-
-
 def manifest_digest(folder: Path) -> str:
-    """SHA-256 of the manifest of a corpus, by which runs identify it.
-
-    Digests of blocks are left out, since those of the files determine them: a corpus from before they existed
-    keeps its digest when it is repaired.
-    """
-    text = (folder / MANIFEST_FILE).read_bytes()
-    with suppress(ValueError, RecursionError, KeyError, TypeError, AttributeError):
-        tree = json.loads(text)
-        if tree["version"] > 1:
-            tree["version"] = 1
-            for split in SPLITS:
-                for shard in tree["splits"][split]:
-                    for file in shard["files"].values():
-                        file.pop("blocks", None)
-            text = _json(tree).encode()
-    return hashlib.sha256(text).hexdigest()
+    """SHA-256 of the manifest of a corpus, by which runs identify it."""
+    return hashlib.sha256((folder / MANIFEST_FILE).read_bytes()).hexdigest()
 
 
 def load_manifest(folder: Path) -> Manifest:
     """Load the manifest of a corpus folder.
 
     Raises:
-        CorpusError: it is missing, unreadable or of an unknown version.
+        CorpusError: it is missing, unreadable or of another version.
     """
     path = folder / MANIFEST_FILE
     if not path.is_file():
@@ -213,12 +193,11 @@ def load_manifest(folder: Path) -> Manifest:
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
         remedy = "Name a folder made by `prepare`"
         raise CorpusError("is not the manifest of a corpus", where=path, remedy=remedy)
-    if tree.get("version") not in range(1, VERSION + 1):
+    if tree.get("version") != VERSION:
         remedy = "Prepare the text again with this version"
-        what = f"is of version {tree.get('version')}, not 1 to {VERSION}"
+        what = f"is of version {tree.get('version')}, not {VERSION}"
         raise CorpusError(what, where=path, remedy=remedy)
     try:
-        tree = {"passed_over": {}, **tree}  # missing in older manifests
         values = {f.name: tree[f.name] for f in fields(Manifest) if f.name != "megabytes_per_second"}
         values["splits"] = {name: [ShardRecord.parse(s) for s in tree["splits"][name]] for name in SPLITS}
         values["tokenizer_files"] = {n: FileRecord(**e) for n, e in tree["tokenizer_files"].items()}

@@ -120,8 +120,6 @@ def load_finished_shard(folder: Path, index: int, *, text: str, stamp: str) -> S
         if tree["stamp"] != stamp or record.text != text:
             return None
         for part, file in record.files.items():
-            if file.bytes > BLOCK_BYTES and not file.blocks:
-                return None  # from a version without digests of blocks
             check_file(part_path(folder, index, part), file, full=True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, CorpusError):
         return None

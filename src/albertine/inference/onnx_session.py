@@ -196,12 +196,6 @@ class ExportedModel:
             return whole
         # Before it is run: a graph of another task may require further inputs.
         if "last_hidden_state" not in self.outputs or pooling == "depths":
-            if raw and VECTOR in self.outputs:
-                raise ModelError(
-                    "is an older export, with vectors of length 1 alone",
-                    where=self.path,
-                    remedy="Export the model again, or request vectors of length 1",
-                )
             raise self._no_output(f"to pool by `{pooling or 'mean'}`")
         states = self.run(ids, types)["last_hidden_state"]
         lengths = np.array([len(row) for row in ids])

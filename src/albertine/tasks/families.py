@@ -120,11 +120,11 @@ def _in_words(task: type[TaskChoice]) -> str:
 
 
 def saved(task: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The task of a saved run without settings of other kinds, which earlier versions wrote too, and beside a
-    named data set without columns of own files.
+    """The settings of a saved task that others may override: without those of other kinds than that of the
+    result, and beside a named data set without those of own files.
 
     Args:
-        now: the same with what a person says anew, perhaps its kind.
+        now: the result, not yet checked.
     """
     try:
         own = KINDS[kind_of(now)]

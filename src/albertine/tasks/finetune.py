@@ -33,8 +33,6 @@ from albertine.model.weights_digest import tensor_bytes
 from albertine.objectives.equilibrium import EquilibriumMetrics
 from albertine.tasks.batches import TaskBatches
 from albertine.tasks.dataset_files import Data
-from albertine.tasks.datasets.answer import AnswerChoice
-from albertine.tasks.datasets.similarity import SimilarityChoice, VectorsTask
 from albertine.tasks.distillation import TaskTeacher, open_task_teacher
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.families import take_head
@@ -68,29 +66,14 @@ from albertine.training.run_folder import RunFolder, describe
 from albertine.training.schedules import make_schedule
 from albertine.training.step import FastGradientMethod
 
-NOT_IN_FINGERPRINT = {
-    "dataset",
-    "folder",
-    "train",
-    "dev",
-    "test",
-    "text",
-    "pair",
-    "label",
-    "options",
-    "encoding",
-}
-NOT_IN_FINGERPRINT |= {"separator", "similarity", "pooling", "dev_share", "classes", "label_is"}
-"""What a fingerprint tells of a task otherwise: its data by their content, the rest by keys of its own."""
+NOT_IN_FINGERPRINT = {"dataset", "folder", "train", "dev", "test", "dev_share", "encoding", "separator"}
+NOT_IN_FINGERPRINT |= {"text", "pair", "label", "options", "classes", "label_is", "pooling"}
+"""Settings of a task that a fingerprint does not repeat: it has the content of the data, and the pooling of
+the model."""
 NO_GRADIENT = (
     "Look at the training rows: all labels or scores, or all texts, may be the same, or a batch "
     "(training.batch_size) has nothing to compare"
 )
-OF_TEACHER = ("teacher", "soft", "temperature")
-"""Settings of a teacher, which a fingerprint tells where there is one."""
-OTHER_KINDS = {"tags": "bio", "crf": False, "target_length": 32, "beams": 2}
-OTHER_KINDS |= {"answer": AnswerChoice().model_dump(mode="json")}
-"""What fingerprints told of every task when all kinds had one class of settings; older runs go on by it."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +127,7 @@ def finetune(
     if resume == "auto" and (record := remembered(settings, stamped)) is not None:
         check_files(record, settings.folder)
         return _done_before(settings, record)
+    _check_unused_settings(settings)
     world = start()
     with isolated_process_state(world, settings.training.threads):
         pretrained, tokenizer = open_encoder(settings)
@@ -171,14 +155,12 @@ def finetune(
             made = Made(stamped, _fingerprint(settings, model, tokenizer, data, teacher))
             if resume in ("auto", "never") and (record := finished(folder.path)) is not None:
                 return _score_anew(settings, folder, model, data, world, made, record, resume)
-            if not folder.settings.is_file():  # a run that began when this was passed over goes on
-                _check_read(settings)
             if _whitens(settings, model):
                 whiten(cast("Classifier | WhitenedEmbedder", model), data.train)
             return _run(settings, folder, model, tokenizer, data, teacher, world, made, resume, reporter)
 
 
-def _check_read(settings: FinetuneSettings) -> None:
+def _check_unused_settings(settings: FinetuneSettings) -> None:
     """Raises SettingsError for weights of a teacher that nobody named, and for patience with no score."""
     training = settings.training
     if settings.watching.early_stopping is not None and not settings.task.has_dev:
@@ -453,27 +435,17 @@ def _fingerprint(
     data: Data,
     teacher: TaskTeacher | None = None,
 ) -> dict[str, Any]:
-    """All that decides the result of a run."""
+    """All that decides the result of a run; models by their weights."""
     targets = data.train.targets
     assert targets is not None
     content = _hashed(*map(_bytes_of_row, data.train.ids), np.concatenate(targets).tobytes())
-    pooling = data.family.pooling if isinstance(data.family, OneLayer) else "cls"
-    similarity = settings.task.similarity if isinstance(settings.task, VectorsTask) else SimilarityChoice()
-    training = settings.training.model_dump(
-        mode="json",
-        exclude={"threads", "recompute", "optimizer", "embedding_rate", "whiten", *OF_TEACHER},
-    )
-    training["learning_rate"] = settings.training.rate(model.base.config.hidden_size)
-    # What older checkpoints do not tell is told only where it is not as it was then, so that they go on.
-    newer = {
-        "pooling": (pooling, "cls"),
-        "optimizer": (settings.training.optimizer, "adamw"),
-        "embedding_rate": (embedding_rate(settings.training, model), 1.0),
-        "whiten": (_whitens(settings, model), False),
-        "teacher": (_teacher_facts(teacher, settings), None),
-        "judged": (data.family.metrics[0].startswith(("entity_macro_f1", "squad2_by_")), False),
+    training = settings.training.model_dump(mode="json", exclude={"threads", "recompute"})
+    training |= {
+        "learning_rate": settings.training.rate(model.base.config.hidden_size),
+        "embedding_rate": embedding_rate(settings.training, model),
+        "whiten": _whitens(settings, model),
+        "teacher": None if teacher is None else teacher.sha256,
     }
-    words = model.base.encoder.embeddings.word.weight
     weights = sorted(model_tensors(model.base).items())
     return {
         "seed": settings.seed,
@@ -481,40 +453,29 @@ def _fingerprint(
         "labels": list(data.family.labels),
         "tokenizer": tokenizer.fingerprint,
         "model": model.base.config.non_default_dict(),
-        "start": _hashed(tensor_bytes(words)),
         "weights": _hashed(*(name.encode() + tensor_bytes(tensor) for name, tensor in weights)),
-        "dev": None if data.dev is None else _judging(data.family, data.dev),
+        "dev": None if data.dev is None else _dev_digest(data.family, data.dev),
         "task": _task_facts(settings.task),
+        "pooling": data.family.pooling if isinstance(data.family, OneLayer) else None,
+        "metric": data.family.metrics[0],
         "watching": settings.watching.model_dump(mode="json", include={"evaluations", "early_stopping"}),
         "encoder": settings.encoder.model_dump(mode="json", exclude={"folder"}),
-        "similarity": similarity.model_dump(mode="json"),
         "training": training,
-        **{name: value for name, (value, before) in newer.items() if value != before},
     }
 
 
-def _teacher_facts(teacher: TaskTeacher | None, settings: FinetuneSettings) -> dict[str, Any] | None:
-    """A teacher by its weights, wherever they lie, and what is learned of it."""
-    if teacher is None:
-        return None
-    training = settings.training
-    return {"sha256": teacher.sha256, "soft": training.soft, "temperature": training.temperature}
-
-
 def _task_facts(task: TaskChoice) -> dict[str, Any]:
-    """The settings of a task, and what a YAML file says of its data beyond their content."""
-    facts = OTHER_KINDS | task.model_dump(mode="json", exclude=NOT_IN_FINGERPRINT)
+    """The settings of a task, and those of a YAML file of its data beyond their content."""
+    facts = task.model_dump(mode="json", exclude=NOT_IN_FINGERPRINT)
     if isinstance(task.dataset, Path):
         facts["dataset"] = task.data.model_dump(
             mode="json", exclude={"files", "columns", "test_columns", "label_is"}
         )
-    if task.dataset is not None and task.kind == task.data.kind:
-        facts["kind"] = "single"  # the default
     return facts
 
 
-def _judging(family: Family, dev: Encoded) -> str:
-    """What a dev file asks and what is right there; not where it lies or in which order sets are held."""
+def _dev_digest(family: Family, dev: Encoded) -> str:
+    """The inputs and labels of a dev file, independent of its path and of the order of sets."""
     gold = [sorted(map(repr, g)) if isinstance(g, set | frozenset) else repr(g) for g in family.gold(dev)]
     return _hashed(*map(_bytes_of_row, dev.ids), repr(gold).encode())
 

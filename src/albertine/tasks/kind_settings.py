@@ -193,8 +193,8 @@ class TaskChoice(Settings):
     @model_validator(mode="before")
     @classmethod
     def _no_test(cls, given: Any) -> Any:
-        """`test: null` beside a data set says that its test file is not wanted; not so among all settings, as
-        earlier versions saved them, where `train` is null too. `false` says it everywhere."""
+        """`test: null` beside a data set leaves its test file out; not so among all settings, as a run saves
+        them, where `train` is null too. `false` leaves it out everywhere."""
         if not isinstance(given, dict) or given.get("dataset") is None or "test" not in given:
             return given
         without = given["test"] is None and given.get("train", "") is not None

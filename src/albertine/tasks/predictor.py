@@ -274,7 +274,7 @@ class Predictor:
         """The family of a model that was tuned for a task. Raises ModelError: it was not."""
         found = task_of(self._folder)
         if found is None and task == "classify" and (self._folder.shapes or self._folder.left_aside):
-            found = self.family.task  # older folders have a classifier and do not say so
+            found = self.family.task  # of a folder whose config.json names no head
         if found == "generate" and isinstance(self.family, Read):
             found = "read"  # by the same head
         if found != task:

@@ -28,12 +28,6 @@ _ABOUT_THE_RUN = ("model-index", "co2_eq_emissions", "pipeline_tag")
 _HEAD = re.compile(r"\A---\r?\n(.*?)\r?\n---\r?\n?", re.DOTALL)
 _SECTION = re.compile(r"<!-- albertine:(\w+) -->\n.*?<!-- /albertine -->\n*", re.DOTALL)
 _STATED = re.compile(r"<!-- albertine stated (\{.*?\}) -->")
-_OLD = re.compile(
-    r"# [\w.]+\n\nA parameter-shared text encoder \(\w+\): [\d,]+ parameters, .*?\n```\n\n"
-    r"(?:transformers loads the same folder with .*?|transformers has no name for its sharing plan.*?)\n",
-    re.DOTALL,
-)
-"""The card of versions that wrote no marks."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +164,7 @@ def render_card(card: Card, before: str = "") -> str:
     own = _SECTION.sub("", _HEAD.sub("", before) if old else before)  # a head that cannot be read stays
     if _SECTION.search(before):
         old = {key: value for key, value in old.items() if key not in _ABOUT_THE_RUN}
-    own = _OLD.sub("", _STATED.sub("", own)).strip("\n")
+    own = _STATED.sub("", own).strip("\n")
     new = {key: value for key, value in card.head.items() if value is not None}
     tags = [*new.get("tags", ()), *(tag for tag in old.get("tags") or () if isinstance(tag, str))]
     head = {**old, **new, **({"tags": list(dict.fromkeys(tags))} if tags else {})}

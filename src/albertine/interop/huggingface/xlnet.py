@@ -29,12 +29,11 @@ def read_xlnet(tree: Mapping[str, Any]) -> EncoderConfig:
     does nothing without `attn_type` uni.
 
     Raises:
-        SettingsError: an `attn_type` uni that `our_flags` do not confirm, half a batch backward, heads of
+        SettingsError: an `attn_type` that `our_flags` do not confirm, half a batch backward, heads of
             another size, a summary that is not of one token, or another head on it.
     """
     flags, hidden, heads = our_flags(tree), number(tree, "d_model"), number(tree, "n_head")
-    if tree.get("attn_type") != attention_type(flags):  # older folders of causal models say bi
-        refuse_other(tree, {"attn_type": "bi"})
+    refuse_other(tree, {"attn_type": attention_type(flags)})
     refuse_other(tree, {"bi_data": False, "summary_use_proj": True, "summary_activation": "tanh"})
     if number({"d_head": hidden // heads} | dict(tree), "d_head") * heads != hidden:
         raise SettingsError(f"{heads} heads of {tree['d_head']} are not d_model {hidden}")
