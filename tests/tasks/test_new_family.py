@@ -196,6 +196,11 @@ def test_it_is_distilled(tuned: Path, tune: Tune) -> None:
     assert any("soft" in str(row) for row in rows) and done.scores["pearson"] > 0.3
 
 
+def test_without_a_call_with_padded_batches_it_is_refused_there(tuned: Path) -> None:
+    with pytest.raises(ModelError, match=r"was tuned to measure texts, which takes.*task\.kind=lengths"):
+        albertine.load_task(tuned)
+
+
 def test_it_has_a_card(tuned: Path) -> None:
     card = albertine.card(tuned).read_text()
     assert 'albertine.Predictor("path/to/this/folder").predict(["a text"])' in card

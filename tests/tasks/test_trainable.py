@@ -288,7 +288,7 @@ def test_tags_of_special_tokens_do_not_count_for_a_crf(folders: dict[str, Path])
 def test_what_has_no_head_to_train(folders: dict[str, Path]) -> None:
     with pytest.raises(ModelError, match=r"not tuned for a task.*albertine\.finetune"):
         albertine.load_task(folders["fill-mask"])
-    with pytest.raises(ModelError, match=r"find relations.*Predictor\.relate"):
+    with pytest.raises(ModelError, match=r"find relations.*task\.kind=relations"):
         albertine.load_task(folders["relate"])
 
 

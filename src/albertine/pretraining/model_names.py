@@ -180,11 +180,11 @@ def _recipe(path: Path) -> EncoderConfig:
     from albertine.tasks.settings import FinetuneSettings
 
     if "task" in read_yaml(path):
-        from albertine.tasks.initial_model import tuned_config, usual_depth
+        from albertine.tasks.initial_model import tuned_config
 
         tuning = load(FinetuneSettings, path)
         begun = look_up_model(str(tuning.encoder.folder))
-        return tuned_config(begun, tuning.encoder, usual_depth(tuning.task))
+        return tuned_config(begun, tuning.encoder, tuning.task.usual_depth)
     settings = load(PretrainingSettings, path)
     if settings.model.preset is None:
         begun, student = look_up_model(str(settings.model.start_from)), settings.model.student

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 Objective = Literal["cosine", "cosent", "contrastive", "simcse"]
 VectorPooling = Literal["mean", "cls", "depths", "whitened"]
 CONTRASTS = ("contrastive", "simcse")
-WHITENED_DEPTH = 1
 DIGITS = 6
 """Of a cosine behind the point; float32 has one more."""
 
@@ -103,12 +102,6 @@ class Embed(Family):
     def settings(self) -> dict[str, Any]:
         how = {"pooling": self.pooling, "normalize": self.normalize}
         return {"kind": "similarity", "max_length": self.max_length, "similarity": how}
-
-    @property
-    def depth(self) -> int | None:
-        """How many depths an encoder is cut to by default: an early one knows best what a text is
-        about."""
-        return WHITENED_DEPTH if self.pooling == "whitened" else None
 
     def build(self, base: Model, dropout: float, seed: int) -> Embedder | WhitenedEmbedder:
         from albertine.model.task_model import Embedder, WhitenedEmbedder

@@ -175,11 +175,6 @@ class Family(ABC):
         """The pretraining heads that the tuned model keeps."""
         return frozenset()
 
-    @property
-    def depth(self) -> int | None:
-        """The default number of layers that an encoder is cut to; None: it is not cut."""
-        return None
-
     @abstractmethod
     def example(self, row: Row, fields: Fields) -> Any:
         """The example that a row of a table is, its answer unknown.

@@ -145,7 +145,7 @@ def finetune(
         )
         data = replace(data, family=data.family.for_run(beginning))
         _check_compared(settings, data, world.size)
-        base = first_encoder(settings, pretrained, data.family.heads, data.family.depth)
+        base = first_encoder(settings, pretrained, data.family.heads)
         model = data.family.build(base, settings.encoder.classifier_dropout, settings.seed).to(world.device)
         teacher: TaskTeacher | None = None
         if (name := settings.training.teacher) is not None:

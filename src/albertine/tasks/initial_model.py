@@ -18,11 +18,7 @@ from albertine.model.model import Model
 from albertine.model.resharing import distances, replan, shared_again, shared_plan
 from albertine.model.sharing import SharingPlan
 from albertine.model.task_model import Classifier, TaskModel
-from albertine.tasks.datasets.generation import WritingTask
-from albertine.tasks.datasets.similarity import VectorsTask
-from albertine.tasks.embed import Embed
 from albertine.tasks.family import Family
-from albertine.tasks.kind_settings import TaskChoice
 from albertine.tasks.settings import EncoderChoice, FinetuneSettings, TuningChoice
 from albertine.tokenizers.base import Tokenizer
 from albertine.tokenizers.load import check_tokenizer, load_tokenizer
@@ -39,7 +35,7 @@ def open_encoder(settings: FinetuneSettings) -> tuple[Model, Tokenizer]:
 
     Raises:
         ModelError: the two do not fit. SettingsError: the task's texts are longer than the model reads, or
-            it is to write some, and halts or runs to a fixed point.
+            the encoder does not support the task.
     """
     folder = model_folder(settings.encoder.folder)
     pretrained, tokenizer = load_model(folder), load_tokenizer(folder)
@@ -51,14 +47,7 @@ def open_encoder(settings: FinetuneSettings) -> tuple[Model, Tokenizer]:
             f"task.max_length {length} is more than the model's {positions} positions",
             remedy=f"Set task.max_length={positions} or less",
         )
-    config = pretrained.config
-    if (config.halts or config.solves) and isinstance(settings.task, WritingTask):
-        what, without = ("halts", "halting") if config.halts else ("runs to its fixed point", "solver")
-        raise SettingsError(
-            f"task.kind={settings.task.kind} writes token by token, which an encoder that {what} cannot",
-            where=settings.encoder.folder,
-            remedy=f"Use an encoder with {without}: none, or task.kind=answers, which points at its answers",
-        )
+    settings.task.check_encoder(pretrained.config, settings.encoder.folder)
     return pretrained, tokenizer
 
 
@@ -79,13 +68,8 @@ def left_aside(folder: Path, family: Family) -> list[str]:
     return [f"head: that of `{task}`{count} in the folder is left aside{why}; a new one is trained"]
 
 
-def first_encoder(
-    settings: FinetuneSettings, pretrained: Model, heads: frozenset[str], depth: int | None = None
-) -> Model:
-    """The encoder that is tuned: some of the heads, by the plan that the settings ask for.
-
-    Args:
-        depth: how many depths it has where nobody says; None: the checkpoint's.
+def first_encoder(settings: FinetuneSettings, pretrained: Model, heads: frozenset[str]) -> Model:
+    """The encoder that is tuned: some of the heads, by the plan of the settings.
 
     Raises:
         ModelError: the task goes on with the masked-LM head, and the checkpoint has none.
@@ -99,10 +83,11 @@ def first_encoder(
             where=choice.folder,
             remedy="Use a pretrained model that was not tuned for another task",
         )
-    config = tuned_config(pretrained.config, choice, depth)
-    if settings.simcse and not (config.hidden_dropout_prob or config.attention_probs_dropout_prob):
+    config = tuned_config(pretrained.config, choice, settings.task.usual_depth)
+    by_dropout = settings.task.learns_from_dropout
+    if by_dropout and not (config.hidden_dropout_prob or config.attention_probs_dropout_prob):
         raise SettingsError(
-            "task.similarity.loss=simcse learns from dropout alone, and the checkpoint was made without",
+            f"{by_dropout} learns from dropout alone, and the checkpoint was made without",
             where=choice.folder,
             remedy="Set encoder.dropout, for example 0.1",
         )
@@ -147,14 +132,6 @@ def tuned_config(config: EncoderConfig, choice: EncoderChoice, usual: int | None
         else:
             raise
         raise SettingsError(error.what, where=choice.folder, remedy=remedy) from error
-
-
-def usual_depth(task: TaskChoice) -> int | None:
-    """How many depths an encoder is cut to for a task where nobody says, by its settings alone; None: it is
-    not cut."""
-    if isinstance(task, VectorsTask):
-        return Embed(task.similarity.loss, task.max_length, task.similarity.pooling).depth
-    return None
 
 
 def start_notes(settings: FinetuneSettings, pretrained: Model, family: Family) -> tuple[str, ...]:

@@ -8,6 +8,8 @@ it is read; `families.py` lists them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -21,16 +23,18 @@ from albertine.core.settings import Settings
 from albertine.errors import DataError, SettingsError
 from albertine.evaluation.task_card import TaskCard
 from albertine.interop.heads import Task
+from albertine.model.config import EncoderConfig
 from albertine.tasks.dataset_files import Data, Lost, as_data, blank, check_told, held_out
 from albertine.tasks.dataset_registry import SPLITS, Column, Columns, Dataset, Split, described
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family, Fields, Tuned
-from albertine.tasks.readers.files import File, NotThere
+from albertine.tasks.readers.files import ArchiveMember, File, NotThere, find
 from albertine.tasks.readers.table import Row
 from albertine.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
     from albertine.tasks.http.base import HttpTask
+    from albertine.tasks.padded import PaddedFamily
 
 Examples = list[Any]
 Splits = dict[str, Examples]
@@ -242,6 +246,40 @@ class TaskChoice(Settings):
             return self
         return self.model_copy(update={"max_length": positions})
 
+    @property
+    def usual_depth(self) -> int | None:
+        """The default number of layers that an encoder is cut to; None: it is not cut."""
+        return None
+
+    @property
+    def learns_from_dropout(self) -> str | None:
+        """The setting by which a run learns from differences of dropout alone; None: it does not."""
+        return None
+
+    def check_encoder(self, config: EncoderConfig, where: object) -> None:
+        """Check that an encoder supports the task.
+
+        Raises:
+            SettingsError: it does not.
+        """
+
+    def input_files(self) -> Iterator[Path]:
+        """The files that the readers of the task open, as far as they are there."""
+        if isinstance(self.dataset, Path):
+            yield self.dataset
+        for name in chain(*self.data.files.values()):
+            if isinstance(name, Path):
+                yield from (name, *(file for file in self.beside(name) if isinstance(file, Path)))
+            elif self.dataset is not None:
+                yield from self._files_named(name)
+
+    def _files_named(self, name: str) -> Iterator[Path]:
+        """A file of the data set, or its archive, and what is read with it; nothing where it is not there."""
+        with suppress(NotThere):
+            file = find(self.place, name, self.data.archive)
+            yield file.archive if isinstance(file, ArchiveMember) else file
+            yield from (one for one in self.beside(file) if isinstance(one, Path))
+
     def load(self, tokenizer: Tokenizer, known: Family | None = None) -> Data:
         """Read, check and encode the files.
 
@@ -422,6 +460,7 @@ class Known(NamedTuple):
         kinds: the kinds of task by which it is tuned.
         http: imports its HTTP interface; None: it is not served.
         card: what model cards say of it.
+        padded: imports its call with padded batches (`albertine.load_task`); None: it has none.
     """
 
     task: Task
@@ -430,3 +469,4 @@ class Known(NamedTuple):
     kinds: tuple[type[TaskChoice], ...]
     http: Callable[[], type[HttpTask]] | None = usual_http
     card: TaskCard = TaskCard()
+    padded: Callable[[], type[PaddedFamily]] | None = None

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +18,7 @@ from albertine.interop.folder_writer import SAVED
 from albertine.interop.huggingface.config import model_type
 from albertine.interop.model_location import model_folder
 from albertine.model.task_model import TaskModel
-from albertine.tasks.datasets.relations import SCHEMAS
 from albertine.tasks.family import Family
-from albertine.tasks.kind_settings import TaskChoice
-from albertine.tasks.readers.files import ArchiveMember, NotThere, find
 from albertine.tasks.settings import FinetuneSettings
 from albertine.training.checkpoints import fingerprint_changes, refuse_changes
 from albertine.training.job import Outcome
@@ -33,8 +28,6 @@ BESIDE_MODELS = frozenset({"README.md", "scores.json"})
 """Files beside a model that tell of it and decide nothing; a card may be written at any time."""
 MODELS = ("best", "final")
 """Folders of a run's models."""
-BY_THEMSELVES = ("RACE.tar", SCHEMAS)
-"""Files that readers look for without being told."""
 
 
 def remember(
@@ -190,28 +183,10 @@ def contents(settings: FinetuneSettings) -> dict[Path, str]:
     beside = (
         file for model in models for file in sorted(_where(model).glob("*")) if file.name not in BESIDE_MODELS
     )
-    for path in (*_files(settings.task), *beside):
+    for path in (*settings.task.input_files(), *beside):
         if path.is_file():
             found[path] = _digest(path)
     return found
-
-
-def _files(task: TaskChoice) -> Iterator[Path]:
-    """The files that the readers of a task look for, as far as they are there; runs may lie beside them."""
-    dataset, place = task.data, task.place
-    if isinstance(task.dataset, Path):
-        yield task.dataset
-    for name in (*chain(*dataset.files.values()), *BY_THEMSELVES):
-        if isinstance(name, Path):
-            yield from (name, *sorted(name.rglob("*.txt")))  # a folder of RACE is its passages
-            yield from (file for file in task.beside(name) if isinstance(file, Path))
-        elif task.dataset is not None:
-            with suppress(NotThere):
-                file = find(place, name, dataset.archive)
-                yield file.archive if isinstance(file, ArchiveMember) else file
-                yield from (one for one in task.beside(file) if isinstance(one, Path))
-            for folder in (place / "RACE", place):  # whose names are folders of one file a passage
-                yield from sorted((folder / name).glob("*.txt"))
 
 
 def _where(encoder: Path) -> Path:

@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
 from albertine.core.settings import ComputeSettings, RunSettings, Settings
-from albertine.tasks.datasets.similarity import VectorsTask
 from albertine.tasks.families import of_its_kind
 from albertine.tasks.kind_settings import TaskChoice
 
@@ -147,15 +146,8 @@ class FinetuneSettings(RunSettings):
     training: TuningChoice = TuningChoice()
     watching: TuningWatch = TuningWatch()
 
-    @property
-    def simcse(self) -> bool:
-        """Whether nothing but dropout is learned from."""
-        return isinstance(self.task, VectorsTask) and self.task.similarity.loss == "simcse"
-
     @model_validator(mode="after")
     def _something_differs(self) -> FinetuneSettings:
-        if self.simcse and self.encoder.dropout == 0:
-            raise ValueError(
-                "task.similarity.loss=simcse learns from dropout alone; set encoder.dropout, for example 0.1"
-            )
+        if (setting := self.task.learns_from_dropout) and self.encoder.dropout == 0:
+            raise ValueError(f"{setting} learns from dropout alone; set encoder.dropout, for example 0.1")
         return self

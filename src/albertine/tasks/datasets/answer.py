@@ -31,6 +31,7 @@ from albertine.tasks.readers.values import kind_of_value, nested, text_in, whole
 from albertine.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
+    from albertine.tasks.padded import PaddedAnswers
     from albertine.tasks.http.answer import AnswerHttp
 
 SCORES: Mapping[Rules, tuple[str, ...]] = {
@@ -301,5 +302,12 @@ def http_task() -> type[AnswerHttp]:
     return AnswerHttp
 
 
+def padded_task() -> type[PaddedAnswers]:
+    """The call with padded batches, which imports torch."""
+    from albertine.tasks.padded import PaddedAnswers
+
+    return PaddedAnswers
+
+
 CARD = TaskCard("question-answering", lambda config: 'answer("a question", "a passage")')
-FAMILY = Known("answer", "answer from passages", of_folder, (AnswersTask,), http_task, CARD)
+FAMILY = Known("answer", "answer from passages", of_folder, (AnswersTask,), http_task, CARD, padded_task)

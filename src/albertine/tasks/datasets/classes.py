@@ -28,6 +28,7 @@ from albertine.tasks.readers.values import kind_of_value, nested, number_of
 from albertine.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
+    from albertine.tasks.padded import PaddedTexts
     from albertine.tasks.http.classify import ClassifyHttp
 
 BROKEN = "(a row of another number of fields)"
@@ -421,6 +422,13 @@ def usage_call(config: Mapping[str, Any]) -> str:
     return 'classify([("a text", "another")])' if pairs else 'classify("a text")'
 
 
+def padded_task() -> type[PaddedTexts]:
+    """The call with padded batches, which imports torch."""
+    from albertine.tasks.padded import PaddedTexts
+
+    return PaddedTexts
+
+
 CARD = TaskCard("text-classification", usage_call)
 KINDS = (ClassTask, ClassesTask, ScoreTask)
-FAMILY = Known("classify", "classify texts", of_folder, KINDS, http_task, CARD)
+FAMILY = Known("classify", "classify texts", of_folder, KINDS, http_task, CARD, padded_task)

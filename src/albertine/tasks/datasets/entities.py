@@ -31,6 +31,7 @@ from albertine.tasks.tag import Tag, of_folder, windows_to_learn
 from albertine.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
+    from albertine.tasks.padded import PaddedTags
     from albertine.tasks.http.tag import TagHttp
 
 
@@ -264,5 +265,12 @@ def http_task() -> type[TagHttp]:
     return TagHttp
 
 
+def padded_task() -> type[PaddedTags]:
+    """The call with padded batches, which imports torch."""
+    from albertine.tasks.padded import PaddedTags
+
+    return PaddedTags
+
+
 CARD = TaskCard("token-classification", lambda config: 'tag("a text")')
-FAMILY = Known("tag", "tag entities", of_folder, (EntitiesTask,), http_task, CARD)
+FAMILY = Known("tag", "tag entities", of_folder, (EntitiesTask,), http_task, CARD, padded_task)

@@ -12,11 +12,12 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from albertine.errors import DataError
+from albertine.errors import DataError, SettingsError
 from albertine.evaluation.task_card import TaskCard
 from albertine.inference.search import Search
 from albertine.inference.windows import WindowSettings
 from albertine.tasks.answer import Question, question_fields, question_row
+from albertine.model.config import EncoderConfig
 from albertine.tasks.dataset_files import Lost, all_rows, check_told, files_of
 from albertine.tasks.dataset_registry import SPLITS, Columns, Dataset, Split
 from albertine.tasks.datasets.answer import flat_columns, in_squads_form, questions_in
@@ -115,6 +116,16 @@ class WritingTask(TaskChoice):
         if fits or "target_length" in self.model_fields_set:
             return found
         return found.model_copy(update={"target_length": found.max_length // 2})
+
+    def check_encoder(self, config: EncoderConfig, where: object) -> None:
+        if config.halts or config.solves:
+            what, without = ("halts", "halting") if config.halts else ("runs to its fixed point", "solver")
+            raise SettingsError(
+                f"task.kind={self.kind} writes token by token, which an encoder that {what} cannot",
+                where=where,
+                remedy=f"Use an encoder with {without}: none, or task.kind=answers, which points at its "
+                "answers",
+            )
 
     @property
     def lengths(self) -> tuple[Room, Search]:

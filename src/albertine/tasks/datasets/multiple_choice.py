@@ -12,6 +12,7 @@ import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
@@ -44,9 +45,11 @@ from albertine.text.streams import tar_members
 from albertine.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
+    from albertine.tasks.padded import PaddedOptions
     from albertine.tasks.http.multiple_choice import ChooseHttp
 
 LETTERS = string.ascii_uppercase
+RACE_ARCHIVE = "RACE.tar"
 
 
 def _race(dataset: Dataset, folder: Path, split: Split) -> Iterator[Choice]:
@@ -63,7 +66,7 @@ def _race_files(folder: Path, levels: Sequence[str]) -> Iterator[tuple[str, byte
                     with unpacked(path) as stream:
                         yield str(path), whole(stream)
             return
-    archive = find(folder, "RACE.tar")
+    archive = find(folder, RACE_ARCHIVE)
     wanted = tuple(f"RACE/{level}/" for level in levels)
     with unpacked(archive) as stream:
         for member in tar_members(stream, LIMITS):
@@ -353,6 +356,17 @@ class OptionsTask(PooledTask):
         with suppress(NotThere):
             yield answers_beside(path)
 
+    def input_files(self) -> Iterator[Path]:
+        yield from super().input_files()
+        if self.dataset is not None:
+            yield from self._files_named(RACE_ARCHIVE)
+        for name in chain(*self.data.files.values()):
+            if isinstance(name, Path):
+                yield from sorted(name.rglob("*.txt"))
+            else:
+                for root in (self.place / "RACE", self.place):
+                    yield from sorted((root / name).glob("*.txt"))
+
     def decided(self, splits: Splits, known: Family | None) -> tuple[Self, Splits]:
         before = known.label_is if isinstance(known, Choose) else None
         label_is, read = settled(splits, self.data.label_is, before)
@@ -377,5 +391,12 @@ def http_task() -> type[ChooseHttp]:
     return ChooseHttp
 
 
+def padded_task() -> type[PaddedOptions]:
+    """The call with padded batches, which imports torch."""
+    from albertine.tasks.padded import PaddedOptions
+
+    return PaddedOptions
+
+
 CARD = TaskCard("multiple-choice", lambda config: 'choose("a passage", ["one option", "another"])')
-FAMILY = Known("choose", "choose among options", of_folder, (OptionsTask,), http_task, CARD)
+FAMILY = Known("choose", "choose among options", of_folder, (OptionsTask,), http_task, CARD, padded_task)

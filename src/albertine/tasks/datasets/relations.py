@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from albertine.tasks.http.relate import RelateHttp
 
 SCHEMAS = "all_50_schemas"
-
-
 FORMS = (
     "A triple is [subject, predicate, object], three texts, or as DuIE has it "
     '{"subject": …, "predicate": …, "object": …}'
@@ -113,6 +111,11 @@ class RelationsTask(TaskChoice):
     usual = ("triple_f1", "triple_precision", "triple_recall")
     paired = False
     read: ClassVar = staticmethod(read)
+
+    def input_files(self) -> Iterator[Path]:
+        yield from super().input_files()
+        if self.dataset is not None:
+            yield from self._files_named(SCHEMAS)
 
     def family(self, splits: dict[str, list[Any]], tokenizer: Tokenizer, known: Family | None) -> Family:
         place = None if self.dataset is None else self.place

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -26,6 +26,9 @@ from albertine.tasks.family import Family
 from albertine.tasks.kind_settings import OWN_FILES, Examples, Known, TaskChoice
 from albertine.tasks.readers.values import number_of
 from albertine.tokenizers.base import Tokenizer
+
+if TYPE_CHECKING:
+    from albertine.tasks.padded import PaddedVectors
 
 Scale = tuple[float, float] | Mapping[str, float]
 """The lowest and the highest score, or the score of every class."""
@@ -213,6 +216,15 @@ class VectorsTask(TaskChoice):
 
     similarity: SimilarityChoice = SimilarityChoice()
 
+    @property
+    def usual_depth(self) -> int | None:
+        """One for whitened vectors: an early layer represents best what a text is about."""
+        return 1 if self.similarity.pooling == "whitened" else None
+
+    @property
+    def learns_from_dropout(self) -> str | None:
+        return "task.similarity.loss=simcse" if self.similarity.loss == "simcse" else None
+
     def _own_settings(self) -> dict[str, Any]:
         told, own = super()._own_settings(), self.similarity
         columns = {**told["columns"], "negative": own.negative}
@@ -252,5 +264,12 @@ class VectorsTask(TaskChoice):
         return counts(kept, encoded.examples)
 
 
+def padded_task() -> type[PaddedVectors]:
+    """The call with padded batches, which imports torch."""
+    from albertine.tasks.padded import PaddedVectors
+
+    return PaddedVectors
+
+
 CARD = TaskCard("sentence-similarity", lambda config: None)
-FAMILY = Known("embed", "make vectors of texts", of_folder, (VectorsTask,), http=None, card=CARD)
+FAMILY = Known("embed", "make vectors of texts", of_folder, (VectorsTask,), http=None, card=CARD, padded=padded_task)
