@@ -30,7 +30,7 @@ from albertine.bench.interleaved import compete
 from albertine.bench.machine import describe, save_result
 from albertine.core.processors import usable_cores
 from albertine.core.settings import resolve
-from albertine.interop.model_location import model_folder
+from albertine.interop.model_names import model_folder
 from albertine.model.model import Model
 from albertine.pretraining.data import held_out_batches
 from albertine.pretraining.held_out import score_batches

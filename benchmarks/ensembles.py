@@ -18,7 +18,7 @@ from albertine.bench.machine import describe
 from albertine.core.settings import resolve
 from albertine.evaluation.ensembles import Rule
 from albertine.interop.huggingface.folders import load_model
-from albertine.interop.model_location import model_folder
+from albertine.interop.model_names import model_folder
 from albertine.tasks.ensemble import ensemble
 from albertine.tasks.finetune import finetune
 from albertine.tasks.rescore import open_run

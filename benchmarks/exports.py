@@ -40,7 +40,7 @@ from albertine.export.formats import ExportOptions
 from albertine.export.onnx import session_of
 from albertine.export.onnx_int8 import products, quantized
 from albertine.export.source_model import opened
-from albertine.interop.model_location import model_folder
+from albertine.interop.model_names import model_folder
 from benchmarks.keep import keep
 
 MODELS = ("albert-base-v2", "albertine-mini-en")

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from albertine.bench.machine import describe
 from albertine.core.settings import apply_overrides, resolve
-from albertine.interop.model_location import model_folder
+from albertine.interop.model_names import model_folder
 from albertine.tasks.dataset_files import Data
 from albertine.tasks.finetune import finetune
 from albertine.tasks.initial_model import open_encoder

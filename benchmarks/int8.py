@@ -21,7 +21,7 @@ from albertine.bench.machine import describe
 from albertine.core.batch import pack
 from albertine.core.precision import InferencePrecision
 from albertine.core.settings import resolve
-from albertine.interop.model_location import model_folder
+from albertine.interop.model_names import model_folder
 from albertine.model.pooling import text_vectors
 from albertine.tasks.finetune import finetune
 from albertine.tasks.rescore import TunedRun, judge, model_of, open_run

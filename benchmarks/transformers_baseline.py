@@ -35,7 +35,7 @@ from transformers import (
 import albertine
 from albertine.bench.machine import describe
 from albertine.corpus.reader import Corpus
-from albertine.interop.model_location import model_folder
+from albertine.interop.model_names import model_folder
 from albertine.model.config import EncoderConfig
 from benchmarks.peer_pretraining import ActiveClock
 

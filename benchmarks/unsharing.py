@@ -17,7 +17,7 @@ from typing import Any
 
 from albertine.bench.machine import describe
 from albertine.core.settings import resolve
-from albertine.interop.model_location import model_folder
+from albertine.interop.model_names import model_folder
 from albertine.tasks.finetune import finetune
 from albertine.tasks.settings import FinetuneSettings
 from albertine.training.metrics import read_metrics

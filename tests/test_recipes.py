@@ -20,7 +20,7 @@ from albertine.corpus.prepare import write_corpus
 from albertine.corpus.source import Source
 from albertine.corpus.vocabulary import VocabularyKind, train_vocabulary
 from albertine.model.sharing import SharingPlan
-from albertine.pretraining.model_names import look_up_model
+from albertine.pretraining.model_costs import look_up_model
 from albertine.pretraining.run import PretrainResult, _plateau_advice, _slow_start_advice, pretrain
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.pretraining.stages import resolved_stages, untrained

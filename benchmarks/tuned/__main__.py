@@ -18,7 +18,7 @@ from pathlib import Path
 
 import albertine
 from albertine.bench.machine import describe, save_result
-from albertine.interop.model_location import model_folder
+from albertine.interop.model_names import model_folder
 from benchmarks.tuned.contest import Contest, language_of, untrained
 from benchmarks.tuned.report import in_markdown
 from benchmarks.tuned.tasks import TASKS, Files

@@ -12,7 +12,7 @@ from typing import Any
 import albertine
 from albertine.core.files import replace_durably
 from albertine.core.settings import resolve
-from albertine.interop.model_location import model_folder
+from albertine.interop.model_names import model_folder
 from albertine.model.model import Model
 from albertine.tasks.finetune import finetune
 from albertine.tasks.run_record import stamp

@@ -112,7 +112,7 @@ def load(what: str | Path, *, random: bool = False, seed: int = 0, **changes: An
         SettingsError: there is no preset or field of that name, or values do not fit together.
     """
     from albertine.interop.huggingface.folders import read_folder
-    from albertine.interop.model_location import model_folder
+    from albertine.interop.model_names import model_folder
     from albertine.model.model import Model
     from albertine.model.presets import changed_preset
     from albertine.tasks.readers.values import plain
@@ -222,7 +222,7 @@ def load_tokenizer(what: str | Path) -> Tokenizer:
     Raises:
         ModelError: nothing there. TokenizerError: nothing there that is one.
     """
-    from albertine.interop.model_location import model_folder
+    from albertine.interop.model_names import model_folder
     from albertine.tokenizers.load import load_tokenizer as load_from
 
     return load_from(model_folder(what))

@@ -451,7 +451,7 @@ def info(what: str | Path | None = None, *, length: int | Sequence[int] | None =
     Raises:
         AlbertineError: nothing of that name, or the model reads fewer tokens.
     """
-    from albertine.pretraining.model_names import costs, preset_sizes
+    from albertine.pretraining.model_costs import costs, preset_sizes
 
     if what is None:
         return preset_sizes()
@@ -722,7 +722,7 @@ def card(
         AlbertineError: there is no model, the run is not done, or a value makes no sense.
     """
     from albertine.evaluation.card_metadata import CardMetadata
-    from albertine.interop.model_location import model_folder
+    from albertine.interop.model_names import model_folder
     from albertine.tasks.model_card import write_card
 
     given: Any = [] if language is None else [language] if isinstance(language, str) else language

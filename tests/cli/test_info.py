@@ -14,7 +14,7 @@ from albertine.interop.huggingface.folders import save_model
 from albertine.interop.tensorflow.checkpoints import save_checkpoint
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan, sharing_in_words
-from albertine.pretraining.model_names import look_up
+from albertine.pretraining.model_costs import look_up
 from albertine.tokenizers.load import load_tokenizer
 from tests.cli.conftest import Command
 from tests.interop.test_xlnet import our_model as xlnet_model

@@ -17,7 +17,7 @@ from albertine.core import released
 from albertine.core.settings import dump, resolve
 from albertine.errors import ModelError
 from albertine.inference.fill_mask import Guess
-from albertine.interop.model_location import model_folder
+from albertine.interop.model_names import model_folder
 from albertine.pretraining.scores import _settings_of_run
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.tasks.predictor import Predictor

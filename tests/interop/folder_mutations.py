@@ -27,7 +27,7 @@ from albertine.errors import AlbertineError
 from albertine.interop.huggingface.folders import read_folder, save_model
 from albertine.interop.tensorflow.checkpoints import save_checkpoint
 from albertine.model.sharing import SharingPlan
-from albertine.pretraining.model_names import copies_behind, look_up_model
+from albertine.pretraining.model_costs import copies_behind, look_up_model
 from albertine.tokenizers.base import SpecialTokens
 from albertine.tokenizers.load import load_tokenizer
 from albertine.tokenizers.sentencepiece import ALBERT, XLNET, SentencePieceTokenizer

@@ -33,7 +33,7 @@ from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.presets import preset
 from albertine.model.sharing import SharingPlan
-from albertine.pretraining.model_names import look_up_model
+from albertine.pretraining.model_costs import look_up_model
 from tests.interop.test_roformer import assert_same_model
 from tests.model import builders
 

@@ -25,7 +25,7 @@ from albertine.interop.huggingface.lonepatient import save_lonepatient
 from albertine.model.answerability_head import JointAnswer
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
-from albertine.pretraining.model_names import look_up_model
+from albertine.pretraining.model_costs import look_up_model
 from albertine.tasks.answerability import AnswerOrNot
 from albertine.tasks.model_card import write_card
 from tests.interop.test_xlnet import our_model as xlnet

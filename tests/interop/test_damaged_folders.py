@@ -19,7 +19,7 @@ import albertine
 from albertine import Predictor
 from albertine.core.released import released_folder
 from albertine.errors import AlbertineError, ModelError
-from albertine.pretraining.model_names import look_up_model
+from albertine.pretraining.model_costs import look_up_model
 from tests.interop.folder_mutations import mutated, originals
 
 CASES = 260

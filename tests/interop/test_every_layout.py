@@ -29,7 +29,7 @@ from albertine.model.model import Model
 from albertine.model.presets import preset
 from albertine.model.sharing import SharingPlan
 from albertine.model.task_model import Classifier
-from albertine.pretraining.model_names import look_up_model
+from albertine.pretraining.model_costs import look_up_model
 from tests.interop.folder_mutations import originals
 from tests.interop.test_modernbert import BLOCK
 from tests.interop.test_roformer import assert_same_model

@@ -14,7 +14,7 @@ import torch
 import albertine
 from albertine.errors import ModelError
 from albertine.interop.hub.download import _completed, cache, commit_of
-from albertine.interop.model_location import model_folder
+from albertine.interop.model_names import model_folder
 from albertine.tasks.predictor import Predictor
 from tests import stand_in
 from tests.hub import COMMIT, OTHER, Hub, contents, keep, serving

@@ -27,7 +27,7 @@ from albertine.interop.huggingface.lonepatient_names import layout_of, lonepatie
 from albertine.interop.huggingface.names import huggingface_plan
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
-from albertine.pretraining.model_names import look_up_model
+from albertine.pretraining.model_costs import look_up_model
 from albertine.tokenizers.wordpiece import WordPieceTokenizer
 from tests.interop.test_roformer import assert_same_model
 from tests.model import builders

@@ -24,7 +24,7 @@ from albertine.errors import DataError, ModelError, SettingsError
 from albertine.inference.probabilities import sigmoid, softmax
 from albertine.inference.tags import tags_of
 from albertine.interop.huggingface.folders import save_model
-from albertine.interop.model_location import model_folder
+from albertine.interop.model_names import model_folder
 from albertine.model.model import Model
 from albertine.pretraining.initial_model import encoder_config
 from albertine.pretraining.settings import ModelChoice

@@ -21,7 +21,7 @@ from albertine.core.batch import Packed, pack
 from albertine.core.randomness import isolated_torch_rng, seed_torch
 from albertine.errors import DataError, NotFinite, SettingsError
 from albertine.interop.huggingface.folders import load_model
-from albertine.interop.model_location import model_folder
+from albertine.interop.model_names import model_folder
 from albertine.model.config import STEP_DEPENDENT
 from albertine.model.encoder import Encoder
 from albertine.model.fixed_point import detached

@@ -41,7 +41,7 @@ def card(
     It lists data, settings, scores with intervals, limits, licence and carbon, as far as they are known. What
     a person wrote there stays. Scores on data sets of the Hub also go to .eval_results."""
     from albertine.evaluation.card_metadata import CardMetadata
-    from albertine.interop.model_location import model_folder
+    from albertine.interop.model_names import model_folder
     from albertine.tasks.model_card import write_card
 
     folder = model_folder(model)

@@ -16,7 +16,7 @@ from albertine.core.processors import usable_cores
 from albertine.corpus.manifest import SPLITS
 from albertine.corpus.reader import Corpus
 from albertine.errors import ModelError
-from albertine.interop.model_location import resolve_model
+from albertine.interop.model_names import resolve_model
 from albertine.text.documents import Document
 from albertine.tokenizers.base import Tokenizer
 from albertine.tokenizers.load import check_tokenizer, has_vocabulary, load_tokenizer

@@ -78,7 +78,7 @@ def _model_in_words(settings: PretrainingSettings, manifest: Manifest) -> str:
     from albertine.analysis.parameters import parameters_by_part
     from albertine.model.sharing import sharing_in_words
     from albertine.pretraining.initial_model import encoder_config
-    from albertine.pretraining.model_names import block_in_words
+    from albertine.pretraining.model_costs import block_in_words
 
     config = encoder_config(settings.model, manifest.vocab_size, settings.objective.max_length)
     parameters = sum(parameters_by_part(config).values())

@@ -51,26 +51,24 @@ def info(
         return
     if not what.strip():
         raise typer.BadParameter("is empty: give a preset, file, folder or name", param_hint=f"'{_WHAT}'")
-    from albertine.pretraining.model_names import (
+    from albertine.pretraining.model_costs import (
         NoModel,
         assumed,
         copies_behind,
         costs,
         lengths_of,
         look_up,
-        named,
     )
 
     if json:
         show.as_json(costs(what, length))
         return
-    path = named(what)
-    found = look_up(path)
+    found = look_up(what)
     if isinstance(found, NoModel):
         show.facts(found.kind, found.facts)
         return
-    _model(what, found, copies_behind(path), lengths_of(found, length))
-    if (note := assumed(path)) is not None:
+    _model(what, found, copies_behind(what), lengths_of(found, length))
+    if (note := assumed(what)) is not None:
         typer.echo(note)
 
 
@@ -79,7 +77,7 @@ def _presets(json: bool) -> None:
     from albertine.model.presets import PRESETS
 
     if json:
-        from albertine.pretraining.model_names import preset_sizes
+        from albertine.pretraining.model_costs import preset_sizes
 
         show.as_json(preset_sizes())
         return
@@ -120,7 +118,7 @@ def _recipes() -> dict[str, list[str]]:
 def _model(name: str, config: EncoderConfig, copies: ExpandedModel | None, lengths: tuple[int, ...]) -> None:
     from albertine.analysis.parameters import MASKED_SHARE, report
     from albertine.model.sharing import sharing_in_words
-    from albertine.pretraining.model_names import block_in_words
+    from albertine.pretraining.model_costs import block_in_words
 
     found = report(config, lengths)
     plan, block = sharing_in_words(config.plan), block_in_words(config)

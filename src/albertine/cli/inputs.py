@@ -111,7 +111,7 @@ def model_and_texts(words: Sequence[str] | None, *, masked: bool = False) -> tup
     between them or Chinese characters, and no slash: a mistyped path must not be taken for a text.
     A model without texts is looked up at once, before texts are read from standard input.
     """
-    from albertine.interop.model_location import model_folder
+    from albertine.interop.model_names import model_folder
     from albertine.text.sentences import detect_language
 
     if not words:

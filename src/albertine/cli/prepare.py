@@ -106,7 +106,7 @@ def prepare(
 
 
 def _print_summary(output: Path, manifest: Manifest, source: Source, json: bool) -> None:
-    from albertine.pretraining.model_names import corpus_facts
+    from albertine.pretraining.model_costs import corpus_facts
 
     facts = corpus_facts(manifest)
     read = source.files_read()

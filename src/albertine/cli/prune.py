@@ -62,7 +62,7 @@ def prune(
     from albertine.corpus.source import Source
     from albertine.errors import SettingsError
     from albertine.inference.pruning import prune as run
-    from albertine.interop.model_location import check_separate, model_folder
+    from albertine.interop.model_names import check_separate, model_folder
 
     if keep is not None and coverage is not None:
         raise SettingsError("--keep and --coverage both set how many tokens stay", remedy="Give one of them")

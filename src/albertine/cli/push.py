@@ -33,7 +33,7 @@ def push(
     It is checked first: it has to load, with its tokenizer and a card that states a licence. Weights,
     tokenizer, card and scores are sent; checkpoints, logs, text and settings never are."""
     from albertine.interop.hub.upload import plan_upload, upload
-    from albertine.interop.model_location import model_folder
+    from albertine.interop.model_names import model_folder
 
     found = plan_upload(model_folder(model))
     if not json:

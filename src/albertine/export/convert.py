@@ -24,7 +24,7 @@ from albertine.interop.huggingface.lonepatient import save_lonepatient
 from albertine.interop.huggingface.modernbert import preserved_keys
 from albertine.interop.huggingface.xlnet_names import MASK_EMBEDDING
 from albertine.interop.model_folder import ModelFolder
-from albertine.interop.model_location import check_separate, model_folder
+from albertine.interop.model_names import check_separate, model_folder
 from albertine.interop.sentence_transformers import MODULES, WHITENING, makes_vectors, vector_files
 from albertine.interop.tensorflow.checkpoints import save_checkpoint
 from albertine.interop.tensorflow.layouts import written_kind

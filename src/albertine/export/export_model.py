@@ -22,7 +22,7 @@ from albertine.export.source_model import Opened, opened
 from albertine.export.verify import ALIKE, PLACES, Arrays, Verified, batches, framed, rounding_of, verify
 from albertine.interop.exported_folder import REPORT, TRANSITIONS
 from albertine.interop.folder_writer import carry_over, fit_tokenizer
-from albertine.interop.model_location import check_separate, model_folder
+from albertine.interop.model_names import check_separate, model_folder
 from albertine.interop.pickled import PICKLED, PICKLED_INDEX
 from albertine.interop.sentence_transformers import DENSE, LAYERS, MODULES, POOLING, PROMPTS, TRANSFORMER
 from albertine.interop.weights import INDEX, SINGLE

@@ -22,7 +22,7 @@ from albertine.interop.huggingface.config import config_json, our_flags
 from albertine.interop.huggingface.folders import read_folder, written_type
 from albertine.interop.model_files import files_of_model
 from albertine.interop.model_folder import ModelFolder
-from albertine.interop.model_location import model_folder
+from albertine.interop.model_names import model_folder
 from albertine.interop.sentence_transformers import WHITENING, vector_files
 from albertine.model.model import Model
 from albertine.tasks.families import family_of, tuned_model

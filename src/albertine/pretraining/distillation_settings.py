@@ -9,7 +9,7 @@ from typing import Any
 from albertine.core.settings import load_partial, merge, resolve
 from albertine.errors import SettingsError
 from albertine.interop.huggingface.folders import load_model
-from albertine.interop.model_location import model_folder
+from albertine.interop.model_names import model_folder
 from albertine.model.model import Model
 from albertine.pretraining.settings import PretrainingSettings
 

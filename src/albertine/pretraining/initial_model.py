@@ -12,7 +12,7 @@ from albertine.core.settings import merge, resolve
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.huggingface.config import encoder_in
 from albertine.interop.huggingface.folders import folder_config, load_model
-from albertine.interop.model_location import model_folder
+from albertine.interop.model_names import model_folder
 from albertine.model.config import EncoderConfig
 from albertine.model.init import widen_embeddings
 from albertine.model.model import Model

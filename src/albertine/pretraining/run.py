@@ -21,7 +21,7 @@ from albertine.errors import RunError
 from albertine.interop.heads import objective_config
 from albertine.interop.hub.download import commit_of
 from albertine.interop.huggingface.folders import load_model, save_model
-from albertine.interop.model_location import model_folder
+from albertine.interop.model_names import model_folder
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.presets import preset

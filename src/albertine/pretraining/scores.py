@@ -26,7 +26,7 @@ from albertine.inference.likelihood import PseudoLikelihood
 from albertine.interop.config_values import our_flags
 from albertine.interop.heads import task_of
 from albertine.interop.huggingface.folders import folder_config, read_folder
-from albertine.interop.model_location import model_folder
+from albertine.interop.model_names import model_folder
 from albertine.model.model import Model
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.unigram_baseline import Unigram, count_tokens

@@ -10,7 +10,7 @@ from pathlib import Path
 from albertine.core.files import os_errors_as_run_errors, replace_durably
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.huggingface.folders import load_model
-from albertine.interop.model_location import model_folder
+from albertine.interop.model_names import model_folder
 from albertine.model.model import Model
 from albertine.model.weights_digest import weights_digest
 from albertine.pretraining.settings import Distillation

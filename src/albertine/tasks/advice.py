@@ -11,7 +11,7 @@ from itertools import islice
 from albertine.interop.heads import NARROW, classified_by_first
 from albertine.interop.huggingface.config import encoder_in
 from albertine.interop.huggingface.folders import folder_config
-from albertine.interop.model_location import model_folder
+from albertine.interop.model_names import model_folder
 from albertine.tasks.datasets.similarity import VectorsTask
 from albertine.tasks.embed import CONTRASTS
 from albertine.tasks.kind_settings import PooledTask, TaskChoice

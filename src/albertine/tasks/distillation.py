@@ -12,7 +12,7 @@ import torch
 
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.huggingface.folders import read_folder
-from albertine.interop.model_location import model_folder
+from albertine.interop.model_names import model_folder
 from albertine.model.task_model import TaskModel
 from albertine.model.weights_digest import weights_digest
 from albertine.objectives.losses import Part

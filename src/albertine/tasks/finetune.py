@@ -24,7 +24,7 @@ from albertine.evaluation.report import write_report
 from albertine.evaluation.runs import predictions_file, read_run, write_predictions, write_record
 from albertine.interop.huggingface.config import model_type, our_flags
 from albertine.interop.huggingface.folders import read_folder, save_model
-from albertine.interop.model_location import model_of_run
+from albertine.interop.model_names import model_of_run
 from albertine.interop.save_checks import SavableTokenizer
 from albertine.interop.sentence_transformers import sentence_files
 from albertine.model.pair_head import Comparer

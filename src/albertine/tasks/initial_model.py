@@ -12,7 +12,7 @@ from albertine.errors import ModelError, SettingsError
 from albertine.interop.heads import labels_in, task_in
 from albertine.interop.hub.download import commit_of
 from albertine.interop.huggingface.folders import folder_config, load_model
-from albertine.interop.model_location import model_folder
+from albertine.interop.model_names import model_folder
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.resharing import distances, replan, shared_again, shared_plan

@@ -40,7 +40,7 @@ from albertine.interop.exported_folder import is_exported
 from albertine.interop.heads import Task, left_to_right, task_of
 from albertine.interop.model_files import files_of_model
 from albertine.interop.model_folder import ModelDescription, ModelFolder
-from albertine.interop.model_location import model_folder
+from albertine.interop.model_names import model_folder
 from albertine.model.config import Pooling
 from albertine.tasks.answer import Question
 from albertine.tasks.answerability import AnswerOrNot

@@ -16,7 +16,6 @@ from albertine.core.devices import on_cpu, parse_device
 from albertine.core.files import (
     is_run_checkpoint,
     os_errors_as_run_errors,
-    resolve_folder,
     run_of_checkpoint,
     user_path,
 )
@@ -27,10 +26,9 @@ from albertine.errors import ModelError, SettingsError
 from albertine.evaluation.metrics import score
 from albertine.evaluation.runs import predictions_file, write_predictions, write_record
 from albertine.interop.heads import max_length_of, pooling_of, task_of
-from albertine.interop.hub.download import is_hub_name
 from albertine.interop.huggingface.folders import read_folder
 from albertine.interop.model_files import checkpoint_in
-from albertine.interop.model_location import model_folder, resolve_model
+from albertine.interop.model_names import identify, model_folder, resolve_model
 from albertine.model.task_model import TaskModel
 from albertine.tasks.dataset_files import Data
 from albertine.tasks.dataset_registry import described
@@ -215,7 +213,7 @@ def _places(folder: Path, *, named: bool) -> tuple[Path | None, Path]:
         named: whether settings of a task are given, without which a model alone cannot be scored.
     """
     name, what, near = str(folder), "is no run of a task, so nobody knows what to score it on", ""
-    if not named and is_hub_name(name) and not os.path.exists(resolve_folder(folder)):
+    if not named and identify(folder).kind == "hub":
         what = "is no folder here, and a model of the hub is no run of a task"
         near = suggestion(name, ())  # nothing is downloaded in vain
     else:

@@ -16,7 +16,7 @@ from albertine.errors import AlbertineError, ModelError, RunError
 from albertine.evaluation.runs import RECORD, predictions_file, write_record
 from albertine.interop.folder_writer import SAVED
 from albertine.interop.huggingface.config import model_type
-from albertine.interop.model_location import model_folder
+from albertine.interop.model_names import model_folder
 from albertine.model.task_model import TaskModel
 from albertine.tasks.family import Family
 from albertine.tasks.settings import FinetuneSettings

@@ -9,7 +9,7 @@ from pathlib import Path
 from albertine.errors import AlbertineError, DataError
 from albertine.evaluation.report import best_run, write_report
 from albertine.evaluation.runs import Run, read_run
-from albertine.interop.model_location import model_of_run
+from albertine.interop.model_names import model_of_run
 from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.seeds import over_seeds
 from albertine.tasks.settings import FinetuneSettings

@@ -14,7 +14,7 @@ from albertine.errors import InputError, ModelError
 from albertine.interop.exported_folder import is_exported
 from albertine.interop.heads import task_of
 from albertine.interop.huggingface.folders import read_folder
-from albertine.interop.model_location import model_folder
+from albertine.interop.model_names import model_folder
 from albertine.interop.save_checks import SavableTokenizer
 from albertine.model.crf import CrfTagger
 from albertine.model.model import Model

@@ -1,5 +1,4 @@
-"""Names of models, resolved to configurations: presets, files, folders, recipes, released models, models of
-the hub; and the costs and descriptions of these."""
+"""The configurations of models by their names, and the costs and descriptions of these."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from albertine.core.files import is_run_checkpoint, resolve_folder
+from albertine.core.files import is_run_checkpoint
 from albertine.core.released import model_name_help
 from albertine.corpus.manifest import MANIFEST_FILE, Manifest, load_manifest
 from albertine.errors import ModelError, SettingsError, check_integer
@@ -17,10 +16,10 @@ from albertine.interop.config_values import config_errors
 from albertine.interop.exported_folder import REPORT, is_export
 from albertine.interop.huggingface.config import read_config, read_model_type
 from albertine.interop.model_files import checkpoint_in
-from albertine.interop.model_location import model_of_run, resolve_model
+from albertine.interop.model_names import identify, model_of_run, resolve_model
 from albertine.interop.weights import read_json, refuse_adapter
 from albertine.model.config import EncoderConfig
-from albertine.model.presets import is_preset, preset
+from albertine.model.presets import preset
 
 if TYPE_CHECKING:
     from albertine.analysis.parameters import Report
@@ -48,24 +47,22 @@ class NoModel:
 
 
 def look_up(what: str) -> EncoderConfig | NoModel:
-    """The configuration of the encoder that `what` names, or facts about a corpus or an exported model. An
-    existing path takes precedence over a preset, and a preset over a released model.
+    """The configuration of the encoder that `what` names (`interop.model_names`), or facts about a corpus or
+    an exported model.
 
     Raises:
         AlbertineError: there is nothing of this name; with the nearest one.
     """
-    path = resolve_folder(Path(what))
-    if path.is_dir():
-        return _folder(path)
-    if path.is_file():
-        return _file(path)
+    kind, path = identify(what)
+    if kind in ("path", "recipe"):
+        return _folder(path) if path.is_dir() else _file(path)
+    if path.suffix in (".yaml", ".yml", ".json"):
+        raise ModelError("there is no such file", where=what, remedy="Check the path")
+    if kind == "hub" or "/" in what or path.suffix:
+        return _folder(resolve_model(what))
     try:
         return preset(what)
     except SettingsError as error:
-        if path.suffix in (".yaml", ".yml", ".json"):
-            raise ModelError("there is no such file", where=what, remedy="Check the path") from error
-        if "/" in what or path.suffix:
-            return _folder(resolve_model(what))
         raise SettingsError(error.what, remedy=f"{model_name_help(what)}. {error.remedy}") from error
 
 
@@ -113,8 +110,8 @@ def _config_files(folder: Path) -> list[Path]:
 
 def copies_behind(what: str) -> ExpandedModel | None:
     """The shared encoder whose layers a named model repeats as copies, or None."""
-    path = resolve_folder(Path(what))
-    path = path if path.exists() or "/" not in what else resolve_model(what)
+    kind, path = identify(what)
+    path = resolve_model(what) if kind == "hub" else path
     files = _config_files(path) if path.is_dir() else [path]
     file = next((file for file in files if file.is_file() and file.suffix == ".json"), None)
     if file is None:
@@ -203,7 +200,7 @@ def assumed(what: str) -> str | None:
     from albertine.core.settings import load, read_yaml
     from albertine.pretraining.settings import PretrainingSettings
 
-    path = Path(what)
+    path = identify(what).path
     if path.suffix not in (".yaml", ".yml") or "task" in read_yaml(path):
         return None
     settings = load(PretrainingSettings, path)
@@ -211,20 +208,6 @@ def assumed(what: str) -> str | None:
         return None
     size = preset(settings.model.preset).vocab_size
     return f"Counted with the preset's vocabulary of {size:,} tokens; in a run it is that of the corpus."
-
-
-def named(what: str) -> str:
-    """The path of a packaged recipe if `what` names one; else `what`. Files, folders and presets of that name
-    take precedence."""
-    from albertine.core.settings import recipe_file, recipe_names
-
-    # Bare names are of pretraining recipes only: those of tasks have no encoder.
-    bare = "/" not in what and what in recipe_names()
-    if what.endswith((".yaml", ".yml")) or (
-        bare and not resolve_folder(Path(what)).exists() and not is_preset(what)
-    ):
-        return str(recipe_file(Path(what)))
-    return what
 
 
 def preset_sizes() -> dict[str, int]:
@@ -267,11 +250,10 @@ def costs(what: str, lengths: Sequence[int] | None = None) -> dict[str, Any]:
     from albertine.analysis.parameters import report
     from albertine.model.sharing import sharing_in_words
 
-    path = named(what)
-    config = look_up(path)
+    config = look_up(what)
     if isinstance(config, NoModel):
         return config.facts
-    plan, copies = sharing_in_words(config.plan), copies_behind(path)
+    plan, copies = sharing_in_words(config.plan), copies_behind(what)
     found: dict[str, Any] = {"name": what, "encoder": config.to_dict(), "sharing": plan}
     found["block"] = block_in_words(config)
     if copies is not None:

@@ -1,14 +1,52 @@
-"""Where the model lies that a person means: in a folder, in a run, among those that come with the package, or
-on the hub."""
+"""Names of models: what each of them names, and the folder of the model."""
 
 from __future__ import annotations
 
 import os.path
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from albertine.core.files import is_run_checkpoint, resolve_folder, user_path
 from albertine.core.released import model_name_help
 from albertine.errors import ModelError, SettingsError
+
+
+class ModelName(NamedTuple):
+    """What a name is.
+
+    Attributes:
+        kind: "path", a file or folder that exists, or the folder of a released model; "preset", an encoder
+            without weights; "recipe" of the package; "hub", `owner/name`; None: none of these.
+        path: of a file or folder; where there is none, as the name stands.
+    """
+
+    kind: Literal["path", "preset", "recipe", "hub"] | None
+    path: Path
+
+
+def identify(what: str | Path) -> ModelName:
+    """What a name is: the first kind of `ModelName` that fits.
+
+    Raises:
+        SettingsError: it is empty, or no name or path.
+    """
+    wanted = "Name a model folder, a released model, or OWNER/NAME of the Hugging Face hub"
+    path = resolve_folder(user_path(what, instead=wanted))
+    if os.path.exists(path):  # unlike Path.exists, False for a path that is too long
+        return ModelName("path", path)
+    from albertine.core.settings import recipe_file, recipe_names
+    from albertine.interop.hub.download import is_hub_name
+    from albertine.model.presets import is_preset
+
+    name = str(what)
+    if is_preset(name):
+        return ModelName("preset", path)
+    # Recipes without suffix are those of pretraining: a recipe of a task has no encoder.
+    if name.endswith((".yaml", ".yml")) or ("/" not in name and name in recipe_names()):
+        file = recipe_file(Path(name))
+        if os.path.isfile(file):
+            return ModelName("recipe", file)
+    return ModelName("hub" if is_hub_name(name) else None, path)
 
 
 def model_folder(what: str | Path) -> Path:
@@ -42,17 +80,14 @@ def checkpoints_in(folder: Path) -> list[Path]:
 
 def resolve_model(what: str | Path) -> Path:
     """As `model_folder`, for what may also be a file, a corpus or a run: those are left as they are."""
-    wanted = "Name a model folder, a released model, or OWNER/NAME of the Hugging Face hub"
-    path = resolve_folder(user_path(what, instead=wanted))
-    if os.path.exists(path):  # unlike Path.exists it takes a whole sentence for a name that is not there
+    (kind, path), name = identify(what), str(what)
+    if kind == "path":
         return path
-    from albertine.interop.hub.download import hub_folder, is_hub_name
-    from albertine.model.presets import is_preset
+    if kind == "hub":
+        from albertine.interop.hub.download import hub_folder
 
-    name = str(what)
-    if is_hub_name(name):
         return hub_folder(name)
-    if is_preset(name):
+    if kind == "preset":
         raise ModelError(
             "is a preset, a shape without weights",
             where=name,

@@ -9,7 +9,7 @@ import pytest
 import albertine
 from albertine.core import released
 from albertine.errors import ModelError
-from albertine.interop.model_location import model_folder, resolve_model
+from albertine.interop.model_names import model_folder, resolve_model
 from albertine.tasks.predictor import Predictor
 from tests import stand_in
 
