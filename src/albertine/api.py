@@ -367,11 +367,13 @@ def score(
     from albertine.pretraining.probes import score_pretrained
 
     check_integer("sequences", sequences, 1)
-    carried: dict[str, Any] = {"memory": memory, "reach": reach, "clamp": clamp}
-    for name, value in {"max_length": max_length, **carried}.items():
+    memory_options: dict[str, Any] = {"memory": memory, "reach": reach, "clamp": clamp}
+    for name, value in {"max_length": max_length, **memory_options}.items():
         if value is not None:
             check_integer(name, value, 8 if name == "max_length" else 0)
-    if corpus is None and (not pairs or sentence_task is not None or set(carried.values()) != {None}):
+    of_corpus = memory_options | {"pairs": pairs, "sentence_task": sentence_task}
+    unused = pairs and sentence_task is None and set(memory_options.values()) == {None}
+    if corpus is None and not unused:
         raise SettingsError(
             "memory, reach, clamp, pairs and sentence_task are of a corpus",
             remedy="Name one, or leave them out",
@@ -382,12 +384,10 @@ def score(
         texts=_paths(texts),
         max_length=max_length,
         sequences=sequences,
-        pairs=pairs,
-        sentence_task=sentence_task,
-        **carried,
         device=device,
         precision=precision,
         on_file=on_file,
+        **of_corpus,
     )
 
 

@@ -95,12 +95,11 @@ def score(
     """Score a pretrained model on text that it has not seen. Beside that stands what no skill would score.
 
     Give a corpus, or text of your own with --texts, or both."""
-    numbers = {"--memory": memory, "--reach": reach, "--clamp": clamp}
-    of_a_corpus = {"--no-pairs": not pairs, "--sentence-task": sentence_task is not None}
-    of_a_corpus |= {name: given is not None for name, given in numbers.items()}
-    for name, given in of_a_corpus.items():
-        if corpus is None and given:
-            raise typer.BadParameter("belongs to a corpus", param_hint=name)
+    of_corpus: dict[str, Any] = {"sentence_task": sentence_task}
+    of_corpus |= {"memory": memory, "reach": reach, "clamp": clamp}
+    unused = [f"--{name.replace('_', '-')}" for name, value in of_corpus.items() if value is not None]
+    if corpus is None and (unused or not pairs):
+        raise typer.BadParameter("belongs to a corpus", param_hint="--no-pairs" if not pairs else unused[0])
     from albertine.core.files import user_path
     from albertine.corpus.source import Source
     from albertine.pretraining.probes import score_pretrained
@@ -112,14 +111,11 @@ def score(
         texts=[user_path(path) for path in texts or ()],
         max_length=max_length,
         sequences=sequences,
-        pairs=pairs,
-        sentence_task=sentence_task,
-        memory=memory,
-        reach=reach,
-        clamp=clamp,
         device=device,
         precision=precision,
         on_file=source.add_report,
+        pairs=pairs,
+        **of_corpus,
     )
     show.notes(source.passed_over())
     if json:

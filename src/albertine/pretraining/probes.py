@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,9 @@ from albertine.evaluation.cloze import PASSAGES, SEED, choose_passages, score_cl
 from albertine.evaluation.copy_probe import score_copying
 from albertine.objectives.unigram_baseline import Unigram
 from albertine.pretraining.scores import (
+    SEQUENCES,
+    CorpusOptions,
     Pretrained,
-    SentenceTask,
     held_out_scores,
     objective_of,
     open_pretrained,
@@ -40,20 +41,16 @@ def score_pretrained(
     *,
     texts: Sequence[Path] = (),
     max_length: int | None = None,
-    sequences: int = 1024,
-    pairs: bool = True,
-    sentence_task: SentenceTask | None = None,
-    memory: int | None = None,
-    reach: int | None = None,
-    clamp: int | None = None,
+    sequences: int = SEQUENCES,
     device: str = "cpu",
     precision: InferencePrecision = "float32",
     on_file: Callable[[FileReport], None] | None = None,
+    **of_corpus: Unpack[CorpusOptions],
 ) -> dict[str, dict[str, Any]]:
     """The scores of a pretrained model on held-out documents of a corpus and in the probes, by objective.
 
     Args:
-        model: any name of a model. The others as in `albertine.score`.
+        model: any name of a model. of_corpus: as in `held_out_scores`. The others as in `albertine.score`.
 
     Raises:
         NotFinite: a loss is not finite. AlbertineError: something is missing, damaged or does not fit.
@@ -63,17 +60,7 @@ def score_pretrained(
     how: dict[str, Any] = {"max_length": max_length}
     if corpus is not None:
         how["counts"] = token_counts(pretrained, corpus)  # reads all of the corpus
-        found = held_out_scores(
-            pretrained,
-            corpus,
-            sequences=sequences,
-            pairs=pairs,
-            sentence_task=sentence_task,
-            memory=memory,
-            reach=reach,
-            clamp=clamp,
-            **how,
-        )
+        found = held_out_scores(pretrained, corpus, sequences=sequences, **how, **of_corpus)
     if "lm" not in found or texts:
         own = probe_scores(pretrained, corpus, texts, passages=sequences, on_file=on_file, **how)
         found.setdefault("mlm", {"task": "mlm"}).update(own)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypedDict, get_args
 
 import numpy as np
 import torch
@@ -42,6 +42,16 @@ from albertine.tokenizers.load import check_tokenizer, load_tokenizer
 SEQUENCES, LENGTH = 1024, 128
 SentenceTask = Literal["sop", "nsp"]
 """Sentence order (Lan et al. 2019) and next sentence (Devlin et al. 2019)."""
+
+
+class CorpusOptions(TypedDict, total=False):
+    """The arguments of `held_out_scores` without a meaning for text that is no corpus."""
+
+    pairs: bool
+    sentence_task: SentenceTask | None
+    memory: int | None
+    reach: int | None
+    clamp: int | None
 
 
 class Pretrained(NamedTuple):
