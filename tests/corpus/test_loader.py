@@ -100,7 +100,7 @@ def test_batches_of_a_corpus(tmp_path: Path, workers: int) -> None:
 
     def build(order: Any) -> tuple[Any, torch.Tensor]:
         cursor, rows = order
-        tokens = np.concatenate([corpus.sentence_tokens(row) for _, row in rows])
+        tokens = np.concatenate([corpus.span(row, row + 1)[0] for _, row in rows])
         return cursor, torch.from_numpy(tokens.astype(np.int64))
 
     orders = global_batches(lambda _: corpus.num_sentences, 8, seed=1)

@@ -42,7 +42,7 @@ def run(text: Path, folder: Path, tokenizer: Tokenizer, **options: Any) -> Manif
 def sentences_of(corpus: Corpus, tokenizer: Tokenizer) -> list[list[list[int]]]:
     """All documents of a corpus as lists of sentences of ids."""
     offsets = corpus.document_offsets.tolist()
-    return [[corpus.sentence_tokens(i).tolist() for i in range(a, b)] for a, b in pairwise(offsets)]
+    return [[corpus.span(i, i + 1)[0].tolist() for i in range(a, b)] for a, b in pairwise(offsets)]
 
 
 def test_the_corpus_is_the_text(tmp_path: Path, tokenizer: Tokenizer) -> None:
@@ -525,10 +525,10 @@ def test_demo_text(tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.Mon
     first = next(iter(read_documents([archive])))
     begin = document_sentences(first, "en")[:3]
     starts = corpus.document_offsets[:-1].tolist()
-    texts = [[corpus.sentence_tokens(i + k).tolist() for k in range(3)] for i in starts]
+    texts = [[corpus.span(i + k, i + k + 1)[0].tolist() for k in range(3)] for i in starts]
     heldout = Corpus(tmp_path / "c", "heldout")
     texts += [
-        [heldout.sentence_tokens(i + k).tolist() for k in range(3)] for i in heldout.document_offsets[:-1]
+        [heldout.span(i + k, i + k + 1)[0].tolist() for k in range(3)] for i in heldout.document_offsets[:-1]
     ]
     assert [tokenizer.encode(s) for s in begin] in texts
 

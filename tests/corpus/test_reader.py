@@ -56,7 +56,6 @@ def test_every_span_is_what_was_written(tmp_path: Path) -> None:
     tokens, starts, lengths = joined(parts)
     edges = np.concatenate([[0], np.cumsum(lengths)])
     for start in range(len(lengths)):
-        assert np.array_equal(corpus.sentence_tokens(start), tokens[edges[start] : edges[start + 1]])
         for end in range(start + 1, len(lengths) + 1):
             ids, words = corpus.span(start, end)
             assert np.array_equal(ids, tokens[edges[start] : edges[end]])
@@ -68,7 +67,7 @@ def test_every_span_is_what_was_written(tmp_path: Path) -> None:
 
 def test_tokens_are_mapped_and_not_copied(folder: Path) -> None:
     corpus = Corpus(folder)
-    view = corpus.sentence_tokens(0)
+    view = corpus.span(0, 1)[0]
     assert np.shares_memory(view, corpus.shard(0).tokens) and not view.flags.writeable
     state = corpus.__getstate__()
     assert not state["_shards"], "a mapping must not travel to another process"
@@ -214,7 +213,7 @@ def test_a_block_is_checked_before_its_first_use_and_no_other_one(long: Path) ->
         flip(path, BLOCK_BYTES + 4000)
         corpus = Corpus(long)
         last = corpus.num_sentences - 1
-        assert len(corpus.sentence_tokens(0)) and len(corpus.sentence_tokens(last))
+        assert len(corpus.span(0, 1)[0]) and len(corpus.span(last, last + 1)[0])
         with pytest.raises(CorpusError, match=r"block 2 of 3 \(bytes 2,097,152 to 4,194,304"):
             corpus.span(0, last)
     finally:

@@ -15,7 +15,6 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from albertine.core.batch import pack
-from albertine.core.settings import dump
 from albertine.errors import CheckpointError, ModelError, SettingsError
 from albertine.interop.huggingface.folders import load_model, save_model
 from albertine.tasks.answer import Answer
@@ -181,9 +180,6 @@ def test_a_run_refuses_a_teacher_weight_without_a_teacher(tune: Tune, setting: d
     with pytest.raises(SettingsError, match=r"belongs to training\.teacher, and nothing") as refused:
         run(alone)
     assert refused.value.where == f"training.{name}" and not alone.folder.exists()
-    alone.folder.mkdir()
-    (alone.folder / "settings.yaml").write_text(dump(alone))  # of one that began before
-    assert (run(alone) / "best").is_dir()
 
 
 def test_patience_requires_a_score(tune: Tune) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 
 from albertine.core.settings import dump
 from albertine.errors import AlbertineError, RunError

@@ -25,7 +25,6 @@ import pytest
 from albertine.errors import DataError
 from albertine.tasks.readers.files import unpacked, whole
 from albertine.text.documents import PASSED_OVER, Document, FileReport, list_files, read_documents
-from albertine.text.formats import DESCRIPTIONS, FORMATS
 from albertine.text.lines import guess_encoding
 from albertine.text.plain_text import clean_wiki, is_section_heading, unwrap_paragraphs
 from albertine.text.streams import ByteStream, Limits, decompressed
@@ -427,10 +426,6 @@ def test_verses_and_quotations_stay_in_a_book_with_blank_lines(tmp_path: Path) -
     text = f"\n\n{verse}\n\n".join(blocks)
     (document,) = read(write(tmp_path, "a.txt", text))
     assert len(document.paragraphs) == 2 * len(blocks) - 1
-
-
-def test_every_format_has_a_description() -> None:
-    assert set(DESCRIPTIONS) == set(FORMATS) - {"auto"}
 
 
 def test_a_title_of_one_character_begins_an_article(tmp_path: Path) -> None:

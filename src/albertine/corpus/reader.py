@@ -94,10 +94,6 @@ class Corpus:
             self._lengths = np.concatenate([np.zeros(0, np.int32), *parts])
         return self._lengths
 
-    def sentence_tokens(self, sentence: int) -> NDArray[np.unsignedinteger[Any]]:
-        """Token ids of one sentence, a view of the file."""
-        return self.span(sentence, sentence + 1)[0]
-
     def span(self, start: int, end: int) -> tuple[NDArray[np.unsignedinteger[Any]], NDArray[np.bool_]]:
         """Token ids and word starts of the sentences start:end; views if they are in one shard."""
         if not 0 <= start < end <= self.num_sentences:

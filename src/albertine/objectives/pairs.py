@@ -119,20 +119,15 @@ def token_offsets(corpus: Sentences) -> Array:
     return offsets
 
 
-def plan_epoch(
-    corpus: Sentences, settings: PairSettings, seed: int, epoch: int, *, offsets: Array | None = None
-) -> EpochPlan:
+def plan_epoch(corpus: Sentences, settings: PairSettings, seed: int, epoch: int) -> EpochPlan:
     """The samples of an epoch; the same for the same arguments. Splits, order and trimming are new in every
     epoch; where chunks end is so in documents with a drawn length alone (`short_probability`).
-
-    Args:
-        offsets: `token_offsets(corpus)`, if already computed.
 
     Raises:
         CorpusError: no text, or a single document where pairs across documents are requested.
     """
     documents = np.asarray(corpus.document_offsets, dtype=np.int64)
-    offsets = token_offsets(corpus) if offsets is None else offsets
+    offsets = token_offsets(corpus)
     if len(documents) < 2 or offsets[-1] == 0:
         raise CorpusError("holds no text to train on", remedy="Prepare it again from files with text")
     if settings.crosses and len(documents) < 3:

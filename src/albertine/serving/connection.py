@@ -26,7 +26,6 @@ ROUNDS = 5
 PROBES, PAUSE = 2, 0.1
 """How often, and after how many seconds each, a client that sends no more is checked for having left."""
 SLOW = "the request did not arrive in time"
-BOTH = "the request has both Content-Length and Transfer-Encoding, so its end is not clear"
 
 
 class Room:

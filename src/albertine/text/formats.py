@@ -21,18 +21,6 @@ Format = Literal[
 ]
 FORMATS: tuple[str, ...] = get_args(Format)
 
-DESCRIPTIONS: dict[str, str] = {
-    "lines": "a line is a sentence, a blank line ends a document",
-    "paragraphs": "a line is a paragraph; blank lines end documents unless one stands after every line",
-    "documents": "a line is a document",
-    "book": "hard-wrapped lines, blank lines or indents between paragraphs, a file is a document",
-    "wiki": "WikiExtractor <doc> elements",
-    "wikitext": "WikiText: `= Title =` begins a document",
-    "markdown": "Markdown, a file is a document",
-    "jsonl": "a JSON object a line",
-    "parquet": "a Parquet row is a document",
-}
-
 ParagraphMarks = Literal["blank lines", "indents", "short lines"]
 
 _COMPRESSED = {".gz", ".xz", ".zst", ".bz2"}

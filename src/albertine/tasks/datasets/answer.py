@@ -31,8 +31,8 @@ from albertine.tasks.readers.values import kind_of_value, nested, text_in, whole
 from albertine.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
-    from albertine.tasks.padded import PaddedAnswers
     from albertine.tasks.http.answer import AnswerHttp
+    from albertine.tasks.padded import PaddedAnswers
 
 SCORES: Mapping[Rules, tuple[str, ...]] = {
     "squad": ("squad_f1", "squad_exact"),

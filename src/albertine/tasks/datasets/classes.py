@@ -28,8 +28,8 @@ from albertine.tasks.readers.values import kind_of_value, nested, number_of
 from albertine.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
-    from albertine.tasks.padded import PaddedTexts
     from albertine.tasks.http.classify import ClassifyHttp
+    from albertine.tasks.padded import PaddedTexts
 
 BROKEN = "(a row of another number of fields)"
 LEFT_OUT = "(a label of `left_out`)"

@@ -31,8 +31,8 @@ from albertine.tasks.tag import Tag, of_folder, windows_to_learn
 from albertine.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
-    from albertine.tasks.padded import PaddedTags
     from albertine.tasks.http.tag import TagHttp
+    from albertine.tasks.padded import PaddedTags
 
 
 def in_own_form(

@@ -16,8 +16,8 @@ from albertine.errors import DataError, SettingsError
 from albertine.evaluation.task_card import TaskCard
 from albertine.inference.search import Search
 from albertine.inference.windows import WindowSettings
-from albertine.tasks.answer import Question, question_fields, question_row
 from albertine.model.config import EncoderConfig
+from albertine.tasks.answer import Question, question_fields, question_row
 from albertine.tasks.dataset_files import Lost, all_rows, check_told, files_of
 from albertine.tasks.dataset_registry import SPLITS, Columns, Dataset, Split
 from albertine.tasks.datasets.answer import flat_columns, in_squads_form, questions_in

@@ -45,8 +45,8 @@ from albertine.text.streams import tar_members
 from albertine.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
-    from albertine.tasks.padded import PaddedOptions
     from albertine.tasks.http.multiple_choice import ChooseHttp
+    from albertine.tasks.padded import PaddedOptions
 
 LETTERS = string.ascii_uppercase
 RACE_ARCHIVE = "RACE.tar"

@@ -272,4 +272,6 @@ def padded_task() -> type[PaddedVectors]:
 
 
 CARD = TaskCard("sentence-similarity", lambda config: None)
-FAMILY = Known("embed", "make vectors of texts", of_folder, (VectorsTask,), http=None, card=CARD, padded=padded_task)
+FAMILY = Known(
+    "embed", "make vectors of texts", of_folder, (VectorsTask,), http=None, card=CARD, padded=padded_task
+)
