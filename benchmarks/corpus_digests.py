@@ -32,14 +32,13 @@ import numpy as np
 from albertine.bench.machine import describe
 from albertine.bench.step import learn
 from albertine.corpus.manifest import BLOCK_BYTES, MANIFEST_FILE, SPLITS, Manifest
-from albertine.corpus.reader import Corpus
+from albertine.corpus.reader import Corpus, SpanReader
 from albertine.corpus.shards import CheckedArray, ShardArrays, token_dtype, write_shard
 from albertine.model.model import Model
 from albertine.model.presets import preset
 from albertine.objectives.batch import BatchBuilder, SpecialTokens
 from albertine.objectives.masking import MaskSettings
 from albertine.objectives.pairs import PairSettings
-from albertine.objectives.spans import SpanReader
 from albertine.objectives.unigram_baseline import count_tokens
 from benchmarks.keep import keep
 

@@ -20,9 +20,9 @@ import pytest
 import torch
 
 from albertine.corpus.loader import Loader, WorkerTraceback, pack_tensors, unpack_tensors
-from albertine.corpus.order import global_batches
 from albertine.corpus.reader import Corpus
 from albertine.errors import DataError, ProcessError
+from albertine.pretraining.stages import global_batches
 from tests.corpus.handmade import write_corpus
 from tests.corpus.test_workers import alive, pids_in, recording_handlers, signalled_at_birth
 

@@ -13,10 +13,9 @@ import pytest
 
 from albertine.corpus.loader import Loader
 from albertine.corpus.manifest import BLOCK_BYTES, MANIFEST_FILE, PARTS, load_manifest
-from albertine.corpus.reader import Corpus
+from albertine.corpus.reader import Corpus, SpanReader
 from albertine.corpus.shards import ShardArrays
 from albertine.errors import CorpusError
-from albertine.objectives.spans import SpanReader
 from albertine.objectives.unigram_baseline import count_tokens
 from tests.corpus import handmade
 from tests.corpus.handmade import arrays, write_corpus

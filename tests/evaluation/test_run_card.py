@@ -22,8 +22,7 @@ from albertine.evaluation import card_sections, intervals
 from albertine.evaluation.card_metadata import CardMetadata, carbon, emissions
 from albertine.evaluation.hub_results import HUB, model_index, result_files
 from albertine.evaluation.run_facts import Facts, Score, read_facts
-from albertine.evaluation.runs import RECORD
-from albertine.evaluation.seed_statistics import Spread
+from albertine.evaluation.runs import RECORD, Spread
 from albertine.interop.hub.card import Card, describe_shape, head_of, stored_metadata
 from albertine.interop.hub.card import render_card as card_text
 from albertine.interop.huggingface.config import config_json

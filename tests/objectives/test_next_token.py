@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from albertine.errors import SettingsError
 from albertine.objectives.batch import BatchBuilder
-from albertine.objectives.masking import MaskSettings
-from albertine.objectives.next_token import next_tokens
+from albertine.objectives.masking import MaskSettings, next_tokens
 from albertine.objectives.pairs import PairSettings
 from tests.objectives.standin import random_corpus
 

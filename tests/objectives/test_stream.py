@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from albertine.corpus.loader import Loader
-from albertine.corpus.order import Cursor, global_batches
 from albertine.corpus.prepare import write_corpus
 from albertine.corpus.reader import Corpus
 from albertine.objectives.batch import BatchBuilder, PretrainingBatch, Row
 from albertine.objectives.masking import MaskSettings
 from albertine.objectives.pairs import PairSettings
+from albertine.pretraining.stages import Cursor, global_batches
 from albertine.tokenizers.load import load_tokenizer
 from tests.objectives.standin import random_corpus
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from albertine.objectives.spans import SpanReader
+from albertine.corpus.reader import SpanReader
 from albertine.objectives.streams import StreamLayout
 from tests.objectives.standin import SPECIALS, MemoryCorpus, random_corpus
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from albertine.tasks.batches import TaskBatches
 from albertine.tasks.encoded import Encoded
+from albertine.tasks.finetune import TaskBatches
 
 
 def test_every_epoch_and_every_seed_has_an_order_of_its_own() -> None:

@@ -14,8 +14,7 @@ from albertine.errors import DataError, SettingsError
 from albertine.tasks.dataset_files import check_known
 from albertine.tasks.dataset_registry import known, named
 from albertine.tasks.datasets import classes, multiple_choice
-from albertine.tasks.datasets.classes import class_names, label_names
-from albertine.tasks.datasets.clue import keywords, marked
+from albertine.tasks.datasets.classes import class_names, keywords, label_names, marked
 from albertine.tasks.finetune import finetune
 from albertine.tasks.readers.table import Row
 from albertine.tasks.task_data import read_data

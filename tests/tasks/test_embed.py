@@ -15,12 +15,11 @@ import albertine
 from albertine.core.settings import load
 from albertine.errors import AlbertineError, DataError, ModelError, RunError, SettingsError
 from albertine.export.export_model import export
-from albertine.tasks.batches import TaskBatches
 from albertine.tasks.dataset_files import Data
 from albertine.tasks.dataset_registry import Dataset, named
 from albertine.tasks.datasets.similarity import read, to_judge, to_learn
 from albertine.tasks.embed import Embed, Likeness, encode
-from albertine.tasks.finetune import FinetuneResult, finetune
+from albertine.tasks.finetune import FinetuneResult, TaskBatches, finetune
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.task_data import read_data

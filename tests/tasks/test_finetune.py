@@ -26,10 +26,9 @@ from albertine.model.sharing import SharingPlan
 from albertine.pretraining.initial_model import encoder_config
 from albertine.pretraining.settings import ModelChoice
 from albertine.tasks.advice import advice
-from albertine.tasks.batches import TaskBatches
 from albertine.tasks.classify import Classify, balanced
 from albertine.tasks.family import loss
-from albertine.tasks.finetune import FinetuneResult, finetune
+from albertine.tasks.finetune import FinetuneResult, TaskBatches, finetune
 from albertine.tasks.initial_model import first_encoder, open_encoder, rates, tuned_config
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.rescore import judge, open_run

@@ -22,12 +22,11 @@ from albertine.evaluation.metrics import score
 from albertine.inference.triples import Relation, pointer_spans
 from albertine.interop.huggingface.folders import load_model
 from albertine.model.relation_head import Relations
-from albertine.tasks.batches import TaskBatches
 from albertine.tasks.dataset_files import check_known
 from albertine.tasks.dataset_registry import Dataset, named
 from albertine.tasks.datasets.relations import predicate_names, predicates_of, read
 from albertine.tasks.examples import Example
-from albertine.tasks.finetune import FinetuneResult, finetune
+from albertine.tasks.finetune import FinetuneResult, TaskBatches, finetune
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.relate import Relate, pointer_loss
 from albertine.tasks.relation_rows import Names, Related, RelationBatch, encode

@@ -21,8 +21,7 @@ from albertine.evaluation.calibration import expected_calibration_error
 from albertine.evaluation.confusion import most_common_confusions
 from albertine.evaluation.error_analysis import ErrorAnalysis, analyze_errors
 from albertine.evaluation.metrics import metric_sign
-from albertine.evaluation.runs import Run, read_run, without_seed
-from albertine.evaluation.seed_statistics import Spread
+from albertine.evaluation.runs import Run, Spread, read_run, without_seed
 
 TABLED, LONGEST = 8, 300
 """Maximum classes of a confusion table beside the picture; maximum characters of a text."""

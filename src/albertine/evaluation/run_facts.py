@@ -15,8 +15,7 @@ from albertine.corpus.manifest import Manifest, load_manifest, manifest_digest
 from albertine.errors import AlbertineError, RunError
 from albertine.evaluation.intervals import Interval, of_error, of_predictions, of_share
 from albertine.evaluation.report import spreads
-from albertine.evaluation.runs import RECORD, Run, read_predictions, read_run, without_seed
-from albertine.evaluation.seed_statistics import Spread
+from albertine.evaluation.runs import RECORD, Run, Spread, read_predictions, read_run, without_seed
 from albertine.training.checkpoints import STATE, CheckpointStore
 from albertine.training.metrics import read_metrics
 from albertine.training.resuming import branch_of

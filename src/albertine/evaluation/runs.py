@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,3 +133,27 @@ def predictions_file(folder: Path, split: str) -> Path:
 def without_seed(name: str) -> str:
     """The name that the runs of several seeds share."""
     return re.sub(r"-seed-\d+$", "", name)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A metric over the runs of several seeds, whose median the ALBERT paper reports.
+
+    Attributes:
+        values: in the order of the seeds, at least one.
+    """
+
+    values: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    @property
+    def deviation(self) -> float | None:
+        """Standard deviation of the sample; None for one run."""
+        return statistics.stdev(self.values) if len(self.values) > 1 else None
+
+    def as_dict(self) -> dict[str, object]:
+        """As JSON data."""
+        return {"median": self.median, "deviation": self.deviation, "values": self.values}

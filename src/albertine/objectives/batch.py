@@ -15,12 +15,10 @@ from torch import Tensor
 
 from albertine.core.batch import Packed
 from albertine.core.randomness import uniforms
+from albertine.corpus.reader import Shards, SpanReader
 from albertine.errors import CorpusError, SettingsError
-from albertine.objectives.masking import MaskSettings, mask_batch
-from albertine.objectives.micro_batches import split
-from albertine.objectives.next_token import next_tokens
+from albertine.objectives.masking import MaskSettings, mask_batch, next_tokens
 from albertine.objectives.pairs import EpochPlan, PairSettings, Sentences, plan_epoch
-from albertine.objectives.spans import Shards, SpanReader
 from albertine.tokenizers.base import CLS_SEGMENT
 
 Ints = NDArray[np.int64]
@@ -325,3 +323,33 @@ class _Spans:
 
     def take(self, chosen: Ints) -> _Spans:
         return _Spans(*(getattr(self, field.name)[chosen] for field in fields(self)))
+
+
+def split(
+    lengths: Ints, world: int, micro_batches: int | None = None, micro_batch_tokens: int | None = None
+) -> list[list[Ints]]:
+    """Indices of the samples of every micro-batch of every rank, balanced by length.
+
+    Samples are distributed from long to short, in alternating direction (serpentine), over all micro-batches
+    of all ranks, so that all have nearly the same number of tokens and no rank waits.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    count = micro_batches or 1
+    if micro_batches is None and micro_batch_tokens is not None:
+        limit = max(micro_batch_tokens, int(lengths.max(initial=1)))
+        count = max(1, -(-int(lengths.sum()) // (world * limit)))
+        while np.bincount(_serpentine(len(order), world * count), lengths[order]).max(initial=0) > limit:
+            count += 1 + count // 32  # by more than one, so that tight limits need few attempts
+    bins = world * count
+    bin_of = _serpentine(len(order), bins)
+    shares = np.split(
+        order[np.argsort(bin_of, kind="stable")], np.cumsum(np.bincount(bin_of, minlength=bins))[:-1]
+    )
+    # Neighbouring bins belong to different ranks.
+    return [shares[rank::world] for rank in range(world)]
+
+
+def _serpentine(count: int, bins: int) -> Ints:
+    """The bin of each of `count` samples."""
+    lap, place = np.divmod(np.arange(count), bins)
+    return np.where(lap % 2 == 0, place, bins - 1 - place)

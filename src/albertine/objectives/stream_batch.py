@@ -12,12 +12,12 @@ from torch import Tensor
 
 from albertine.core.batch import Packed
 from albertine.core.randomness import generator, uniforms
+from albertine.corpus.reader import SpanReader
 from albertine.errors import CorpusError
 from albertine.objectives.batch import PretrainingBatch, SpecialTokens, Text, Vocabulary
 from albertine.objectives.factorisation import Bools, Ints, factorisation_order
 from albertine.objectives.masking import mask_batch
 from albertine.objectives.prediction_spans import prediction_spans
-from albertine.objectives.spans import SpanReader
 from albertine.objectives.stream_settings import StreamSettings
 from albertine.objectives.streams import StreamChunk, StreamLayout
 from albertine.objectives.xlnet_segments import SPECIALS, draw_segment_pair

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from albertine.core.randomness import permutation
+from albertine.corpus.reader import Shards, SpanReader
 from albertine.objectives.pairs import Sentences, token_offsets
-from albertine.objectives.spans import Shards, SpanReader
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

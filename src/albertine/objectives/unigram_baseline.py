@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from albertine.corpus.reader import Shards
 from albertine.errors import CorpusError
 from albertine.objectives.batch import PretrainingBatch
-from albertine.objectives.spans import Shards
 
 
 def count_tokens(corpus: Shards, vocab_size: int) -> NDArray[np.int64]:

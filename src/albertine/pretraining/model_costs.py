@@ -76,7 +76,7 @@ def look_up_model(what: str) -> EncoderConfig:
 
 def _folder(folder: Path) -> EncoderConfig | NoModel:
     if is_export(folder):
-        from albertine.interop.export_report import describe_export
+        from albertine.interop.exported_folder import describe_export
 
         return NoModel("exported model", describe_export(read_json(folder / REPORT), folder / REPORT))
     from albertine.interop.tensorflow.checkpoints import google_config

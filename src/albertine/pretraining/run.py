@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from albertine.analysis.plots import save_curves
 from albertine.corpus.manifest import manifest_digest
 from albertine.corpus.reader import Corpus
-from albertine.errors import RunError
+from albertine.errors import RunError, SettingsError
 from albertine.interop.heads import objective_config
 from albertine.interop.hub.download import commit_of
 from albertine.interop.huggingface.folders import load_model, save_model
@@ -28,14 +28,15 @@ from albertine.model.presets import preset
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.distillation import DistillationLosses
 from albertine.objectives.equilibrium import EquilibriumLosses
+from albertine.objectives.losses import WEIGHT, pondering_losses, pretraining_losses
+from albertine.objectives.stream_losses import StreamLoss
 from albertine.objectives.unigram_baseline import BaselineScore
 from albertine.pretraining.baselines import Baselines
 from albertine.pretraining.cuda_graphs import cuda_graph_runner
 from albertine.pretraining.data import PretrainingBatches, branching, held_out_batches, predicted_counts
 from albertine.pretraining.held_out import score_batches, score_streams
 from albertine.pretraining.initial_model import initial_model, new_config, with_max_length
-from albertine.pretraining.losses import check_losses, losses_of, parts_of_run
-from albertine.pretraining.settings import ModelChoice, PretrainingSettings
+from albertine.pretraining.settings import ModelChoice, ObjectiveChoice, PretrainingSettings
 from albertine.pretraining.stages import (
     check_depths,
     check_processes,
@@ -58,7 +59,7 @@ from albertine.training.optimizers import build_optimizer
 from albertine.training.progress import Reporter
 from albertine.training.run_folder import RunFolder, describe
 from albertine.training.schedules import make_schedule
-from albertine.training.step import means
+from albertine.training.step import LossFunction, means
 
 SHORT_START, SHORT_LENGTH = 16, 64
 """Tokens of a sample: up to the first, learned positions are not the cause of a plateau; the second is the
@@ -127,6 +128,66 @@ def pretrain(
                 words = "masked words" if settings.objective.kind == "masked" else "predicted words"
                 draw_curves(folder, baselines.levels, words)
     return PretrainResult(folder.path, outcome, baselines.unigram, baselines.scores)
+
+
+def check_losses(objective: ObjectiveChoice, config: EncoderConfig) -> None:
+    """
+    Raises:
+        SettingsError: a ponder cost without halting, or a Jacobian penalty without a solver.
+    """
+    if objective.ponder is not None and not config.halts:
+        raise SettingsError(
+            "this encoder does not halt, and has no ponder cost",
+            where="objective.ponder",
+            remedy="Leave it out, or set model.change.halting=basic",
+        )
+    if objective.jacobian is not None and not config.solves:
+        raise SettingsError(
+            "the Jacobian is that of a fixed-point iteration, and this encoder has a fixed number of layers",
+            where="objective.jacobian",
+            remedy="Leave it out, or set model.change.solver=anderson",
+        )
+
+
+def losses_of(
+    settings: PretrainingSettings, model: Model, world: World, teacher: Model | None = None
+) -> LossFunction:
+    """The loss function of a run.
+
+    Args:
+        teacher: on the device of the model, where `objective.distillation` names one.
+
+    Raises:
+        SettingsError: see `check_losses`; or a distillation without a fixed number of layers.
+    """
+    objective, config = settings.objective, model.config
+    check_losses(objective, config)
+    if objective.segmented:
+        return StreamLoss(config, objective.memory, settings.training.batch_size, world.add)
+    if objective.distillation is not None and teacher is not None:
+        if any(one.halts or one.solves for one in (config, teacher.config)):
+            raise SettingsError(
+                "each layer of a student is matched with one of its teacher's, and one of the two has no "
+                "fixed number of layers",
+                where="objective.distillation",
+                remedy="Take an encoder that neither halts nor solves",
+            )
+        return DistillationLosses(model, teacher, objective.distillation.loss_weights, settings.seed)
+    if config.halts:
+        return partial(pondering_losses, weight=WEIGHT if objective.ponder is None else objective.ponder)
+    if config.solves:
+        return EquilibriumLosses(model, objective.jacobian or 0.0, objective.jacobian_frequency)
+    return pretraining_losses
+
+
+def parts_of_run(settings: PretrainingSettings, config: EncoderConfig) -> tuple[str, ...]:
+    """The names of the parts of the loss over all stages. Every rank needs them all, as a step sums an equal
+    number of values on every rank."""
+    objective = settings.objective
+    paired = any(stage.objective.pairs != "none" for stage in resolved_stages(settings))
+    there = {"sentence": paired, "ponder": config.halts, "jacobian": objective.jacobian is not None}
+    names = () if objective.distillation is None else objective.distillation.loss_weights.names
+    return ("mlm", *(name for name, is_there in there.items() if is_there), *names)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +17,9 @@ import torch
 from numpy.typing import NDArray
 
 from albertine.core.files import read_json, write_json
+from albertine.core.randomness import permutation
 from albertine.core.settings import dump, unused_setting_error, with_absolute_paths
+from albertine.core.token_batches import batch_by_tokens
 from albertine.errors import RunError, SettingsError
 from albertine.evaluation.metrics import metric_sign, score
 from albertine.evaluation.report import write_report
@@ -31,7 +33,6 @@ from albertine.model.pair_head import Comparer
 from albertine.model.task_model import Classifier, TaskModel, WhitenedEmbedder
 from albertine.model.weights_digest import tensor_bytes
 from albertine.objectives.equilibrium import EquilibriumMetrics
-from albertine.tasks.batches import TaskBatches
 from albertine.tasks.dataset_files import Data
 from albertine.tasks.distillation import TaskTeacher, open_task_teacher
 from albertine.tasks.encoded import Encoded
@@ -58,13 +59,13 @@ from albertine.tokenizers.base import Tokenizer
 from albertine.training.average import Average
 from albertine.training.checkpoints import model_tensors
 from albertine.training.distributed import World, isolated_process_state, start
-from albertine.training.job import Job, LoopSettings, Outcome
+from albertine.training.job import Cursor, Drawn, Job, LoopSettings, Outcome
 from albertine.training.loop import train
 from albertine.training.optimizers import build_optimizer
 from albertine.training.progress import Reporter
 from albertine.training.run_folder import RunFolder, describe
 from albertine.training.schedules import make_schedule
-from albertine.training.step import FastGradientMethod
+from albertine.training.step import FastGradientMethod, MicroBatch
 
 NOT_IN_FINGERPRINT = {"dataset", "folder", "train", "dev", "test", "dev_share", "encoding", "separator"}
 NOT_IN_FINGERPRINT |= {"text", "pair", "label", "options", "classes", "label_is", "pooling"}
@@ -74,6 +75,37 @@ NO_GRADIENT = (
     "Look at the training rows: all labels or scores, or all texts, may be the same, or a batch "
     "(training.batch_size) has nothing to compare"
 )
+
+
+class TaskBatches:
+    """The training batches of one process from any point on, epoch after epoch, without end.
+
+    Yields (cursor after the batch, micro-batches of this process); the global batches depend on the seed
+    alone.
+    """
+
+    def __init__(
+        self, data: Encoded, settings: FinetuneSettings, cursor: Cursor | None, rank: int = 0, world: int = 1
+    ) -> None:
+        self.data, self.settings, self.rank, self.world = data, settings, rank, world
+        self.epoch: int = cursor["epoch"] if cursor else 0
+        self.at: int = cursor["at"] if cursor else 0
+
+    def __iter__(self) -> Iterator[Drawn]:
+        training, lengths = self.settings.training, self.data.lengths
+        limit = int(lengths.sum()) if self.data.together else training.micro_batch_tokens
+        epoch, at, taught = self.epoch, self.at, training.teacher is not None
+        while True:
+            order = permutation(len(lengths), self.settings.seed, "finetune", epoch)
+            while at < len(order):
+                chosen = order[at : at + training.batch_size]
+                at += len(chosen)
+                mine = chosen[self.rank :: self.world]
+                groups = batch_by_tokens(mine.tolist(), lengths, limit)
+                batches = [self.data.batch(g, seed=self.settings.seed, epoch=epoch) for g in groups]
+                micro_batches: list[MicroBatch] = [replace(b, taught=True) if taught else b for b in batches]
+                yield {"epoch": epoch, "at": at}, micro_batches
+            epoch, at = epoch + 1, 0
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ it is read; `families.py` lists them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
@@ -21,7 +22,6 @@ from albertine.core.files import user_path
 from albertine.core.randomness import permutation
 from albertine.core.settings import Settings
 from albertine.errors import DataError, SettingsError
-from albertine.evaluation.task_card import TaskCard
 from albertine.interop.heads import Task
 from albertine.model.config import EncoderConfig
 from albertine.tasks.dataset_files import Data, Lost, as_data, blank, check_told, held_out
@@ -35,6 +35,7 @@ from albertine.tokenizers.base import Tokenizer
 if TYPE_CHECKING:
     from albertine.tasks.http.base import HttpTask
     from albertine.tasks.padded import PaddedFamily
+
 
 Examples = list[Any]
 Splits = dict[str, Examples]
@@ -443,6 +444,20 @@ def _of_own_files(part: Settings, prefix: str) -> Iterator[str]:
             yield from _of_own_files(value, f"{prefix}{name}.")
         elif is_of_own_files(field) and value != field.default:
             yield prefix + name
+
+
+@dataclass(frozen=True)
+class TaskCard:
+    """Card data of the models of a family.
+
+    Attributes:
+        pipeline: the Hub's name of the task (`pipeline_tag`); None: it has none.
+        call: of config.json the call of a `Predictor` in the example of use, such as `tag("a text")`; None:
+            the card has no such example.
+    """
+
+    pipeline: str | None = None
+    call: Callable[[Mapping[str, Any]], str | None] = lambda config: 'predict(["a text"])'
 
 
 def usual_http() -> type[HttpTask]:

@@ -13,7 +13,6 @@ from albertine.evaluation import card_sections as sections
 from albertine.evaluation.card_metadata import CardMetadata, carbon, emissions, licence
 from albertine.evaluation.hub_results import FILES, HUB, model_index, result_files
 from albertine.evaluation.run_facts import Facts, read_facts
-from albertine.evaluation.task_card import TaskCard
 from albertine.interop.heads import has_own_head, task_in
 from albertine.interop.hub.card import (
     NAME,
@@ -34,6 +33,7 @@ from albertine.interop.model_folder import ModelFolder
 from albertine.interop.save_checks import parameters_of
 from albertine.interop.sentence_transformers import MODULES, makes_vectors
 from albertine.tasks.families import FAMILIES, KINDS
+from albertine.tasks.kind_settings import TaskCard
 
 UNKNOWN = "unknown"
 """The Hub's value for a licence that is not stated."""

@@ -10,8 +10,7 @@ from albertine.core.files import write_json
 from albertine.errors import DataError, SettingsError
 from albertine.evaluation.metrics import metric_sign
 from albertine.evaluation.report import write_report
-from albertine.evaluation.runs import read_run
-from albertine.evaluation.seed_statistics import Spread
+from albertine.evaluation.runs import Spread, read_run
 from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.run_record import contents
 from albertine.tasks.settings import FinetuneSettings

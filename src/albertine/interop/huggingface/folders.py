@@ -22,6 +22,7 @@ from albertine.interop.folder_writer import write_folder
 from albertine.interop.head_checks import with_head
 from albertine.interop.heads import OWN_TENSORS, SUMMARY_LAYER, reads_pooler_as_summary, with_head_keys
 from albertine.interop.huggingface.config import (
+    ROFORMER_BASE,
     ModelType,
     config_json,
     encoder_in,
@@ -57,7 +58,6 @@ from albertine.interop.huggingface.roberta import (
     unused_rows,
     without_unused,
 )
-from albertine.interop.huggingface.roformer import sinusoids
 from albertine.interop.huggingface.xlnet import attention_type
 from albertine.interop.huggingface.xlnet_names import MASK_EMBEDDING, our_head_name
 from albertine.interop.keymap import OURS, check, refuse_too_deep, refuse_unexpected, to_ours, to_theirs
@@ -429,3 +429,12 @@ def _tensors(kind: ModelType, model: Model) -> dict[str, Tensor]:
     if kind == "roformer":  # its table is a parameter, which transformers would report as missing
         tensors[POSITIONS] = sinusoids(model.config.max_position_embeddings, model.config.head_size)
     return tensors
+
+
+def sinusoids(rows: int, head_size: int) -> Tensor:
+    """RoFormer's table (rows, D), stored as if it had been learned: for every position the sines
+    of its D/2 angles, then their cosines (transformers' RoFormerSinusoidalPositionalEmbedding)."""
+    # On the processor, as what is read of a file, whatever device a program has made the default.
+    places = torch.arange(rows, dtype=torch.float64, device="cpu")[:, None]
+    speeds = ROFORMER_BASE ** -(torch.arange(0, head_size, 2, dtype=torch.float64, device="cpu") / head_size)
+    return torch.cat([(places * speeds).sin(), (places * speeds).cos()], 1).float()

@@ -16,7 +16,6 @@ from pydantic import Field
 
 from albertine.core.settings import Settings
 from albertine.errors import DataError
-from albertine.evaluation.task_card import TaskCard
 from albertine.inference.windows import QUESTION, WindowSettings, question_room
 from albertine.tasks.answer import Answer, Question, question_fields, question_row, windows_to_learn
 from albertine.tasks.answerability import AnswerOrNot, of_folder, scores
@@ -24,7 +23,7 @@ from albertine.tasks.dataset_files import Data, Lost, check_told, files_of, rows
 from albertine.tasks.dataset_registry import Columns, Dataset, Rules, Split
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family, Fields
-from albertine.tasks.kind_settings import OWN_FILES, Examples, Known, OwnForm, TaskChoice
+from albertine.tasks.kind_settings import OWN_FILES, Examples, Known, OwnForm, TaskCard, TaskChoice
 from albertine.tasks.readers.files import File, whole_json
 from albertine.tasks.readers.table import Row, first_fields
 from albertine.tasks.readers.values import kind_of_value, nested, text_in, whole_number

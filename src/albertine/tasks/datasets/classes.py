@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
@@ -12,17 +12,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 from pydantic import Field, field_validator
 
 from albertine.errors import DataError, SettingsError
-from albertine.evaluation.task_card import TaskCard
 from albertine.interop.heads import CROSS_ENCODER, Kind
 from albertine.interop.huggingface.config import our_flags
 from albertine.tasks.classify import Classify, of_folder
 from albertine.tasks.dataset_files import SHOWN, Lost, alike, all_rows, check_known
 from albertine.tasks.dataset_registry import Column, Dataset, Split
-from albertine.tasks.datasets.clue import LAYOUTS
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family
-from albertine.tasks.kind_settings import OWN_FILES, Examples, Known, PooledTask, Splits
+from albertine.tasks.kind_settings import OWN_FILES, Examples, Known, PooledTask, Splits, TaskCard
 from albertine.tasks.readers.table import Row
 from albertine.tasks.readers.values import kind_of_value, nested, number_of
 from albertine.tokenizers.base import Tokenizer
@@ -31,10 +29,46 @@ if TYPE_CHECKING:
     from albertine.tasks.http.classify import ClassifyHttp
     from albertine.tasks.padded import PaddedTexts
 
+
 BROKEN = "(a row of another number of fields)"
 LEFT_OUT = "(a label of `left_out`)"
 _WHOLE, _NUMBER = re.compile(r"-?\d+\.0+"), re.compile(r"-?\d{1,18}")
 _PLACE = re.compile(r":\d+$|, row \d+$|\[\d+\]$")
+
+
+def keywords(row: Row) -> Row:
+    """CSL's row with its keywords as one text, as the baselines of CLUE join them: by spaces."""
+    words = row.get("keyword")
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise DataError("`keyword` is not a list of words", where=row.where)
+    return row._replace(fields={**row.fields, "keyword": " ".join(words)})
+
+
+def marked(row: Row) -> Row:
+    """CLUEWSC's row with its two spans marked in the text, as the baselines of CLUE do: the noun between
+    underscores, the pronoun in square brackets; the text stands alone, without a pair.
+
+    Raises:
+        DataError: a span is not in the text where the row says.
+    """
+    text, target = row.text("text"), row.get("target")
+    noun, pronoun = (_span(row, text, target, number) for number in (1, 2))
+    for (begin, end), (left, right) in sorted([(noun, ("_", "_")), (pronoun, ("[", "]"))], reverse=True):
+        text = text[:begin] + left + text[begin:end] + right + text[end:]
+    return row._replace(fields={**row.fields, "text": text})
+
+
+def _span(row: Row, text: str, target: Any, number: int) -> tuple[int, int]:
+    tree = target if isinstance(target, dict) else {}
+    words, begin = tree.get(f"span{number}_text"), tree.get(f"span{number}_index")
+    if not isinstance(words, str) or not isinstance(begin, int):
+        raise DataError(f"`target` lacks the words or the place of span {number}", where=row.where)
+    if text[begin : begin + len(words)] != words:
+        raise DataError(f"`{words}` does not stand at character {begin} of the text", where=row.where)
+    return begin, begin + len(words)
+
+
+LAYOUTS: Mapping[str, Callable[[Row], Row]] = {"keywords": keywords, "marked": marked}
 
 
 def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Example]:

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from albertine.errors import DataError
-from albertine.evaluation.task_card import TaskCard
 from albertine.inference.tags import Entity, bio_spans, tags_of, types_of
 from albertine.tasks.dataset_files import Data, Lost, alike, check_known, files_of, rows_in
 from albertine.tasks.dataset_registry import Columns, Dataset, Split
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family, Fields
-from albertine.tasks.kind_settings import Examples, Known, TaskChoice
+from albertine.tasks.kind_settings import Examples, Known, TaskCard, TaskChoice
 from albertine.tasks.readers.conll import TagForms, sentences, spaced
 from albertine.tasks.readers.files import File, text_lines
 from albertine.tasks.readers.table import Row, form_of

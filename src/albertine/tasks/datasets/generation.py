@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from albertine.errors import DataError, SettingsError
-from albertine.evaluation.task_card import TaskCard
 from albertine.inference.search import Search
 from albertine.inference.windows import WindowSettings
 from albertine.model.config import EncoderConfig
@@ -25,7 +24,7 @@ from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family, Fields
 from albertine.tasks.generate import LEAST_SOURCE, Read, Room, Write, key_of, of_folder
-from albertine.tasks.kind_settings import Examples, Known, TaskChoice
+from albertine.tasks.kind_settings import Examples, Known, TaskCard, TaskChoice
 from albertine.tasks.readers.files import File
 from albertine.tasks.readers.table import Row, first_fields, rows_of
 from albertine.tokenizers.base import Tokenizer

@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 from pydantic import Field
 
 from albertine.errors import DataError
-from albertine.evaluation.task_card import TaskCard
 from albertine.inference.option_rows import IDIOM
 from albertine.tasks.answer import question_fields
 from albertine.tasks.dataset_files import Lost, blank, files_of, rows_in
 from albertine.tasks.dataset_registry import SPLITS, Column, Columns, Dataset, LabelIs, Split
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family, Fields
-from albertine.tasks.kind_settings import OWN_FILES, Examples, Known, PooledTask, Splits
+from albertine.tasks.kind_settings import OWN_FILES, Examples, Known, PooledTask, Splits, TaskCard
 from albertine.tasks.multiple_choice import Choice, Choose, checked_options, of_folder
 from albertine.tasks.readers.files import (
     LIMITS,

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from albertine.errors import DataError
 from albertine.evaluation.entities import Triple
-from albertine.evaluation.task_card import TaskCard
 from albertine.tasks.dataset_files import Lost, alike, all_rows, check_known
 from albertine.tasks.dataset_registry import Columns, Dataset, Split
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family
-from albertine.tasks.kind_settings import Examples, Known, TaskChoice
+from albertine.tasks.kind_settings import Examples, Known, TaskCard, TaskChoice
 from albertine.tasks.readers.files import NotThere, find, parsed, text_lines
 from albertine.tasks.readers.table import Row
 from albertine.tasks.readers.values import nested

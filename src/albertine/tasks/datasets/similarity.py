@@ -16,14 +16,13 @@ from pydantic import Field, model_validator
 
 from albertine.core.settings import Settings
 from albertine.errors import DataError
-from albertine.evaluation.task_card import TaskCard
 from albertine.tasks.dataset_files import Lost, all_rows, check_told
 from albertine.tasks.dataset_registry import Column, Dataset, Split
 from albertine.tasks.datasets.classes import is_left_out
 from albertine.tasks.embed import CONTRASTS, Embed, Likeness, Objective, VectorPooling, of_folder
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family
-from albertine.tasks.kind_settings import OWN_FILES, Examples, Known, TaskChoice
+from albertine.tasks.kind_settings import OWN_FILES, Examples, Known, TaskCard, TaskChoice
 from albertine.tasks.readers.values import number_of
 from albertine.tokenizers.base import Tokenizer
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albertine.corpus.order import Cursor, Row, epoch_order, global_batches
 from albertine.errors import CorpusError, SettingsError
+from albertine.pretraining.stages import Cursor, Row, epoch_order, global_batches
 
 
 def rows_of(sizes: list[int]) -> object:
