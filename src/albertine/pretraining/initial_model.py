@@ -148,7 +148,10 @@ def new_config(
 
 
 def initial_model(
-    settings: PretrainingSettings, counts: NDArray[np.int64], tokenizer: Tokenizer | None = None
+    settings: PretrainingSettings,
+    counts: NDArray[np.int64],
+    tokenizer: Tokenizer | None = None,
+    start: Model | None = None,
 ) -> Model:
     """New weights from the seed, or those of `model.start_from`, reduced to `model.student` if it is set. A
     masked LM without a sentence head gets a new one if the objective has pairs.
@@ -156,6 +159,7 @@ def initial_model(
     Args:
         counts: occurrences of every token in the corpus, (V,).
         tokenizer: of the corpus; None: one that puts [CLS] first.
+        start: the model in `model.start_from`, if it is loaded already.
 
     Raises:
         ModelError: the folder to start from lacks a head, or has another vocabulary than the corpus; the
@@ -175,7 +179,7 @@ def initial_model(
                 head.bias.copy_(torch.from_numpy(Unigram(counts).log_probabilities))
         return model
     folder = model_folder(choice.start_from)
-    model = load_model(folder)
+    model = load_model(folder) if start is None else start
     if choice.student is not None:
         model = student_of(model, choice.student, settings.seed)
     remedy = f"Prepare the text with this model's: albertine prepare TEXT --tokenizer {choice.start_from}"

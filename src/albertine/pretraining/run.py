@@ -196,6 +196,7 @@ class _Inputs:
 
     Attributes:
         counts: of every token in the training text, int64 (V,).
+        start_sha256: of the model to start from; None for a new encoder.
         teacher: on the run's device and in its number format; None without distillation.
     """
 
@@ -204,6 +205,7 @@ class _Inputs:
     tokenizer: Tokenizer
     counts: NDArray[np.int64]
     model: Model
+    start_sha256: str | None
     teacher: Teacher | None
     world: World
 
@@ -223,14 +225,17 @@ def _inputs(settings: PretrainingSettings, world: World) -> _Inputs:
     corpus = Corpus(settings.corpus)
     tokenizer = corpus.tokenizer()
     counts = predicted_counts(corpus, settings.objective, tokenizer.vocab_size)
-    model = initial_model(settings, counts, tokenizer).to(world.device)
+    start_from = settings.model.start_from
+    start = None if start_from is None else load_model(model_folder(start_from))
+    start_sha256 = None if start is None else model_digest(start)
+    model = initial_model(settings, counts, tokenizer, start).to(world.device)
     check_depths(settings, model.config.num_hidden_layers)
     check_unused_settings(settings, model.config)
     teacher = None
     if (distillation := settings.objective.distillation) is not None:
         teacher = open_teacher(distillation, tokenizer, settings.objective.max_length)
         teacher.model.to(world.device).encoder.apply_settings(settings.training)
-    return _Inputs(settings, corpus, tokenizer, counts, model, teacher, world)
+    return _Inputs(settings, corpus, tokenizer, counts, model, start_sha256, teacher, world)
 
 
 def check_new_encoder(settings: PretrainingSettings) -> EncoderConfig:
@@ -290,7 +295,7 @@ def _job(
         settings=loop_settings(settings),
         folder=folder,
         evaluate=evaluate,
-        fingerprint=fingerprint(settings, model, inputs.tokenizer, teacher),
+        fingerprint=fingerprint(settings, model, inputs.tokenizer, inputs.start_sha256, teacher),
         average=Average(trained, training.average) if training.average else None,
         world=world,
         # The metrics are the same on every rank.
@@ -402,22 +407,24 @@ def loop_settings(settings: PretrainingSettings) -> LoopSettings:
 
 
 def fingerprint(
-    settings: PretrainingSettings, model: Model, tokenizer: Tokenizer, teacher: Teacher | None = None
+    settings: PretrainingSettings,
+    model: Model,
+    tokenizer: Tokenizer,
+    start_sha256: str | None = None,
+    teacher: Teacher | None = None,
 ) -> dict[str, Any]:
     """Everything that determines the result of a run; a checkpoint with another one is refused. Models to
     start from and to learn from are identified by their weights, not by their paths."""
     objective = settings.objective.model_dump(mode="json")
     if teacher is not None:
         objective["distillation"]["teacher"] = teacher.sha256
-    start_from = settings.model.start_from
-    weights = None if start_from is None else model_digest(load_model(model_folder(start_from)))
     return {
         "seed": settings.seed,
         "corpus": manifest_digest(settings.corpus),
         "tokenizer": tokenizer.fingerprint,
         "model": {**model.config.non_default_dict(), "heads": sorted(model.heads)},
         "start": settings.model.model_dump(mode="json", include={"embeddings", "output_bias", "student"}),
-        "weights": weights,
+        "weights": start_sha256,
         "objective": objective,
         "training": settings.training.model_dump(mode="json", exclude={"workers", "threads", "recompute"}),
         "stages": [stage.model_dump(mode="json") for stage in settings.stages],

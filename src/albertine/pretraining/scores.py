@@ -35,7 +35,6 @@ from albertine.pretraining.data import held_out_batches, predicted_counts
 from albertine.pretraining.held_out import score_batches, score_streams
 from albertine.pretraining.settings import ObjectiveChoice, PretrainingSettings
 from albertine.pretraining.stream_data import held_out_streams
-from albertine.tasks.families import in_words
 from albertine.tokenizers.base import Tokenizer
 from albertine.tokenizers.load import check_tokenizer, load_tokenizer
 
@@ -77,6 +76,8 @@ def open_pretrained(
     found = read_folder(folder)
     model, task = found.model, task_of(found)
     if task is not None:
+        from albertine.tasks.families import in_words
+
         raise ModelError(
             f"is no longer a pretrained model: it was tuned to {in_words(task)}",
             where=what,
