@@ -75,6 +75,26 @@ def without_torch(*arguments: str | Path, code: str | None = None) -> subprocess
     )
 
 
+COMMANDS = """
+import io, json
+from contextlib import redirect_stderr, redirect_stdout
+from albertine.cli.app import run
+for words in json.loads(sys.argv[1]):
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = run(words)
+    print(json.dumps([code, out.getvalue(), err.getvalue()]))
+"""
+
+
+def commands_without_torch(*commands: Sequence[str | Path]) -> list[tuple[int, str, str]]:
+    """Exit code, output and error output of commands that run one after another in such a process."""
+    words = json.dumps([[str(word) for word in command] for command in commands])
+    found = without_torch(words, code=COMMANDS)
+    assert found.returncode == 0, found.stderr
+    return [tuple(json.loads(line)) for line in found.stdout.splitlines()]  # type: ignore[misc]
+
+
 def alike(one: Any, two: Any) -> bool:
     """Whether two answers are the same, numbers to within the tolerance."""
     if isinstance(one, dict):
@@ -249,19 +269,22 @@ def test_a_file_of_questions(folders: Folders, tmp_path: Path) -> None:
 
 
 def test_help_and_what_is_wrong_need_no_torch(folders: Folders) -> None:
-    assert "predict" in without_torch("--help").stdout
-    assert without_torch("predict", "classify", "--help").returncode == 0
-    machine = without_torch("doctor")
-    assert machine.returncode == 0 and "torch threads" not in machine.stdout
-    assert "onnx/model.onnx" in without_torch("info", folders["single"][1]).stdout
-    wrong = without_torch("predict", "tag", folders["single"][1], "a text")
-    assert wrong.returncode == 2 and "was tuned to" in wrong.stderr
+    graph = folders["single"][1]
+    top, verb, machine, info, wrong = commands_without_torch(
+        ["--help"],
+        ["predict", "classify", "--help"],
+        ["doctor"],
+        ["info", graph],
+        ["predict", "tag", graph, "a text"],
+    )
+    assert "predict" in top[1] and verb[0] == 0
+    assert machine[0] == 0 and "torch threads" not in machine[1]
+    assert "onnx/model.onnx" in info[1]
+    assert wrong[0] == 2 and "was tuned to" in wrong[2]
 
 
-@pytest.mark.sample(3)
-@pytest.mark.parametrize(
-    "arguments",
-    [
+def test_a_command_that_needs_torch_names_it() -> None:
+    commands = [
         ["predict", "fill-mask", "albertine-mini-en", "a [MASK]"],
         ["pretrain", "name=x", "corpus=x"],
         ["finetune", "name=x", "encoder.folder=albertine-mini-en", "task.train=x.csv"],
@@ -270,16 +293,11 @@ def test_help_and_what_is_wrong_need_no_torch(folders: Folders) -> None:
         ["convert", "albertine-mini-en", "x"],
         ["info", "albertine-mini-en"],
         ["score", "albertine-mini-en", "--texts", "x"],
-    ],
-    ids=lambda arguments: arguments[0],
-)
-def test_a_command_that_needs_torch_names_it(arguments: list[str]) -> None:
-    found = without_torch(*arguments)
-    assert found.returncode == 2, found.stderr
-    assert found.stderr.rstrip().endswith(
-        "needs torch, which is not installed. pip install 'albertine[torch]'"
-    )
-    assert "Traceback" not in found.stderr and found.stderr.count("\n") == 1
+    ]
+    for words, (code, _, errors) in zip(commands, commands_without_torch(*commands), strict=True):
+        assert code == 2, (words, errors)
+        assert errors.rstrip().endswith("needs torch, which is not installed. pip install 'albertine[torch]'")
+        assert "Traceback" not in errors and errors.count("\n") == 1, words
 
 
 INFERENCE_MODULES = (
@@ -464,9 +482,9 @@ def test_a_random_field_is_that_of_the_graph_that_was_opened(folders: Folders, t
     assert predictor.tag_all(TEXTS) == wanted
 
 
-def test_an_export_answers_in_another_process(tmp_path: Path) -> None:
+def test_an_export_answers_in_another_process(folders: Folders) -> None:
     """Catches: a traceback about pickling a session of onnxruntime in a pool of processes."""
-    predictor = Predictor(exported("single", tmp_path)[1], batch_tokens=7)
+    predictor = Predictor(folders["single"][1], batch_tokens=7)
     for other in (pickle.loads(pickle.dumps(predictor)), copy.deepcopy(predictor)):
         assert other.classify(["a"]) == predictor.classify(["a"])
         assert other.model.tokens_per_pass == 7 and other.model.precision == predictor.model.precision
