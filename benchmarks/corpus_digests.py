@@ -1,4 +1,4 @@
-"""What it costs that each block of a corpus is compared with its SHA-256 before its first use.
+"""The cost of comparing each block of a corpus with its SHA-256 before its first use.
 
     python -m benchmarks.corpus_digests --save
     python -m benchmarks.corpus_digests --megabytes 100 --rounds 3      a quick look

@@ -9,8 +9,8 @@ of its tuned teacher for the same rows (`training.teacher`); both have the same 
 judged once, at the end. Pairs that are compared, and whitened vectors, read no depth behind the first, which
 a cut teacher has as well: `--tasks` names them, but they show little of a student. Beside them stand `cut`,
 the teacher's first and third depth as they are, tuned on the labels alone, and on request `untrained`, a
-student's shape with random weights. `kept` is the student's score over its teacher's of the same seed. Runs
-that are done are not done again; the same command goes on where it was stopped. Without --save on a quiet
+student's shape with random weights. `kept` is the student's score over its teacher's of the same seed.
+Finished runs are not repeated; the same command resumes where it was stopped. Without --save on a quiet
 machine the speeds mean little; the file records its load.
 """
 

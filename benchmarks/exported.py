@@ -31,7 +31,7 @@ def missing_torch_error(hardware: Path) -> Iterator[str]:
     if (found := newest(hardware, "torch-free")) is None:
         return
     sizes, seconds = found["megabytes"], found["seconds_to_first_answer"]
-    yield f"## Asking without torch\n\n`python -m benchmarks.torch_free --save`, {found['date']}: an "
+    yield f"## Inference without torch\n\n`python -m benchmarks.torch_free --save`, {found['date']}: an "
     yield f"environment with `albertine[onnx]` alone has {sizes['without caches']:.0f} MB of packages, "
     yield f"{sizes['with caches']:.0f} with their bytecode (without pip). A new process has its first answer "
     yield f"after {seconds['no torch']:.2f} s, with torch after {seconds['torch']:.2f} s. Greatest "

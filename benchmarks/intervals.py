@@ -1,4 +1,4 @@
-"""How sure a mean of a few runs is."""
+"""Confidence intervals of means of a few runs."""
 
 from __future__ import annotations
 

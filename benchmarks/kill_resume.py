@@ -1,4 +1,4 @@
-"""Kill a pretraining run again and again at random moments; the finished weights must not know.
+"""Kill a pretraining run again and again at random moments; the final weights must be those without kills.
 
     python -m benchmarks.kill_resume --kills 20 --save
     python -m benchmarks.kill_resume --released --kills 20 --save

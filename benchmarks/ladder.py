@@ -5,8 +5,8 @@
 
 Every row is `PLAIN`, an ALBERT of four depths of 256, with changes. A run gets the same minutes (or, with
 --steps, the same updates and tokens: for a machine that others use too), is decayed to zero inside them, and
-is judged by the same hidden words, all of them [MASK] (`albertine score`), in samples of its own length. Runs
-that are done are not run again, so the ladder can be stopped and gone on with.
+is judged by the same masked tokens, all shown as [MASK] (`albertine score`), in samples of its own length.
+Runs that are done are not run again, so the ladder can be stopped and resumed.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
 Every run is `albertine pretrain` in a process of its own with one thread, two at a time; encoder, tokens a
 step, optimizer and text are the same, only `objective` differs, or for the rows of plans `model.sharing`. A
-run is judged by what it predicts itself on held-out text, by hidden words that are the same for everyone
+run is judged by what it predicts itself on held-out text, by masked tokens that are the same for all runs
 (`hidden_words.py`), and where --shared is given by what the model then learns of 2,000 sentences of SST-2
 (accuracy on the 872 of dev). The table has the mean of all seeds and half the width of its 95 % interval
 (Student's t), which one seed has not.
@@ -88,7 +88,7 @@ def pretrained(corpus: Path, runs: Path, name: str, changes: list[str], seed: in
 
 
 def judged(folder: Path, windows: Windows) -> dict[str, float]:
-    """The last evaluation of a run, the hidden words of the windows, its tokens and its parameters."""
+    """The last evaluation of a run, the masked tokens of the windows, its tokens and its parameters."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     scores = next(line["evaluation"] for line in reversed(lines) if "evaluation" in line)
     last = next(line for line in reversed(lines) if "tokens" in line)

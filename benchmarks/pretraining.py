@@ -4,7 +4,7 @@
     python -m benchmarks.pretraining zh --shared ../shared/data --minutes 15 --save
     python -m benchmarks.pretraining en --shared ../shared/data --minutes 2 --only recipe --save
 
-English is `en_wiki_2018` and `en_books` with ALBERT's vocabulary of 30,000 pieces, Chinese `zh_wiki` and
+English is `en_wiki_2018` and `en_books` with ALBERT's vocabulary of 30,000 tokens, Chinese `zh_wiki` and
 `zh_histories_modern` with BERT's of 21,128. The encoder is ALBERT tiny: 4 depths of 312, E = 128. Our clock
 includes the held-out evaluations, that of transformers does not. Both compute in bfloat16 where the processor
 can.

@@ -6,7 +6,7 @@
 
 A text is four pairs of a key and a value and the same pairs in another order, segments of filler, and the
 four pairs once more, whose values are to be predicted; the first of them is scored, which nothing beside
-it gives away. Keys and values are drawn anew for every text, so nothing can be learned by heart. The segments
+it gives away. Keys and values are drawn anew for every text, so nothing can be memorised. The segments
 are read in turn, with and without memory; chance is one in sixteen, and one in four for a model that knows
 the values and not which one. The memory is as long as a segment: beyond depths × memory nothing can arrive.
 

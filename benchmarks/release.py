@@ -205,7 +205,7 @@ def settings_text(file: Path, name: str) -> str:
 
 def corpus_record(corpus: Path) -> dict[str, Any]:
     """What identifies a corpus and its held-out documents: its rules, and the digest of
-    each split's text. A run that goes on from the release must hold out the same."""
+    each split's text. A run that continues the release must hold out the same."""
     manifest = load_manifest(corpus)
     kept = {key: getattr(manifest, key) for key in ("language", "settings", "documents_read", "dropped")}
     sources = [{**source, "path": Path(source["path"]).name} for source in manifest.sources]

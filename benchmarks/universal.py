@@ -1,4 +1,4 @@
-"""What a loop learns that a stack does not, and whether it thinks longer where there is more to think.
+"""What a loop learns that a stack does not, and whether it takes more steps for longer problems.
 
     OMP_NUM_THREADS=1 python -m benchmarks.universal --save
 

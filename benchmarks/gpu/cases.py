@@ -21,7 +21,7 @@ from tests.reference import encode, mlm_logits, sentence_logits, unilm_mask
 
 VOCABULARY = 1000
 UNNOTICED = 1e-7
-"""A dropout that takes the way of dropout and drops nothing."""
+"""A dropout that takes the code path of dropout and drops nothing."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _shape(name: str, depth: int, size: dict[str, int]) -> EncoderConfig:
 
 def model_of(case: Case) -> Model:
     """With weights so large that rows attend to few others, and biases and norms that are not 0 and 1: with
-    fresh ones a kernel that looks at the wrong rows would hardly be seen."""
+    fresh ones a kernel that attends to the wrong rows would hardly show."""
     model = Model(case.config, case.heads)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():

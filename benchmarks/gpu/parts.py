@@ -119,7 +119,7 @@ class Budget:
 
 
 def status(record: dict[str, Any]) -> str:
-    """In a word."""
+    """The status in one word."""
     if "error" in record:
         return "failed"
     return "wrong" if record.get("wrong") else "skipped" if "skipped" in record else "done"

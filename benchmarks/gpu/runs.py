@@ -1,4 +1,4 @@
-"""Runs on the card: pretraining that is saved and gone on with, and a recipe on a real corpus."""
+"""Runs on the GPU: pretraining that is saved and resumed, and a recipe on a real corpus."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from benchmarks.gpu.place import Place
 
 STEPS, SAVED = 4, 2
 NOISE = 3.0
-"""How much further from a straight run one that was gone on with may end than a second straight one."""
+"""How much further from a straight run a resumed one may end than a second straight one."""
 
 
 def resuming(place: Place, found: Findings) -> None:
     """Four steps straight, four again, and two from the checkpoint in the middle, with each optimiser.
 
-    Where two straight runs end with the same bits, so must the one that was gone on with. The backward pass
+    Where two straight runs end with the same bits, so must the resumed one. The backward pass
     of flash attention adds with atomics, so on a card they need not; then all differences are reported,
     relative to the length of the way from the checkpoint to the end.
     """
@@ -61,7 +61,7 @@ def _pretrained(tree: dict[str, Any], resume: str | Path) -> dict[str, Tensor]:
 
 
 def _corpus(scratch: Path) -> Path:
-    """Of 150 kB of the demo text, with 500 pieces."""
+    """Of 150 kB of the demo text, with a vocabulary of 500."""
     from albertine.corpus.prepare import write_corpus
     from albertine.tokenizers.load import load_tokenizer
     from tests.toy import toy_vocabulary
