@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import torch
 from hypothesis import strategies as st
@@ -11,7 +9,6 @@ from torch import Tensor
 
 from albertine.core.batch import Packed, pack
 from albertine.model.config import EncoderConfig
-from albertine.model.loop import EncoderOutput
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
 from albertine.model.visibility import Visibility
@@ -85,11 +82,5 @@ def plans(draw: st.DrawFn) -> SharingPlan:
 
 def computed(model: Model, packed: Packed, rows: Tensor | None = None) -> tuple[int, int | None]:
     """How many tokens, and rows of the last depth, a pass computes; None where these are all."""
-    sizes: list[tuple[int, int | None]] = []
-
-    def compute(ops: object, batch: Packed, depth: int, rows: Tensor | None, every: bool) -> EncoderOutput:
-        sizes.append((batch.num_tokens, None if rows is None else len(rows)))
-        return EncoderOutput(torch.zeros(sizes[0][0] if rows is None else len(rows), 1))
-
-    model.encoder._backend().run_encoder(SimpleNamespace(encode=compute), packed, 1, rows, False)
-    return sizes[0]
+    batch, requested = model.encoder._backend().pad(packed, rows)
+    return batch.num_tokens, None if requested is None else len(requested)

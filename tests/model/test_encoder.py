@@ -1,6 +1,7 @@
 """The packed encoder against the slow padded one, and against itself called in other ways."""
 
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ from albertine.core.batch import pack
 from albertine.core.randomness import seed_torch
 from albertine.errors import SettingsError
 from albertine.model.backend.onednn import round_up
+from albertine.model.config import Positions
 from albertine.model.model import Model
+from albertine.model.positions.registry import ATTENTION_BLOCKS, ENCODINGS
 from albertine.model.sharing import SharingPlan
 from tests import reference
 from tests.model import builders
@@ -366,3 +369,11 @@ def test_rows_that_are_filled_up_are_rows_that_there_are(wanted):
         filled = model.encoder._backend().padded_rows(torch.tensor(wanted), num_rows)
         assert filled[: len(wanted)].tolist() == wanted
         assert filled.max() < num_rows
+
+
+def test_every_position_encoding_is_registered_with_its_blocks():
+    assert set(ENCODINGS) == set(get_args(Positions))
+    for name, encoding in ENCODINGS.items():
+        blocks = encoding.blocks(builders.config(positions=name), 2)
+        assert len(blocks) == 2 and {type(block) for block in blocks} <= ATTENTION_BLOCKS
+        assert (encoding.add is None) == (encoding.trace is None)

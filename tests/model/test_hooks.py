@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from albertine.model.answerability_head import JointAnswer
+from albertine.model.backend import Linear
 from albertine.model.backend.cuda_graphs import own_weights
-from albertine.model.layers import Linear
 from albertine.model.loop import EncoderOutput
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan

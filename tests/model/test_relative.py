@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from albertine.core.batch import Packed, pack
 from albertine.core.randomness import seed_torch
 from albertine.errors import SettingsError
+from albertine.model.backend import Linear
 from albertine.model.config import EncoderConfig
 from albertine.model.incremental_decoding import decode_step
-from albertine.model.layers import Linear
 from albertine.model.model import Model
 from albertine.model.positions import relative
 from albertine.model.positions.registry import with_positions

@@ -10,7 +10,6 @@ batches have no place in a graph. A head with subjects takes `subjects`, int64 (
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,11 +22,8 @@ from albertine.inference.graph_heads import Head
 from albertine.inference.sequence_tables import PackedTable, PaddedTable, Table
 from albertine.model.backend import forward_pass
 from albertine.model.backend.base import Backend
-from albertine.model.config import EncoderConfig
-from albertine.model.encoder import Encoder
-from albertine.model.loop import EncoderOutput
-from albertine.model.positions.relative import Distances, KeyMask, SequenceGroup, sinusoids_by
-from albertine.model.positions.rotary import Rotation, frequencies
+from albertine.model.positions.registry import ENCODINGS
+from albertine.model.positions.relative import KeyMask
 from albertine.model.rows import Rows
 
 UNSEEN = -1e30
@@ -42,18 +38,22 @@ class Graph(nn.Module):
 
     Attributes:
         head: what is computed from the encoder's states.
-        frequencies: of rotary or relative positions, else empty. A constant: a runtime that computed these
-            powers itself would round them otherwise, and a place multiplies the difference.
+        constants: of the position encoding, or empty (`PositionEncoding.constants`).
         inputs: names, in the order of the arguments, with their axes. outputs: likewise.
     """
 
     inputs: dict[str, Axes]
-    frequencies: Tensor
+    constants: Tensor
 
     def __init__(self, head: Head) -> None:
         super().__init__()
         self.model, self.head = head.model, head
-        self.register_buffer("frequencies", _frequencies(head.base.config), persistent=False)
+        config = head.base.config
+        self.positions = ENCODINGS[config.positions]
+        constants = self.positions.constants
+        self.register_buffer(
+            "constants", torch.empty(0) if constants is None else constants(config), persistent=False
+        )
         self.outputs: dict[str, Axes] = {
             name: tuple(part for axis in axes for part in self.opened(axis))
             for name, axes in head.axes.items()
@@ -69,9 +69,18 @@ class Graph(nn.Module):
 
     def answers(self, table: Table, subjects: Tensor | None) -> tuple[Tensor, ...]:
         """The outputs, in the order of `outputs`."""
-        encoder = self.head.encoder
-        with forward_pass(encoder, lambda: TableBackend(table)):
-            return self.head.traced(table, encoded(encoder, table, self.head, self.frequencies), subjects)
+        encoder, head = self.head.encoder, self.head
+        depth = encoder.config.plan.depth if head.depth is None else head.depth
+        with forward_pass(encoder, lambda: TableBackend(table)) as ops:
+            out = encoder.encode(ops, table.rows, depth, None, head.all_depths, self.row_metadata(table))
+            return head.traced(table, out, subjects)
+
+    def row_metadata(self, table: Table) -> Rows:
+        """Metadata of all rows, with positions that need no sizes of the batch."""
+        batch, config = table.rows, self.head.base.config
+        rows = Rows(batch.cu_seqlens, None, 0, batch.position_ids, batch.token_type_ids)
+        trace = self.positions.trace
+        return rows if trace is None else trace(rows, config, self.constants, *table.real.shape)
 
     def subject_inputs(self) -> dict[str, Axes]:
         """The further input of a head with subjects."""
@@ -131,29 +140,6 @@ def _subjects(head: Head) -> tuple[Tensor, ...]:
     return (torch.tensor([[0, 1, 2], [2, 1, 1]]),) if head.of_subjects else ()
 
 
-def _frequencies(config: EncoderConfig) -> Tensor:
-    if config.positions == "rotary":
-        return frequencies(config.head_size, config.rotary_base)
-    return frequencies(config.hidden_size, 10000) if config.positions == "relative" else torch.empty(0)
-
-
-def encoded(encoder: Encoder, table: Table, head: Head, known: Tensor) -> EncoderOutput:
-    """The states of all rows: `Encoder.forward` with positions that need no sizes of the batch.
-
-    Args:
-        known: the frequencies of the positions.
-    """
-    batch = table.rows
-    rows = Rows(batch.cu_seqlens, None, 0, batch.position_ids, batch.token_type_ids)
-    if encoder.config.positions == "relative":
-        rows = replace(rows, distances=_distances(encoder, table, known))
-    elif encoder.config.positions == "rotary":
-        rows = replace(rows, rotation=Rotation.by(rows.positions, known, torch.float32))
-    depth = encoder.config.plan.depth if head.depth is None else head.depth
-    x_TH = encoder.embeddings(batch, torch.float32)
-    return encoder.run_layers(x_TH, rows, depth, None, head.all_depths)
-
-
 class TableBackend(Backend):
     """Plain operations, with attention among the sequences of a table.
 
@@ -189,34 +175,6 @@ class TableBackend(Backend):
         return scores_SNLM.softmax(-1) @ v_SNMD
 
 
-@dataclass(frozen=True, eq=False)
-class TableSequences(SequenceGroup):
-    """All sequences of a padded table."""
-
-    @property  # type: ignore[override]
-    def segments(self) -> tuple[Tensor, Tensor]:
-        """As in `SequenceGroup`, for segments 0 to 7: a graph cannot know which there are."""
-        kinds = torch.arange(8)
-        rows = (self.q_types, self.queries), (self.k_types, self.keys)
-        queries, keys = ((types.view(self.count, 1, n, 1) == kinds).to(torch.int64) for types, n in rows)
-        return queries, keys
-
-
-def _distances(encoder: Encoder, table: Table, known: Tensor) -> Distances:
-    """Relative positions: each score is looked up, because a graph knows no views with strides of their
-    own."""
-    assert isinstance(table, PaddedTable)
-    batch, length = table.input_ids.shape
-    near = torch.arange(length, -length - 1, -1)
-    if clamp := encoder.config.clamp_positions:
-        near = near.clamp(-clamp, clamp)
-    places = torch.arange(length)
-    columns = (length - (places[:, None] - places)).expand(batch, length, length)
-    types = table.token_type_ids.flatten()
-    group = TableSequences(batch, length, length, False, 0, length, columns, None, types, types)
-    return Distances(sinusoids_by(near, known), length, single_group=group)
-
-
 def open_axes(graph: Graph) -> tuple[dict[int, Any], ...]:
     """The open sizes of each input, as torch.export takes them."""
     sizes: dict[str, Any] = {}
@@ -250,10 +208,11 @@ def graphs_of(head: Head, *, packed: bool) -> list[tuple[Graph, str]]:
     """The graph of padded batches and, on request, that of packed ones, with the names of their files.
 
     Raises:
-        SettingsError: a packed graph of relative positions.
+        SettingsError: a packed graph of positions that add scores, as relative ones.
     """
-    if packed and head.base.config.positions == "relative":
-        raise SettingsError("relative positions have a padded graph only", remedy="Leave out --packed")
+    positions = head.base.config.positions
+    if packed and ENCODINGS[positions].adds_scores:
+        raise SettingsError(f"{positions} positions have a padded graph only", remedy="Leave out --packed")
     more = [(graph_of(head, packed=True), "model_packed")] if packed else []
     return [(graph_of(head), "model"), *more]
 

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from albertine.core.batch import Packed
+from albertine.model.backend import LayerNorm, Linear
 from albertine.model.config import Summary
-from albertine.model.layers import LayerNorm, Linear
 from albertine.model.model import Model
 from albertine.model.task_model import TaskModel
 

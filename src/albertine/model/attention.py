@@ -5,12 +5,11 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertine.model.backend import current
+from albertine.model.backend import Linear, current
 from albertine.model.block import Block
 from albertine.model.config import QK_SCALE, EncoderConfig
 from albertine.model.key_value_cache import LayerCache
 from albertine.model.layer_parameters import BlockParameters
-from albertine.model.layers import Linear
 from albertine.model.rows import Rows
 
 
@@ -68,6 +67,9 @@ class AttentionBlock(Block):
         """softmax(q·kᵀ/√D)·v inside each sequence, (R, N, D)."""
         dropout = self.training * self.attention_dropout
         return current().attend(q_RND, k_TND, v_TND, queries, keys, dropout)
+
+    def prepare(self, queries: Rows) -> None:
+        """Compute what attention reads of the `distances` of the queries, once a pass for all layers."""
 
 
 class TransformedAttentionBlock(AttentionBlock):

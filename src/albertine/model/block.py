@@ -11,10 +11,9 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from albertine.model.backend import current
+from albertine.model.backend import Linear, current
 from albertine.model.config import EncoderConfig
 from albertine.model.layer_parameters import BlockParameters, hidden_norm
-from albertine.model.layers import Linear
 
 
 class Block(nn.Module):

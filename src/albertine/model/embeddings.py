@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from albertine.core.batch import Packed
 from albertine.errors import SettingsError
+from albertine.model.backend import Linear
 from albertine.model.config import EncoderConfig
-from albertine.model.layers import Linear
 
 
 def _table(rows: int, width: int) -> nn.Embedding:

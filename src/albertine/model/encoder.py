@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -15,7 +16,8 @@ from albertine.core.batch import Packed
 from albertine.core.number_formats import InferencePrecision
 from albertine.core.precision import compute_format, without_autocast
 from albertine.errors import SettingsError
-from albertine.model.backend import backend_for, current, forward_pass
+from albertine.model.attention import AttentionBlock
+from albertine.model.backend import Linear, backend_for, current, forward_pass
 from albertine.model.backend.base import Backend
 from albertine.model.block import FeedForwardBlock, InnerDropoutBlock
 from albertine.model.config import EncoderConfig
@@ -24,11 +26,9 @@ from albertine.model.fixed_point import FixedPoint
 from albertine.model.halting import Halting, HaltingUnit
 from albertine.model.key_value_cache import LayerCache
 from albertine.model.layer_parameters import add_embeddings, hidden_norm, layer_parameters
-from albertine.model.layers import Linear
 from albertine.model.loop import EncoderOutput, LayerFunction, LayerLoop
 from albertine.model.positions.coordinates import coordinate_embeddings, with_input_addition
 from albertine.model.positions.registry import ATTENTION_BLOCKS, attention_blocks, with_positions
-from albertine.model.positions.relative_attention import RelativeAttentionBlock
 from albertine.model.rows import Rows, SelectedRows
 
 if TYPE_CHECKING:
@@ -128,29 +128,37 @@ class Encoder(nn.Module):
             raise SettingsError("all_depths computes every row; use rows or all_depths, not both")
         self.embeddings.check_length(packed.max_length)
         with self.forward_pass() as ops:
-            out: EncoderOutput = ops.run_encoder(self, packed, depth, rows, all_depths)
+            out = None if all_depths else ops.replay(self, packed, depth, rows)
+            if out is None:
+                batch, requested = ops.pad(packed, rows)
+                compute = partial(self.encode, ops, batch, depth, requested, all_depths)
+                out = ops.isolate_non_finite(compute, lambda out: out.last_hidden)
+                if batch is not packed or requested is not rows:
+                    out = out.first(packed.num_tokens if rows is None else len(rows), packed.num_tokens)
         if out.equilibrium is not None:
             out.equilibrium.finish(packed.num_sequences, warn=not self.training)
         return out
 
     def encode(
-        self, ops: Backend, batch: Packed, depth: int, rows: Tensor | None, all_depths: bool
+        self,
+        ops: Backend,
+        batch: Packed,
+        depth: int,
+        rows: Tensor | None,
+        all_depths: bool,
+        every: Rows | None = None,
     ) -> EncoderOutput:
-        """`forward` for a backend, which may have padded the batch and `rows`."""
-        x_TH = self.embeddings(batch, ops.form.dtype)
-        every = Rows.of(batch)
-        if self.config.positions != "learned":
-            every = with_positions(every, self.config, x_TH, self.training)
-        return self.run_layers(x_TH, every, depth, rows, all_depths)
-
-    def run_layers(
-        self, x_TH: Tensor, every: Rows, depth: int, rows: Tensor | None, all_depths: bool
-    ) -> EncoderOutput:
-        """The layers and the final norm, from embeddings (T, H) on.
+        """Embeddings, layers and final norm of a batch that may be padded.
 
         Args:
-            every: metadata of all rows, with positions. depth, rows, all_depths: as of `forward`.
+            ops: the backend of the pass. depth, rows, all_depths: as of `forward`.
+            every: metadata of all rows, with positions; None: that of the batch.
         """
+        x_TH = self.embeddings(batch, ops.form.dtype)
+        if every is None:
+            every = Rows.of(batch)
+            if self.config.positions != "learned":
+                every = with_positions(every, self.config, x_TH, self.training)
         if self.injection is not None:
             every = replace(every, injection=self.injection(x_TH))
         selected: SelectedRows | None = None if rows is None else every.select(rows)
@@ -198,8 +206,7 @@ class Encoder(nn.Module):
         """A layer of which only input and output are kept (activation checkpointing, Chen et al. 2016)."""
         ops = current()
         if queries.distances is not None:  # shared by all layers, so it is not recomputed for each
-            block = cast(RelativeAttentionBlock, attention)
-            queries.distances.projected(block.position, block.num_heads)
+            cast(AttentionBlock, attention).prepare(queries)
 
         def layer(x_RH: Tensor, context_TH: Tensor) -> Tensor:
             with forward_pass(self, lambda: ops):  # the backward pass runs outside of this context

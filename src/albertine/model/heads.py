@@ -8,10 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertine.core.precision import without_autocast
-from albertine.model.backend import current
+from albertine.model.backend import LayerNorm, Linear, current
 from albertine.model.config import EncoderConfig
 from albertine.model.embeddings import Embeddings
-from albertine.model.layers import LayerNorm, Linear
 
 
 class Pooler(nn.Module):

@@ -9,9 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from albertine.model.backend import current
+from albertine.model.backend import LayerNorm, current
 from albertine.model.config import EncoderConfig
-from albertine.model.layers import LayerNorm
 from albertine.model.positions.coordinates import InputAddition
 from albertine.model.rows import Rows
 

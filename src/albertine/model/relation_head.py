@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albertine.core.batch import Packed
+from albertine.model.backend import Linear
 from albertine.model.config import OBJECT_POWER as OBJECT_POWER
 from albertine.model.config import SUBJECT_POWER as SUBJECT_POWER
-from albertine.model.layers import Linear
 from albertine.model.model import Model
 from albertine.model.task_model import TaskModel
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from albertine.core.batch import Packed
 from albertine.errors import ModelError
+from albertine.model.backend import Linear
 from albertine.model.config import HeadInput
 from albertine.model.init import IsolatedInit, initialize
-from albertine.model.layers import Linear
 from albertine.model.model import Model
 from albertine.model.pooling import Pooling, classifier_input, text_vectors
 

@@ -16,7 +16,7 @@ from albertine.model.attention import AttentionBlock
 from albertine.model.config import EncoderConfig
 from albertine.model.encoder import Encoder
 from albertine.model.layer_parameters import LayerParameters
-from albertine.model.positions.registry import with_positions
+from albertine.model.positions.registry import ENCODINGS, with_positions
 from albertine.model.rows import Rows
 
 
@@ -35,7 +35,7 @@ def check_plain_attention(config: EncoderConfig, who: str) -> None:
         SettingsError: with `who` and the reason.
     """
     reasons = {
-        "relative positions": config.positions == "relative",
+        f"{config.positions} positions": ENCODINGS[config.positions].adds_scores,
         "signals before every step": (config.position_signal, config.step_signal) != ("none", "none"),
         "an input injection": config.input_injection or "injection" in config.plan.own,
     }

@@ -62,9 +62,9 @@ def test_windows_stay_inside_the_batch():
     # Two of 20 take 12 rows of what follows; the last takes them from before it; 16 needs none.
     lengths = (20, 20, 16, 30)
     assert [p.window for p in cpu_attention._pieces(lengths, lengths, NEVER, 1, True, 86)] == [
-        cpu_attention.PaddedKeys(0, 0, 20, 2),
+        cpu_attention.PaddedKeys(0, 0, 20, 32, 2),
         None,
-        cpu_attention.PaddedKeys(54, 2, 30, 1),
+        cpu_attention.PaddedKeys(54, 2, 30, 32, 1),
     ]
     assert [p.window for p in cpu_attention._pieces((5,), (5,), NEVER, 1, True, 5)] == [None]
 
@@ -263,5 +263,5 @@ def test_dropout_without_gradients_still_applies(monkeypatch):
 def test_tracing_attention_leaves_no_state():
     """Masks are cached between passes, and a tracer computes with proxies."""
     with FakeTensorMode():
-        assert type(PaddedKeys(0, 3, 19, 1).mask(torch.float32)) is not torch.Tensor
-    assert type(PaddedKeys(0, 3, 19, 1).mask(torch.float32)) is torch.Tensor
+        assert type(PaddedKeys(0, 3, 19, 32, 1).mask(torch.float32)) is not torch.Tensor
+    assert type(PaddedKeys(0, 3, 19, 32, 1).mask(torch.float32)) is torch.Tensor

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from albertine.core.precision import ComputeFormat
-from albertine.model.backend import onednn
+from albertine.model.backend import LayerNorm, onednn
 from albertine.model.backend.gradient_accumulation import Product
-from albertine.model.layers import LayerNorm
 from tests.model.builders import model, packed
 
 Apply = Callable[[Tensor, int, int], Tensor]

@@ -1,4 +1,5 @@
-"""Selection of the backend of a forward pass, and the backend of the current pass.
+"""Selection of the backend of a forward pass, the backend of the current pass, and the layers that it
+computes.
 
 A backend is one file with a subclass of `base.Backend` and a line in `backend_for`. Its object lives as long
 as one forward pass, with everything that it prepares for the pass.
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor, nn
 from torch.compiler import is_dynamo_compiling
 
 from albertine.core.precision import ComputeFormat
@@ -41,6 +43,22 @@ def current() -> Backend:
     if _compiling():
         return _traced()
     return _current.backend or PLAIN
+
+
+class Linear(nn.Linear):
+    """x·Wᵀ + b in the format of x, (…, in) to (…, out); parameters are float32."""
+
+    computed_by_backend = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        return current().linear(self, x)
+
+
+class LayerNorm(nn.LayerNorm):
+    """(x - mean) / standard deviation of each row, times a scale plus a shift; in the format of x."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return current().layer_norm(self, x)
 
 
 def _compiling() -> bool:

@@ -1,13 +1,15 @@
-"""The plain backend: the reference for every other one, in ordinary operations of torch.
+"""The plain backend: the reference for every other one, in ordinary operations of torch. And the common base
+of the fast ones, which cache the casts of parameters and may compute a linear layer without calling it.
 
-Weights are float32 and are cast to the format of the activations. Everything can be hooked, differentiated
-twice, transformed and compiled.
+Weights are float32 and are cast to the format of the activations. The plain backend can be hooked,
+differentiated twice, transformed and compiled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from albertine.model.positions.relative import KeyMask
     from albertine.model.rows import Rows
 
+K = TypeVar("K")
+V = TypeVar("V")
 Result = TypeVar("Result")
 
 TILE = 32
@@ -163,11 +167,14 @@ class Backend:
         x = attention(x, context, queries, keys, cache, own.attention)
         return feed_forward(x, own.feed_forward)  # type: ignore[no-any-return]
 
-    def run_encoder(
-        self, encoder: Any, packed: Packed, depth: int, rows: Tensor | None, all_depths: bool
-    ) -> Any:
-        """A pass of an encoder; other backends may pad the batch or the rows."""
-        return encoder.encode(self, packed, depth, rows, all_depths)
+    def replay(self, encoder: Any, packed: Packed, depth: int, rows: Tensor | None) -> Any:
+        """The output of an encoder by a captured pass; None: it has to be computed."""
+        return None
+
+    def pad(self, packed: Packed, rows: Tensor | None) -> tuple[Packed, Tensor | None]:
+        """A batch and its requested rows, int64 (P,), both with more rows after them where kernels are
+        prepared for few sizes; the same objects where nothing is padded."""
+        return packed, rows
 
     def isolate_non_finite(self, compute: Callable[[], Result], states: Callable[[Result], Tensor]) -> Result:
         """The result of `compute`, in which no sequence is NaN because of another one.
@@ -179,3 +186,104 @@ class Backend:
 
 
 PLAIN = Backend(ComputeFormat(torch.float32))
+
+
+class CachedCasts(Backend):
+    """Caches the casts of parameters for a pass.
+
+    Casts with and without gradients are cached separately: a layer may run under `no_grad` before it is
+    trained.
+
+    Attributes:
+        float32_norms: whether scale and shift of a LayerNorm stay float32, the format of the parameters; else
+            they have the format of the rows.
+    """
+
+    float32_norms = False
+
+    def __init__(self, form: ComputeFormat) -> None:
+        super().__init__(form)
+        self._casts: dict[tuple[Tensor, bool], Tensor] = {}
+        self._norms: dict[tuple[nn.LayerNorm, torch.dtype, bool], tuple[Any, ...]] = {}
+
+    def cast(self, parameter: Tensor, dtype: torch.dtype) -> Tensor:
+        if parameter.dtype == dtype:
+            return parameter
+        key = parameter, torch.is_grad_enabled()
+        found = self._casts.get(key)
+        if found is None or found.dtype != dtype:
+            self._casts[key] = found = parameter.to(dtype)
+        return found
+
+    def layer_norm(self, layer: nn.LayerNorm, x: Tensor) -> Tensor:
+        key = layer, x.dtype, torch.is_grad_enabled()
+        known = self._norms.get(key)
+        if known is None:
+            dtype, bias = torch.float32 if self.float32_norms else x.dtype, layer.bias
+            cast_bias = None if bias is None else self.cast(bias, dtype)
+            known = layer.normalized_shape, self.cast(layer.weight, dtype), cast_bias, layer.eps
+            self._norms[key] = known
+        return torch.layer_norm(x, *known)
+
+
+def are_plain_linears(layers: Sequence[nn.Module]) -> bool:
+    """Whether these are our linear layers, neither replaced nor hooked: only then may they be computed
+    without calling them."""
+    # Loops, because a generator takes longer than the checks, which run in every pass.
+    for layer in layers:
+        if not vars(type(layer)).get("computed_by_backend"):  # set by the class itself, not by a base class
+            return False
+    return not has_hooks(layers) and have_dense_weights(cast(Sequence[nn.Linear], layers))
+
+
+def has_hooks(modules: Iterable[nn.Module]) -> bool:
+    """Whether one of these modules has hooks or a replaced forward."""
+    everywhere = nn.modules.module
+    if everywhere._global_forward_hooks or everywhere._global_forward_pre_hooks:
+        return True
+    if everywhere._global_backward_hooks or everywhere._global_backward_pre_hooks:
+        return True
+    for m in modules:
+        if "forward" in m.__dict__:  # set on this one object, as accelerate does
+            return True
+        if m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks:
+            return True
+    return False
+
+
+class Memo(dict[K, V]):
+    """Memo: `make(key)`, computed at the first access. Later accesses cost one dictionary lookup.
+
+    `make` must not reference the owner of the memo: a reference cycle would keep a pass alive until garbage
+    collection.
+    """
+
+    def __init__(self, make: Callable[[K], V]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: K) -> V:
+        self[key] = found = self._make(key)
+        return found
+
+
+def have_dense_weights(layers: Sequence[nn.Linear]) -> bool:
+    """Whether their weights are ordinary tensors; a subclass of Tensor, as of torchao's quantization,
+    multiplies in its own way."""
+    for layer in layers:
+        weight = layer._parameters.get("weight")  # a tenth of the time of `layer.weight`
+        # A parametrized weight, or one of a functional call, is no Parameter.
+        if type(layer.weight if weight is None else weight) not in (nn.Parameter, Tensor):
+            return False
+    return True
+
+
+def bias_of(layer: nn.Linear) -> Tensor:
+    """Its bias, or zeros, because every kernel adds one."""
+    return layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias
+
+
+def equal_runs(inputs: Sequence[Tensor]) -> list[tuple[int, int]]:
+    """Runs of neighbours that are the same tensor, (first, end) each."""
+    last, ends = len(inputs), [i for i in range(1, len(inputs)) if inputs[i] is not inputs[i - 1]]
+    return list(pairwise([0, *ends, last]))

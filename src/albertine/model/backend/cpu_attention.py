@@ -195,16 +195,14 @@ class PaddedKeys(NamedTuple):
 
     Attributes:
         first: first row of the first sequence. before: masked rows before its own keys.
+        length, size: keys of each sequence, without and with padding.
     """
 
     first: int
     before: int
     length: int
+    size: int
     sequences: int
-
-    @property
-    def size(self) -> int:
-        return -(-self.length // VECTOR) * VECTOR
 
     def of(self, x_TND: Tensor) -> Tensor:
         """(T, N, D) to (sequences, N, size, D), without a copy."""
@@ -231,11 +229,11 @@ def _mask(before: int, length: int, size: int, dtype: torch.dtype) -> Tensor:
 def _window(start: int, length: int, sequences: int, rows: int) -> PaddedKeys | None:
     """Padded keys of sequences that begin at row `start` of `rows`; None where no padding is needed, or no
     rows are left for it."""
-    window = PaddedKeys(start, 0, length, sequences)
-    beyond = max(0, start + (sequences - 1) * length + window.size - rows)
-    if window.size == length or beyond > start:
+    size = -(-length // VECTOR) * VECTOR
+    beyond = max(0, start + (sequences - 1) * length + size - rows)
+    if size == length or beyond > start:
         return None
-    return window._replace(first=start - beyond, before=beyond)
+    return PaddedKeys(start - beyond, beyond, length, size, sequences)
 
 
 class EqualRows(NamedTuple):

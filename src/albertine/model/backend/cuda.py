@@ -15,9 +15,9 @@ from torch.func import functional_call
 
 from albertine.core.precision import ComputeFormat
 from albertine.model.backend import forward_pass
-from albertine.model.backend.base import Backend
+from albertine.model.backend.base import Backend, Memo, has_hooks
 from albertine.model.backend.cuda_graphs import has_static_kernels, log, run_captured
-from albertine.model.backend.gradient_accumulation import AccumulatedGradients, Memo, has_hooks
+from albertine.model.backend.gradient_accumulation import AccumulatedGradients
 
 if TYPE_CHECKING:
     from albertine.core.batch import Packed
@@ -154,13 +154,11 @@ class Cuda(AccumulatedGradients):
     ) -> Tensor:
         return attend(q_RND, k_TND, v_TND, queries, keys, dropout)
 
-    def run_encoder(
-        self, encoder: Any, packed: Packed, depth: int, rows: Tensor | None, all_depths: bool
-    ) -> Any:
+    def replay(self, encoder: Any, packed: Packed, depth: int, rows: Tensor | None) -> Any:
         """By a CUDA graph where the kernels of a pass are always the same."""
         fits = depth > 0 and packed_kernel(self.form.dtype, encoder.config.head_size) is not None
-        if not fits or all_depths or encoder.training or torch.is_grad_enabled():
-            return super().run_encoder(encoder, packed, depth, rows, all_depths)
+        if not fits or encoder.training or torch.is_grad_enabled():
+            return None
         form = self.form
 
         def compute(encoder: Any, batch: Packed) -> Any:
@@ -169,9 +167,9 @@ class Cuda(AccumulatedGradients):
                 return encoder.encode(ops, batch, depth, None, False)
 
         out = run_captured(encoder, packed, (depth, form), compute)
-        if out is None:
-            return super().run_encoder(encoder, packed, depth, rows, all_depths)
-        return out if rows is None else replace(out, last_hidden=out.last_hidden.index_select(0, rows))
+        if out is None or rows is None:
+            return out
+        return replace(out, last_hidden=out.last_hidden.index_select(0, rows))
 
     def run_layer(
         self,
@@ -231,5 +229,7 @@ def plain_layer(
 ) -> Tensor:
     """One layer for all rows, (T, H) to (T, H), with weights cast beforehand: inside, they would be cast in
     every layer."""
+    # The two calls of `Backend.run_layer`, written again: to take these weights there, each block would have
+    # to be wrapped in a function, which is longer than the calls.
     x_TH = functional_call(attention, attention_weights, (x_TH, x_TH, rows, rows))
     return functional_call(feed_forward, feed_forward_weights, (x_TH,))  # type: ignore[no-any-return]

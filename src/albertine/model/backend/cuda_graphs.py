@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from albertine.core.batch import Packed
 from albertine.core.token_batches import bucket_size
-from albertine.model.backend.gradient_accumulation import has_hooks
+from albertine.model.backend.base import has_hooks
 
 MOST_TOKENS = 8192
 """Maximum batch; a larger one computes for longer than its kernels take to launch."""

@@ -7,9 +7,8 @@ that traffic costs more than some of the products. Here the backward of each lay
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -17,114 +16,17 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from albertine.core.precision import ComputeFormat
-from albertine.model.backend.base import Backend
+from albertine.model.backend.base import (
+    CachedCasts,
+    Memo,
+    are_plain_linears,
+    bias_of,
+    equal_runs,
+    have_dense_weights,
+)
 
 Multiply = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(x, weight, bias) → x·Wᵀ + b without gradients."""
-
-
-def are_plain_linears(layers: Sequence[nn.Module]) -> bool:
-    """Whether these are our linear layers, neither replaced nor hooked: only then may they be computed
-    without calling them."""
-    # Loops, because a generator takes longer than the checks, which run in every pass.
-    for layer in layers:
-        if not vars(type(layer)).get("computed_by_backend"):  # set by the class itself, not by a base class
-            return False
-    return not has_hooks(layers) and have_dense_weights(cast(Sequence[nn.Linear], layers))
-
-
-def has_hooks(modules: Iterable[nn.Module]) -> bool:
-    """Whether one of these modules has hooks or a replaced forward."""
-    everywhere = nn.modules.module
-    if everywhere._global_forward_hooks or everywhere._global_forward_pre_hooks:
-        return True
-    if everywhere._global_backward_hooks or everywhere._global_backward_pre_hooks:
-        return True
-    for m in modules:
-        if "forward" in m.__dict__:  # set on this one object, as accelerate does
-            return True
-        if m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks:
-            return True
-    return False
-
-
-K = TypeVar("K")
-V = TypeVar("V")
-
-
-class Memo(dict[K, V]):
-    """Memo: `make(key)`, computed at the first access. Later accesses cost one dictionary lookup.
-
-    `make` must not reference the owner of the memo: a reference cycle would keep a pass alive until garbage
-    collection.
-    """
-
-    def __init__(self, make: Callable[[K], V]) -> None:
-        super().__init__()
-        self._make = make
-
-    def __missing__(self, key: K) -> V:
-        self[key] = found = self._make(key)
-        return found
-
-
-def have_dense_weights(layers: Sequence[nn.Linear]) -> bool:
-    """Whether their weights are ordinary tensors; a subclass of Tensor, as of torchao's quantization,
-    multiplies in its own way."""
-    for layer in layers:
-        weight = layer._parameters.get("weight")  # a tenth of the time of `layer.weight`
-        # A parametrized weight, or one of a functional call, is no Parameter.
-        if type(layer.weight if weight is None else weight) not in (nn.Parameter, Tensor):
-            return False
-    return True
-
-
-def bias_of(layer: nn.Linear) -> Tensor:
-    """Its bias, or zeros, because every kernel adds one."""
-    return layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias
-
-
-def equal_runs(inputs: Sequence[Tensor]) -> list[tuple[int, int]]:
-    """Runs of neighbours that are the same tensor, (first, end) each."""
-    last, ends = len(inputs), [i for i in range(1, len(inputs)) if inputs[i] is not inputs[i - 1]]
-    return list(pairwise([0, *ends, last]))
-
-
-class CachedCasts(Backend):
-    """Caches the casts of parameters and the checks of layers for a pass.
-
-    Casts with and without gradients are cached separately: a layer may run under `no_grad` before it is
-    trained.
-    """
-
-    def __init__(self, form: ComputeFormat) -> None:
-        super().__init__(form)
-        self._casts: dict[tuple[Tensor, bool], Tensor] = {}
-        self._norms: dict[tuple[nn.LayerNorm, torch.dtype, bool], tuple[Any, ...]] = {}
-        self._untouched = Memo[tuple[nn.Module, ...], bool](are_plain_linears)
-
-    def cast(self, parameter: Tensor, dtype: torch.dtype) -> Tensor:
-        if parameter.dtype == dtype:
-            return parameter
-        key = parameter, torch.is_grad_enabled()
-        found = self._casts.get(key)
-        if found is None or found.dtype != dtype:
-            self._casts[key] = found = parameter.to(dtype)
-        return found
-
-    def layer_norm(self, layer: nn.LayerNorm, x: Tensor) -> Tensor:
-        key = layer, x.dtype, torch.is_grad_enabled()
-        known = self._norms.get(key)
-        if known is None:
-            dtype, bias = self.norm_dtype(x.dtype), layer.bias
-            cast_bias = None if bias is None else self.cast(bias, dtype)
-            known = layer.normalized_shape, self.cast(layer.weight, dtype), cast_bias, layer.eps
-            self._norms[key] = known
-        return torch.layer_norm(x, *known)
-
-    def norm_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        """Format of scale and shift of a LayerNorm for rows of `dtype`."""
-        return dtype
 
 
 class AccumulatedGradients(CachedCasts):
@@ -133,6 +35,7 @@ class AccumulatedGradients(CachedCasts):
     def __init__(self, form: ComputeFormat, multiply: Multiply = F.linear) -> None:
         super().__init__(form)
         self._multiply = multiply
+        self._untouched = Memo[tuple[nn.Module, ...], bool](are_plain_linears)
         self._products: dict[tuple[tuple[nn.Module, ...], bool], Product | None] = {}
 
     def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:

@@ -19,19 +19,21 @@ from albertine.core.precision import ComputeFormat
 from albertine.model.backend.autotune import PLAIN, KernelChoice, LinearLayer, inference_linear
 from albertine.model.backend.autotune_attention import products_are_faster
 from albertine.model.backend.autotune_splits import with_row_splits
-from albertine.model.backend.base import Backend, Result, reads_past_row_end
-from albertine.model.backend.cpu_attention import attend, needs_gradient
-from albertine.model.backend.cpu_training_attention import least_keys
-from albertine.model.backend.fused_linear import activation_name
-from albertine.model.backend.gradient_accumulation import (
-    AccumulatedGradients,
+from albertine.model.backend.base import (
+    Backend,
     CachedCasts,
     Memo,
+    Result,
     are_plain_linears,
     bias_of,
     equal_runs,
     have_dense_weights,
+    reads_past_row_end,
 )
+from albertine.model.backend.cpu_attention import attend, needs_gradient
+from albertine.model.backend.cpu_training_attention import least_keys
+from albertine.model.backend.fused_linear import activation_name
+from albertine.model.backend.gradient_accumulation import AccumulatedGradients
 from albertine.model.backend.weight_cache import cached
 
 if TYPE_CHECKING:
@@ -80,15 +82,11 @@ def sum_is_finite(x: Tensor) -> bool:
 class Cpu(Backend):
     """Common base of inference and training."""
 
+    rounds_rows = True
+    """Whether rows are padded to few sizes: where oneDNN multiplies, as it does not in float32 training."""
     _unsafe_padding: bool | None = None
     """Whether padding may let non-finite rows spoil others: True in the first attempt of
     `isolate_non_finite`, False in the second; None outside, where results are not checked."""
-
-    @property
-    def rounds_rows(self) -> bool:
-        """Whether rows are padded to few sizes: where oneDNN multiplies, which it does not in float32
-        training."""
-        return True
 
     def activate(self, x: Tensor, name: str) -> Tensor:
         return super().activate(x, activation_name(name, x.dtype))
@@ -118,16 +116,11 @@ class Cpu(Backend):
     def pad_columns(self, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         return (x, weight) if self._unsafe_padding else super().pad_columns(x, weight)
 
-    def run_encoder(
-        self, encoder: Any, packed: Packed, depth: int, rows: Tensor | None, all_depths: bool
-    ) -> Any:
-        if not self.rounds_rows:  # with gradients, so keys are not padded either
-            return super().run_encoder(encoder, packed, depth, rows, all_depths)
+    def pad(self, packed: Packed, rows: Tensor | None) -> tuple[Packed, Tensor | None]:
+        if not self.rounds_rows:
+            return packed, rows
         filled = padded_to(packed, round_up(packed.num_tokens))
-        more = None if rows is None else self.padded_rows(rows, filled.num_tokens)
-        compute = partial(super().run_encoder, encoder, filled, depth, more, all_depths)
-        out = self.isolate_non_finite(compute, lambda out: out.last_hidden)
-        return out.first(packed.num_tokens if rows is None else len(rows), packed.num_tokens)
+        return filled, None if rows is None else self.padded_rows(rows, filled.num_tokens)
 
     def padded_rows(self, index: Tensor, num_rows: int) -> Tensor:
         """The rows to compute of `num_rows`, padded with others."""
@@ -150,10 +143,7 @@ class Training(Cpu, AccumulatedGradients):
             _warn_emulated()
         fused = form.dtype == torch.bfloat16 and bias_is_fused()
         super().__init__(form, multiply_and_add if fused else F.linear)
-
-    @property
-    def rounds_rows(self) -> bool:
-        return self.form.dtype != torch.float32
+        self.rounds_rows = form.dtype != torch.float32
 
 
 @cache
@@ -175,6 +165,8 @@ def _warn_uncompiled() -> None:
 class Inference(Cpu, CachedCasts):
     """Inference: weights are prepacked for the kernels once, until they change."""
 
+    float32_norms = True  # torch accepts rows of another format, and is no slower
+
     def __init__(self, form: ComputeFormat) -> None:
         super().__init__(form)
         self._kernels = Memo[Layers, Runs | None](partial(_kernels, form, have_dense_weights))
@@ -183,9 +175,6 @@ class Inference(Cpu, CachedCasts):
     def padded_rows(self, index: Tensor, num_rows: int) -> Tensor:
         # Few rows have few sizes anyway: a single text need not be padded to sixteen.
         return index if len(index) < FEWEST else super().padded_rows(index, num_rows)
-
-    def norm_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        return torch.float32  # the format of the parameters: torch accepts both, and is no slower
 
     def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
         kernels = self._kernels[layer,] if self._fits(x) else None

@@ -11,12 +11,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from albertine.model.attention import AttentionBlock, TransformedAttentionBlock
 from albertine.model.config import EncoderConfig
-from albertine.model.positions.relative_attention import RelativeAttentionBlock, with_distances
-from albertine.model.positions.rotary import Rotation
+from albertine.model.positions.relative_attention import (
+    RelativeAttentionBlock,
+    trace_relative_positions,
+    with_relative_positions,
+)
+from albertine.model.positions.rotary import Rotation, frequencies
 from albertine.model.rows import Rows
 
 
@@ -35,15 +40,28 @@ class AddPositions(Protocol):
         ...
 
 
+TracePositions = Callable[[Rows, EncoderConfig, Tensor, int, int], Rows]
+"""`AddPositions` in a graph that is exported: (rows, configuration, constants, B, L) → rows, float32. The
+sizes B and L of the batch are symbols."""
+
+
 class PositionEncoding(NamedTuple):
-    """
+    """Position encoding of attention.
+
     Attributes:
         blocks: a number of attention blocks for a configuration.
-        add: None where attention does not depend on positions.
+        add, trace: None where attention does not depend on positions.
+        constants: the numbers that `trace` reads, float32, which an exported graph stores: a runtime that
+            computed them itself would round them otherwise, and a position multiplies the difference.
+        adds_scores: whether attention adds scores to the products of queries and keys. Such attention is not
+            compared in distillation, and cannot be exported for packed batches.
     """
 
     blocks: Callable[[EncoderConfig, int], list[nn.Module]]
     add: AddPositions | None = None
+    trace: TracePositions | None = None
+    constants: Callable[[EncoderConfig], Tensor] | None = None
+    adds_scores: bool = False
 
 
 def _plain_blocks(config: EncoderConfig, count: int) -> list[nn.Module]:
@@ -62,6 +80,10 @@ def _with_rotation(
     return replace(rows, rotation=rotation)
 
 
+def _trace_rotation(rows: Rows, config: EncoderConfig, constants: Tensor, batch: int, length: int) -> Rows:
+    return replace(rows, rotation=Rotation.by(rows.positions, constants, torch.float32))
+
+
 def _relative_blocks(config: EncoderConfig, count: int) -> list[nn.Module]:
     first = RelativeAttentionBlock(config)
     return [first, *(RelativeAttentionBlock(config, first) for _ in range(count - 1))]
@@ -69,8 +91,19 @@ def _relative_blocks(config: EncoderConfig, count: int) -> list[nn.Module]:
 
 ENCODINGS: Mapping[str, PositionEncoding] = {
     "learned": PositionEncoding(_plain_blocks),
-    "rotary": PositionEncoding(_rotary_blocks, _with_rotation),
-    "relative": PositionEncoding(_relative_blocks, with_distances),
+    "rotary": PositionEncoding(
+        _rotary_blocks,
+        _with_rotation,
+        _trace_rotation,
+        lambda config: frequencies(config.head_size, config.rotary_base),
+    ),
+    "relative": PositionEncoding(
+        _relative_blocks,
+        with_relative_positions,
+        trace_relative_positions,
+        lambda config: frequencies(config.hidden_size, 10000),
+        adds_scores=True,
+    ),
     "none": PositionEncoding(_plain_blocks),
 }
 

@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertine.model.backend import current
-from albertine.model.positions.rotary import frequencies
 
 LENGTH_MULTIPLE = 16
 """Sequences are padded to a multiple of this number of queries (`sequence_groups.py`)."""
@@ -21,13 +20,8 @@ QUERIES_AT_ONCE = 128
 """About this many queries are compared with the table at once: n queries and M keys have M + n distances."""
 
 
-def sinusoids_of(distances: Tensor, width: int) -> Tensor:
-    """φ: the sines of a distance at width/2 frequencies, then the cosines, float32 (P, width)."""
-    return sinusoids_by(distances, frequencies(width, 10000, distances.device))
-
-
-def sinusoids_by(distances: Tensor, frequencies_C: Tensor) -> Tensor:
-    """The same by given `frequencies`."""
+def sinusoids(distances: Tensor, frequencies_C: Tensor) -> Tensor:
+    """φ: the sines of a distance at these frequencies, then the cosines, float32 (P, 2C)."""
     angles = distances[:, None] * frequencies_C
     return torch.cat([angles.sin(), angles.cos()], 1)
 
@@ -38,7 +32,8 @@ class Distances:
     the left of a query have positive distances.
 
     Attributes:
-        table_PH: φ of the distances from `farthest` down to -`farthest`, clamped, in the format of the pass.
+        table_PH: what attention reads of the distances from `farthest` down to -`farthest`, in the format of
+            the pass: φ of them.
         farthest: upper bound of the distance within a sequence.
         backward: for each sequence, whether its text is reversed, which changes the sign of its distances.
             None: no sequence is.
@@ -61,18 +56,6 @@ class Distances:
     single_group: SequenceGroup | None = None
     _projected: dict[tuple[nn.Module, bool], Tensor] = field(default_factory=dict, repr=False)
     groups: dict[tuple[int, int], tuple[object, object, Any]] = field(default_factory=dict, repr=False)
-
-    @classmethod
-    def table(cls, farthest: int, width: int, clamp: int, like: Tensor, dropout: float = 0.0) -> Tensor:
-        """`table_PH` for H = `width`, on the device and in the format of `like`.
-
-        Args:
-            clamp: maximum distance, to which larger ones are clamped; 0: no clamp.
-            dropout: of the table, as in XLNet's code.
-        """
-        distances = torch.arange(farthest, -farthest - 1, -1, device=like.device)
-        clamped = distances.clamp(-clamp, clamp) if clamp > 0 else distances
-        return F.dropout(sinusoids_of(clamped, width).to(like.dtype), dropout, dropout > 0)
 
     def without_leading(self) -> Distances:
         """For a selection of the queries, whose positions are arbitrary."""
@@ -188,6 +171,29 @@ class SequenceGroup:
     def heads(self, x: Tensor) -> Tensor:
         """Rows (S·L, N, D) as (S, N, L, D)."""
         return x.view(self.count, -1, *x.shape[1:]).transpose(1, 2).contiguous()
+
+
+@dataclass(frozen=True, eq=False)
+class TableSequences(SequenceGroup):
+    """All sequences of a padded batch in an exported graph."""
+
+    @classmethod
+    def of(cls, batch: int, length: int, token_types: Tensor) -> TableSequences:
+        """
+        Args:
+            batch, length: sizes of the batch, which are symbols. token_types: int64 (batch · length,).
+        """
+        positions = torch.arange(length, device=token_types.device)
+        columns = (length - (positions[:, None] - positions)).expand(batch, length, length)
+        return cls(batch, length, length, False, 0, length, columns, None, token_types, token_types)
+
+    @property  # type: ignore[override]
+    def segments(self) -> tuple[Tensor, Tensor]:
+        """As in `SequenceGroup`, for segments 0 to 7: a graph cannot know which there are."""
+        kinds = torch.arange(8, device=self.q_types.device)
+        rows = (self.q_types, self.queries), (self.k_types, self.keys)
+        queries, keys = ((types.view(self.count, 1, n, 1) == kinds).to(torch.int64) for types, n in rows)
+        return queries, keys
 
 
 def shifted_scores(q_SNLD: Tensor, directed_NDP: Tensor, group: SequenceGroup, part: slice) -> Tensor:

@@ -3,23 +3,21 @@ and XLNet."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertine.model.attention import TransformedAttentionBlock
-from albertine.model.backend import current
+from albertine.model.backend import Linear, current
 from albertine.model.config import EncoderConfig
-from albertine.model.layers import Linear
 from albertine.model.positions.relative import (
-    LENGTH_MULTIPLE,
-    Distances,
     SequenceGroup,
     gathered_scores,
     shifted_scores,
+    sinusoids,
 )
-from albertine.model.positions.sequence_groups import group_sequences
+from albertine.model.positions.rotary import frequencies
+from albertine.model.positions.sequence_groups import group_sequences, trace_distances, with_distances
 from albertine.model.rows import Rows
 
 
@@ -70,6 +68,10 @@ class RelativeAttentionBlock(TransformedAttentionBlock):
         each = zip(grouped.groups, grouped.split(q_RND, k_TND, v_TND), strict=True)
         return grouped.join([self.attend_group(group, *qkv, table_NDP) for group, qkv in each])
 
+    def prepare(self, queries: Rows) -> None:
+        assert queries.distances is not None
+        queries.distances.projected(self.position, self.num_heads)
+
     def attend_group(
         self, group: SequenceGroup, q: Tensor, k: Tensor, v: Tensor, table_NDP: Tensor
     ) -> Tensor:
@@ -116,22 +118,31 @@ class RelativeAttentionBlock(TransformedAttentionBlock):
         return torch.cat([content_SNLD, queries_SNLC], 3), torch.cat([k_SNMD, keys_SNMC], 3)
 
 
-def with_distances(
+def with_relative_positions(
     rows: Rows, config: EncoderConfig, like: Tensor, *, training: bool, longest: int | None
 ) -> Rows:
-    """The rows with their `distances`; see `registry.AddPositions`."""
-    farthest, leading = longest or rows.longest, rows.known_lengths()
-    if longest is None and bool((rows.positions.diff() > 1).any()):
-        farthest, leading = _with_gaps(rows, leading)
-    farthest = (farthest // LENGTH_MULTIPLE + 2) * LENGTH_MULTIPLE  # room for padded sequences
+    """The rows with their `distances`, as `registry.AddPositions`."""
     dropout = training * config.hidden_dropout_prob
-    table_PH = Distances.table(farthest, config.hidden_size, config.clamp_positions, like, dropout)
-    return replace(rows, distances=Distances(table_PH, farthest, leading=leading))
+
+    def table(distances: Tensor) -> Tensor:
+        rates = frequencies(config.hidden_size, 10000, like.device)
+        table_PH = sinusoids(_clamped(distances, config), rates).to(like.dtype)
+        return F.dropout(table_PH, dropout, dropout > 0)  # as in XLNet's code
+
+    return with_distances(rows, table, longest)
 
 
-def _with_gaps(rows: Rows, lengths: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-    """`farthest` and `leading` of `Distances` where positions of a sequence may be left out, as by a mask."""
-    each = rows.positions.cpu().split_with_sizes(lengths)
-    spans = [int(positions.max() - positions.min()) for positions in each if len(positions)]
-    leading = (len(positions) if bool((positions.diff() == 1).all()) else 0 for positions in each)
-    return max(rows.longest, *spans), tuple(leading)
+def trace_relative_positions(
+    rows: Rows, config: EncoderConfig, constants: Tensor, batch: int, length: int
+) -> Rows:
+    """The same, as `registry.TracePositions`."""
+
+    def table(distances: Tensor) -> Tensor:
+        return sinusoids(_clamped(distances, config), constants)
+
+    return trace_distances(rows, table, batch, length)
+
+
+def _clamped(distances: Tensor, config: EncoderConfig) -> Tensor:
+    most = config.clamp_positions
+    return distances.clamp(-most, most) if most > 0 else distances

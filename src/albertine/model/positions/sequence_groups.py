@@ -1,5 +1,6 @@
-"""Groups of sequences that relative attention computes together: neighbours of one shape, or, where there are
-many shapes, all sequences of about one length, padded to a multiple of `LENGTH_MULTIPLE`.
+"""Distances between the rows of a batch, and the groups of sequences that attention by distances computes
+together: neighbours of one shape, or, where there are many shapes, all sequences of about one length, padded
+to a multiple of `LENGTH_MULTIPLE`.
 
 One product a sequence spends most of its time in calls, and on a CPU every new shape is compiled: with 32
 texts of many lengths that was nine tenths of a step of a small encoder.
@@ -7,7 +8,8 @@ texts of many lengths that was nine tenths of a step of a small encoder.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import reduce
 from itertools import groupby
 from typing import NamedTuple
@@ -15,11 +17,47 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from albertine.model.positions.relative import LENGTH_MULTIPLE, Distances, KeyMask, SequenceGroup
+from albertine.model.positions.relative import (
+    LENGTH_MULTIPLE,
+    Distances,
+    KeyMask,
+    SequenceGroup,
+    TableSequences,
+)
 from albertine.model.rows import Rows
 
 MAX_UNPADDED = 2
 """Most groups of neighbours that are computed without padding, such as texts in both directions."""
+
+
+def with_distances(rows: Rows, table: Callable[[Tensor], Tensor], longest: int | None) -> Rows:
+    """The rows with their `distances`.
+
+    Args:
+        table: distances, int64 (P,), to `Distances.table_PH`. longest: as of `registry.AddPositions`.
+    """
+    farthest, leading = longest or rows.longest, rows.known_lengths()
+    if longest is None and bool((rows.positions.diff() > 1).any()):
+        farthest, leading = _with_gaps(rows, leading)
+    farthest = (farthest // LENGTH_MULTIPLE + 2) * LENGTH_MULTIPLE  # room for padded sequences
+    table_PH = table(torch.arange(farthest, -farthest - 1, -1, device=rows.positions.device))
+    return replace(rows, distances=Distances(table_PH, farthest, leading=leading))
+
+
+def _with_gaps(rows: Rows, lengths: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+    """`farthest` and `leading` of `Distances` where positions of a sequence may be left out, as by a mask."""
+    each = rows.positions.cpu().split_with_sizes(lengths)
+    spans = [int(positions.max() - positions.min()) for positions in each if len(positions)]
+    leading = (len(positions) if bool((positions.diff() == 1).all()) else 0 for positions in each)
+    return max(rows.longest, *spans), tuple(leading)
+
+
+def trace_distances(rows: Rows, table: Callable[[Tensor], Tensor], batch: int, length: int) -> Rows:
+    """The same in an exported graph of a padded batch, (batch, length), whose sizes are symbols. Distances of
+    all queries are looked up in the table: a graph has no views with strides of their own."""
+    group = TableSequences.of(batch, length, rows.token_types)
+    table_PH = table(torch.arange(length, -length - 1, -1, device=rows.positions.device))
+    return replace(rows, distances=Distances(table_PH, length, single_group=group))
 
 
 class PaddedRows(NamedTuple):
