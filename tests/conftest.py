@@ -18,8 +18,14 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # The time of an example has no meaning on a machine that runs other programs too.
-hypothesis.settings.register_profile("patient", deadline=None)
-hypothesis.settings.load_profile("patient")
+hypothesis.settings.register_profile("test", deadline=None, max_examples=40)
+hypothesis.settings.register_profile("test-all", deadline=None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Draws fewer examples in `make test`, where a test does not set their number."""
+    hypothesis.settings.load_profile("test" if config.option.markexpr == "not matrix" else "test-all")
+
 
 # A suite that a script started in the background inherits an ignored Ctrl-C, and so would what it tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

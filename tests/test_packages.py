@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from albertine.core.released import DEFAULT_MODELS
+
+EN, ZH = DEFAULT_MODELS["en"], DEFAULT_MODELS["zh"]
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -39,6 +42,29 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     shutil.unpack_archive(found["sdist"], folder / "unpacked")
     (unpacked,) = (folder / "unpacked").iterdir()
     return {**found, "wheel": build("wheel", unpacked)}
+
+
+@pytest.fixture(scope="module")
+def installed(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of packages with the content of the wheel."""
+    folder = tmp_path_factory.mktemp("site")
+    with zipfile.ZipFile(built["wheel"]) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def output_in(folder: Path, installed: Path, *words: str) -> str:
+    """Output of a process in a folder that imports the wheel before this checkout."""
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_packages_have_what_is_used_and_no_test_without_its_helpers(built: dict[str, Path]) -> None:
@@ -69,15 +95,26 @@ def test_packages_have_what_is_used_and_no_test_without_its_helpers(built: dict[
     ids=" ".join,
 )
 def test_a_recipe_is_found_where_only_the_package_is(
-    built: dict[str, Path], tmp_path: Path, words: list[str]
+    installed: Path, tmp_path: Path, words: list[str]
 ) -> None:
-    installed = tmp_path / "installed"
+    assert "name: " in output_in(tmp_path, installed, "-m", "albertine", *words, "--dry-run")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_installed_wheel_predicts_and_tunes(
+    built: dict[str, Path], installed: Path, tmp_path: Path
+) -> None:
     with zipfile.ZipFile(built["wheel"]) as archive:
-        archive.extractall(installed)
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    command = [sys.executable, "-m", "albertine", *words, "--dry-run"]
-    environment = {**os.environ, "PYTHONPATH": str(installed)}
-    done = subprocess.run(command, cwd=empty, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "name: " in done.stdout and not list(empty.iterdir())
+        names = {name for name in archive.namelist() if name.startswith("albertine/released/")}
+    package = ROOT / "src" / "albertine" / "released"
+    small = {
+        f"albertine/released/{name}/{path.name}" for name in (EN, ZH) for path in (package / name).iterdir()
+    }
+    assert names == small, "and no larger model"
+    code = f"from albertine.core.released import released_folder as f; print(f('{EN}'))"
+    found = output_in(tmp_path, installed, "-c", code)
+    assert Path(found.strip()) == installed / "albertine" / "released" / EN
+    text = "He played for the football [MASK]."
+    assert "team" in output_in(tmp_path, installed, "-m", "albertine", "predict", "fill-mask", EN, text)
+    tune = ("finetune", "name=films", f"encoder.folder={EN}", "task.dataset=sst-2", "task.folder=SST-2")
+    assert "dataset: sst-2" in output_in(tmp_path, installed, "-m", "albertine", *tune, "--dry-run")

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
-import tomllib
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -19,7 +13,6 @@ from albertine.errors import ModelError, TokenizerError
 from albertine.tasks.predictor import Predictor
 from tests import stand_in
 
-ROOT = Path(__file__).resolve().parents[2]
 EN, ZH = released.DEFAULT_MODELS["en"], released.DEFAULT_MODELS["zh"]
 
 
@@ -92,46 +85,3 @@ def test_without_any_the_message_suggests_a_folder(tmp_path: Path, monkeypatch: 
     assert released.released_names() == ()
     with pytest.raises(ModelError, match="No released model is installed here; name a model folder"):
         Predictor(EN)
-
-
-def test_an_installed_wheel_predicts_and_tunes(tmp_path: Path) -> None:
-    pytest.importorskip("setuptools", "77")
-    tree = tmp_path / "tree"
-    generated = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    shutil.copytree(ROOT / "src", tree / "src", ignore=generated)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tree / name)
-    backend = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["build-backend"]
-    build = f"import sys, {backend} as b; print(b.build_wheel(sys.argv[1]))"
-    done = subprocess.run(
-        [sys.executable, "-c", build, str(tmp_path)], cwd=tree, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    (wheel,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as held:
-        names = {name for name in held.namelist() if name.startswith("albertine/released/")}
-        held.extractall(tmp_path / "site")
-    package = tree / "src" / "albertine" / "released"
-    small = {
-        f"albertine/released/{name}/{path.name}" for name in (EN, ZH) for path in (package / name).iterdir()
-    }
-    assert names == small, "and no larger model"
-
-    def output_of(*words: str) -> str:
-        """Output of a process that imports the wheel before this checkout."""
-        return subprocess.run(
-            [sys.executable, *words],
-            cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-
-    where = output_of("-c", f"from albertine.core.released import released_folder as f; print(f('{EN}'))")
-    assert Path(where.strip()) == tmp_path / "site" / "albertine" / "released" / EN
-    assert "team" in output_of(
-        "-m", "albertine", "predict", "fill-mask", EN, "He played for the football [MASK]."
-    )
-    tune = ("finetune", "name=films", f"encoder.folder={EN}", "task.dataset=sst-2", "task.folder=SST-2")
-    assert "dataset: sst-2" in output_of("-m", "albertine", *tune, "--dry-run")

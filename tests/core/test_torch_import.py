@@ -23,6 +23,7 @@ print(seen, gc.isenabled(), gc.get_freeze_count() > 100_000)
 """
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize("before", ["enable", "disable"])
 def test_the_collector_rests_while_torch_is_imported(before: str, frozen: bool) -> None:
