@@ -345,6 +345,8 @@ def pooled_table(head: Head, table: Table, out: EncoderOutput, pooling: Pooling)
     """`model.pooling.text_vectors` of a table, (S, H)."""
     if pooling == "cls":
         return head.summary(table, out.last_hidden)
+    if pooling not in ("mean", "depths"):
+        raise ValueError(f"pooling {pooling} is not computed here")
     states = out.hidden_states if pooling == "depths" and out.hidden_states else (out.last_hidden,)
     return torch.stack([mean_of_table(table, x_RH) for x_RH in states]).mean(0)
 

@@ -195,7 +195,7 @@ class ExportedModel:
             whole: NDArray[np.float32] = self.run(ids, types)[name]
             return whole
         # Before it is run: a graph of another task may require further inputs.
-        if "last_hidden_state" not in self.outputs or pooling == "depths":
+        if "last_hidden_state" not in self.outputs or pooling not in (None, "cls", "mean"):
             raise self._no_output(f"to pool by `{pooling or 'mean'}`")
         states = self.run(ids, types)["last_hidden_state"]
         lengths = np.array([len(row) for row in ids])

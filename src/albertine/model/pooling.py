@@ -23,10 +23,12 @@ def text_vectors(model: Model, packed: Packed, pooling: Pooling, normalize: bool
     """
     if pooling == "cls":
         x_SH = model.encoder(packed, rows=model.summary_rows(packed)).last_hidden.float()
-    else:
+    elif pooling in ("mean", "depths"):
         out = model.encoder(packed, all_depths=pooling == "depths")
         states = out.hidden_states or (out.last_hidden,)
         x_SH = torch.stack([mean_rows(x_TH.float(), packed) for x_TH in states]).mean(0)
+    else:
+        raise ValueError(f"pooling {pooling} is not computed here")
     return F.normalize(x_SH, dim=-1) if normalize else x_SH
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from albertine.errors import DataError
-from albertine.text.formats import FileShape, check_format, detect_format, suffix
+from albertine.text.formats import BY_SUFFIX, FileShape, check_format, detect_format, suffix
 from albertine.text.lines import TextLines, check_encoding, detect_encoding, head_text
 from albertine.text.plain_text import READERS, Paragraphs
 from albertine.text.records import read_jsonl, read_parquet
@@ -28,20 +28,7 @@ from albertine.text.streams import (
     tar_members,
 )
 
-_TEXT_SUFFIXES = {
-    "",
-    ".txt",
-    ".text",
-    ".md",
-    ".markdown",
-    ".json",
-    ".jsonl",
-    ".ndjson",
-    ".parquet",
-    ".tar",
-    ".tgz",
-    ".txz",
-}
+_TEXT_SUFFIXES = {"", ".txt", ".text", ".json", ".tar", ".tgz", ".txz", *BY_SUFFIX}
 _NOT_TEXT_NAMES = {"readme", "license", "licence", "copying", "notice", "changelog"}
 _CORPUS_NAMES = {"manifest.json", "prepare.json", "tokenizer", "train", "heldout"}
 _VOCABULARIES = {"vocab.txt", "spiece.model", "tokenizer.json"}

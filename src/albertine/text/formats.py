@@ -24,13 +24,14 @@ FORMATS: tuple[str, ...] = get_args(Format)
 ParagraphMarks = Literal["blank lines", "indents", "short lines"]
 
 _COMPRESSED = {".gz", ".xz", ".zst", ".bz2"}
-_BY_SUFFIX = {
+BY_SUFFIX = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".md": "markdown",
     ".markdown": "markdown",
     ".parquet": "parquet",
 }
+"""Formats that the ending of a file name decides; folders are searched for these endings too."""
 
 EMOJI = r"(?:[\U0001f000-\U0001faff\u2600-\u27bf\u2b50\u2b55][\ufe0e\ufe0f\u200d]*)"
 _STOP_AT_END = re.compile(
@@ -112,7 +113,7 @@ def detect_format(name: str, head: str, whole: bool, requested: str = "auto") ->
         book = _book(blocks, narrowest=_NARROWEST)
         marks, width = (book.marks, book.width) if book else ("blank lines", 0)
         return FileShape(requested, "as requested", blank_ends, marks, width)
-    if by_suffix := _BY_SUFFIX.get(suffix(name)):
+    if by_suffix := BY_SUFFIX.get(suffix(name)):
         return FileShape(by_suffix, f"by its extension {suffix(name)}")
     start = head.lstrip()
     if start.startswith("<doc "):
