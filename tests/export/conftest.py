@@ -36,7 +36,7 @@ Put = Callable[..., Path]
 
 
 def encoder(vocabulary: int, **changes: object) -> EncoderConfig:
-    """H 64, 4 heads, E 16 and three shared depths by default."""
+    """H 64, 4 heads, E 16 and two shared depths by default."""
     settings: dict[str, object] = {
         "vocab_size": vocabulary,
         "embedding_size": 16,
@@ -45,7 +45,7 @@ def encoder(vocabulary: int, **changes: object) -> EncoderConfig:
         "intermediate_size": 128,
         "max_position_embeddings": 48,
         "initializer_range": 0.05,  # 7-bit weights of processors without VNNI keep their cosine
-        "plan": SharingPlan.shared(3),
+        "plan": SharingPlan.shared(2),
     }
     return EncoderConfig(**(settings | changes))  # type: ignore[arg-type]
 
