@@ -1,5 +1,5 @@
-"""A trained run as a released model: its folder beside `albertine/released.py`, with card, settings, curve
-and scores.
+"""A trained run as a released model: its folder in `albertine/released`, with card, settings, curve and
+scores.
 
     python -m benchmarks.release runs/albertine-mini-en corpora/en --suite blimp --data ../shared/data/blimp
 
