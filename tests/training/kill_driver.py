@@ -85,6 +85,7 @@ def experiment(folder: Path, kind: str, kills: int, draws: random.Random) -> dic
 
 def main() -> None:
     torch.set_num_threads(1)
+    os.fsync = os.fstat  # a kill loses nothing of what was written
     folder, kills, draws = Path(sys.argv[1]), int(sys.argv[2]), random.Random(int(sys.argv[3]))
     print(json.dumps({kind: experiment(folder, kind, kills, draws) for kind in ("lamb", "adamw", "muon")}))
 
