@@ -24,7 +24,7 @@ from albertine.core.settings import resolve
 from albertine.interop.model_names import model_folder
 from albertine.model.pooling import text_vectors
 from albertine.tasks.finetune import finetune
-from albertine.tasks.rescore import TunedRun, judge, model_of, open_run
+from albertine.tasks.rescore import TunedRun, evaluate_run, model_of, open_run
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.task_data import once
 from albertine.training.progress import Reporter
@@ -88,7 +88,7 @@ def main() -> None:
             folder, read = tune(name, arguments, Path(scratch)), once()
             runs = {form: open_run(folder, precision=form, read=read) for form in FORMATS}
             metric = runs["float32"].family.metrics[0]
-            scores = {form: judge(run, ["dev"])[0].scores[metric] for form, run in runs.items()}
+            scores = {form: evaluate_run(run, ["dev"])[0].scores[metric] for form, run in runs.items()}
             found[name] = {"metric": metric, "scores": scores, "cosines": cosines(runs["float32"])}
             print(name, found[name], flush=True)
     if arguments.save:

@@ -759,7 +759,7 @@ MODELS: dict[str, tuple[Break, CELL]] = {
     ),
     "a tensor of another shape": (
         tensors(lambda found: found.update({WORD_VECTORS: found[WORD_VECTORS][:-7].copy()})),
-        weights("has shape [193, 128], its configuration says [200, 128]"),
+        weights("has shape [193, 128], its configuration gives [200, 128]"),
     ),
     "whole numbers for weights": (
         tensors(lambda found: found.update({WORD_VECTORS: found[WORD_VECTORS].astype(np.int64)})),
@@ -800,7 +800,7 @@ MODELS: dict[str, tuple[Break, CELL]] = {
     "a size without end": (keys(vocab_size=10**12), config("vocab_size must be a whole number")),
     "no vocabulary": (
         without("spiece.model", "vocab.txt", "tokenizer.json"),
-        tokens("holds no tokenizer", convert=DONE, export=DONE, push="has no tokenizer, and nobody could"),
+        tokens("holds no tokenizer", convert=DONE, export=DONE, push="has no tokenizer, without which"),
     ),
     "half a vocabulary": (
         changed("spiece.model", lambda old: old[:99]),

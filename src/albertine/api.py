@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from albertine.pretraining.run import PretrainResult
     from albertine.pretraining.scores import SentenceTask
     from albertine.tasks.finetune import FinetuneResult
-    from albertine.tasks.rescore import Judged, Split, TunedRun
+    from albertine.tasks.rescore import Split, SplitResult, TunedRun
     from albertine.text.documents import FileReport
     from albertine.training.progress import Reporter
 
@@ -291,7 +291,7 @@ def finetune(
         AlbertineError: settings, rows or model do not allow it. Then no rows are kept.
     """
     from albertine.tasks.finetune import finetune as run
-    from albertine.tasks.materialized_rows import KeptRows, keeping
+    from albertine.tasks.materialized_rows import MaterializedRows, materialized
     from albertine.tasks.settings import FinetuneSettings
 
     if not isinstance(encoder, str | Path):
@@ -304,7 +304,7 @@ def finetune(
     name = name or recipe.get("name") or "finetune"
     output = output or recipe.get("output") or "runs"
     folder = user_path(str(output)) / str(name)
-    files, kept, given = dict[str, Path | list[Path]](), list[KeptRows](), _part("task", task)
+    files, kept, given = dict[str, Path | list[Path]](), list[MaterializedRows](), _part("task", task)
     for split, rows in {"train": train, "dev": dev, "test": test}.items():
         if rows is not None and split in given:
             raise SettingsError(f"`{split}` stands in task too", remedy="Give it once")
@@ -313,7 +313,7 @@ def finetune(
         elif isinstance(rows, str | Path):
             files[split] = user_path(rows, instead=ROWS)
         elif rows is not None:
-            kept.append(KeptRows.of(rows, folder, split))
+            kept.append(MaterializedRows.of(rows, folder, split))
             files[split] = kept[-1].path
     tree: dict[str, Any] = {
         **settings,
@@ -323,7 +323,7 @@ def finetune(
         "task": {**given, **files},
     }
     resolved = _settings(FinetuneSettings, config, tree)
-    with keeping(kept, folder):
+    with materialized(kept, folder):
         result = run(resolved, resume=resume, reporter=reporter)
     return _whole(result)
 
@@ -417,20 +417,20 @@ def evaluate(
     Raises:
         AlbertineError: what is missing, damaged or does not fit together.
     """
-    from albertine.tasks.materialized_rows import KeptRows, keeping
-    from albertine.tasks.rescore import judge, open_run
+    from albertine.tasks.materialized_rows import MaterializedRows, materialized
+    from albertine.tasks.rescore import evaluate_run, open_run
 
     how: dict[str, Any] = {"task": _part("task", task), "precision": precision}
     if file is None:
         run = open_run(user_path(model), **how)
-        return _scores(run, judge(run, device=device))
+        return _scores(run, evaluate_run(run, device=device))
     with TemporaryDirectory() as name:
         folder = Path(name) / "rows"
-        kept = [] if isinstance(file, str | Path) else [KeptRows.of(file, folder, "test")]
+        kept = [] if isinstance(file, str | Path) else [MaterializedRows.of(file, folder, "test")]
         own = kept[0].path if kept else user_path(file, instead=ROWS)
-        with keeping(kept, folder):
+        with materialized(kept, folder):
             run = open_run(user_path(model), file=own, **how)
-            return _scores(run, judge(run, ("test",), device))
+            return _scores(run, evaluate_run(run, ("test",), device))
 
 
 @needs_torch
@@ -636,7 +636,7 @@ def ensemble(
     from albertine.core.files import writable_folder
     from albertine.evaluation.ensembles import Rule
     from albertine.tasks import ensemble as ensembles
-    from albertine.tasks.materialized_rows import KeptRows, keeping
+    from albertine.tasks.materialized_rows import MaterializedRows, materialized
     from albertine.tasks.rescore import SPLITS, check_no_run, open_run
     from albertine.tasks.task_data import once
 
@@ -660,9 +660,13 @@ def ensemble(
     folders = _folders(runs, "runs")
     parse_device(device)  # before any data is read
     with TemporaryDirectory() as name:
-        kept = [] if file is None or isinstance(file, str | Path) else [KeptRows.of(file, Path(name), "test")]
+        kept = (
+            []
+            if file is None or isinstance(file, str | Path)
+            else [MaterializedRows.of(file, Path(name), "test")]
+        )
         own = kept[0].path if kept else None if file is None else user_path(file, instead=ROWS)
-        with keeping(kept, Path(name)):
+        with materialized(kept, Path(name)):
             how: dict[str, Any] = {"task": _part("task", task), "precision": precision, "read": once()}
             how["dev"] = None if pick is None else True
             found = [open_run(folder, file=own, **how) for folder in folders]
@@ -779,7 +783,7 @@ def _whole(result: R) -> R:
     return replace(result, folder=result.folder.absolute())  # a notebook may change its folder
 
 
-def _scores(run: TunedRun, found: Sequence[Judged]) -> dict[str, dict[str, float]]:
+def _scores(run: TunedRun, found: Sequence[SplitResult]) -> dict[str, dict[str, float]]:
     for note in run.notes([one.split for one in found if one.data.lost]):
         log.warning("%s, %s", run.name, note)
     return {one.split: dict(one.scores) for one in found}

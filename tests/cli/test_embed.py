@@ -132,11 +132,14 @@ def test_vectors_of_another_kind_are_another_job(folder: Path, tmp_path: Path) -
 
     go = partial(predict_file, Predictor(folder), source, output)
     with pytest.raises(KeyboardInterrupt):
-        go(ask=vectors, progress=stop, pooling=None)
-    for what, how in (("pooling", {"ask": vectors, "pooling": "cls"}), ("asked", {"ask": cosines})):
+        go(function=vectors, progress=stop, pooling=None)
+    for what, how in (
+        ("pooling", {"function": vectors, "pooling": "cls"}),
+        ("function", {"function": cosines}),
+    ):
         with pytest.raises(RunError, match=f"another .*{what}"):
             go(fields=Fields(pair="pair"), **how)
-    done = go(ask=vectors, pooling=None)
+    done = go(function=vectors, pooling=None)
     assert (done.rows, done.before) == (1, 1)  # all was answered, and not yet put together
 
 

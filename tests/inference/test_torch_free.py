@@ -417,7 +417,7 @@ def test_unsupported_requests(folders: Folders) -> None:
         Predictor(graph).fill_mask("a [MASK]")
     with pytest.raises(ModelError, match="to pool by `mean`"):
         Predictor(folders["relate"][1]).embed("a")
-    with pytest.raises(ModelError, match="not made to tell which passage"):
+    with pytest.raises(ModelError, match="not made to predict the order"):
         Predictor(folders["fill-mask"][1]).sentence_order([("a", "b")])
     with pytest.raises(ModelError, match="was not tuned for a task"):
         Predictor(folders["fill-mask"][1]).classify(["a"])

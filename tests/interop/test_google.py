@@ -383,7 +383,7 @@ def test_the_configuration_is_found_or_reported_missing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"hidden_size": 32}, "has shape .* its configuration says"),
+        ({"hidden_size": 32}, "has shape .* its configuration gives"),
         ({"num_hidden_groups": 2}, "has no bert/encoder/transformer/group_1"),
         ({"num_hidden_groups": 0}, "num_hidden_groups must be"),
         ({"num_hidden_layers": 10**9}, "num_hidden_layers must be"),
@@ -426,7 +426,7 @@ def test_variables_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         ({"plan": SharingPlan.attention_only(3)}, "google", "a plan other than groups of whole blocks"),
         ({"plan": SharingPlan((0, 1, 0), (0, 1, 0))}, "google", "a plan other than groups"),
         ({"plan": SharingPlan((0, 0, 0), (0, 0, 0), own=("norms",))}, "google", "a plan other than groups"),
-        ({"hidden_act": "gelu"}, "google", 'the tanh form. Say "hidden_act": "gelu_new"'),
+        ({"hidden_act": "gelu"}, "google", 'the tanh form. Set "hidden_act": "gelu_new"'),
         ({"layer_norm_eps": 1e-5}, "google", "layer_norm_eps 1e-05"),
         ({"embedding_size": 24, "embedding_mapping": "always"}, "google", "a mapping of embeddings"),
         ({"positions": "rotary"}, "google", "the block of roformer"),
@@ -448,7 +448,7 @@ def test_what_the_google_layout_cannot_hold_is_reported(
         ({}, "shared weights"),
         ({"plan": SharingPlan.unshared(3), "clamp_positions": 4}, "clamp_positions"),
         ({"plan": SharingPlan.unshared(3), "embedding_size": 8}, "a mapping of embeddings"),
-        ({"plan": SharingPlan.unshared(3), "type_vocab_size": 0}, "segments that are not told apart"),
+        ({"plan": SharingPlan.unshared(3), "type_vocab_size": 0}, "type_vocab_size 0, no segments"),
     ],
 )
 def test_what_the_xlnet_layout_cannot_hold_is_reported(

@@ -248,7 +248,7 @@ def test_what_the_hub_does_not_have(hub: Hub, files: dict[str, bytes]) -> None:
     hub.models[NAME] = files
     assert "it has no revision `v2`" in refused(f"{NAME}@v2")
     hub.gated.add(NAME)
-    assert "its owner wants to be asked first" in refused(NAME)
+    assert "its owner grants access on request" in refused(NAME)
 
 
 def test_a_hub_that_is_not_reached(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

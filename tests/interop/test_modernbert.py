@@ -157,7 +157,7 @@ PUBLISHED = {  # of answerdotai/ModernBERT-base, whose config.json is from befor
         ({"layer_types": ["full_attention", "chunked", "full_attention"]}, "layer_types must name"),
         ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "rope_type `yarn`"),
         ({"rope_parameters": {"full_attention": {"type": "linear", "factor": 4.0}}}, "type `linear`"),
-        ({"rope_parameters": {"rope_type": "default", "rope_theta": 5.0}}, "rope_parameters must tell"),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 5.0}}, "rope_parameters must have"),
         ({"rope_scaling": {"factor": 2}}, "rope_scaling"),
         ({"norm_bias": True}, "norm_bias `True`"),
         ({"decoder_bias": False}, "decoder_bias `False`"),

@@ -146,7 +146,7 @@ def test_nothing_is_run(tmp_path: Path) -> None:
     bomb = {"a": torch.zeros(3), "b": Payload(os.system, f"touch {mark}")}
     for way in (True, False):
         torch.save(bomb, file, _use_new_zipfile_serialization=way)
-        with pytest.raises(ModelError, match=r"asks for posix\.system to be called") as caught:
+        with pytest.raises(ModelError, match=r"calls posix\.system") as caught:
             albertine.load(tmp_path / "m")
         assert str(caught.value).startswith(str(file)) and "nothing of it was run" in str(caught.value)
         assert not mark.exists()
@@ -232,7 +232,7 @@ def test_memory_is_bounded_by_the_size_of_the_file(tmp_path: Path) -> None:
     assert content.count(b"K\xc9") >= 1
     file.write_bytes(content.replace(b"K\xc9", b"J" + struct.pack("<i", 2**31 - 1)))
     with (
-        pytest.raises(ModelError, match=r"asks for more memory than weights of its size need \(268 MB\)"),
+        pytest.raises(ModelError, match=r"needs more memory than weights of its size do \(268 MB\)"),
         pickled.as_safetensors([file]),
     ):
         pass

@@ -254,7 +254,7 @@ def test_a_cross_encoder_as_sentence_transformers_saves_it(
         assert CrossEncoder(str(where), device="cpu").predict(pairs) == pytest.approx(wanted, abs=BOUND)
     stored = json.loads(file.read_text())
     for changed, message in (
-        ({"activation_fn": "torch.nn.modules.activation.Tanh"}, "tells its score by Tanh"),
+        ({"activation_fn": "torch.nn.modules.activation.Tanh"}, "applies Tanh"),
         ({"default_prompt_name": "query"}, "puts the prompt `query` before texts"),
     ):
         file.write_text(json.dumps(stored | changed))

@@ -66,7 +66,7 @@ def doubled(model: Model) -> nn.Module:
         (injected, r"more than its configuration.*query.*merge_and_unload\(\)"),
         (normed, r"more than its configuration.*remove_parametrizations"),
         (pruned, r"more than its configuration.*prune\.remove"),
-        (enlarged, r"word\.weight has shape \[\d+, \d+\], its configuration says"),
+        (enlarged, r"word\.weight has shape \[\d+, \d+\], its configuration gives"),
         (diverged, r"word.*holds values that are not finite"),
         (doubled, "a DataParallel is no model"),
     ],

@@ -188,7 +188,7 @@ def test_what_all_blocks_hold_together_is_bounded(monkeypatch: pytest.MonkeyPatc
     data = forged(handles, out)
     assert read_table(data) == {b"a": bytes(900), b"b": bytes(900)}
     monkeypatch.setattr(sorted_table, "_MAX_BLOCK", 1000)
-    with pytest.raises(MalformedProtobuf, match="says that it holds"):
+    with pytest.raises(MalformedProtobuf, match="claims to hold"):
         read_table(data)
 
 

@@ -436,7 +436,7 @@ def test_what_cannot_be_computed_is_refused(change: dict[str, Any], message: str
 def test_what_transformers_cannot_hold_is_reported() -> None:
     for changes, message in (
         ({"embedding_size": 8}, "a mapping of embeddings"),
-        ({"type_vocab_size": 0}, "segments that are not told apart"),
+        ({"type_vocab_size": 0}, "type_vocab_size 0, no segments"),
         ({"norm": "pre"}, "norm pre"),
     ):
         with pytest.raises(SettingsError, match=message):

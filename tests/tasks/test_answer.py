@@ -471,7 +471,7 @@ def test_a_file_of_the_other_kind_is_refused(tune: Tune, tmp_path: Path, tables:
     with pytest.raises(DataError, match="dev file has examples without an answer"):
         read_data(tune(task=task(tmp_path, dev=unknown)).task, tokenizer)
     known = {"dataset": "squad", "folder": tmp_path}
-    with pytest.raises(SettingsError, match=r"task\.answer\.no_answer is for own files, and squad says"):
+    with pytest.raises(SettingsError, match=r"task\.answer\.no_answer is for own files, and squad has"):
         tune(task={"train": None, "dev": None, **known, "answer": {"no_answer": True}})
     only = tune(task={"train": None, "dev": None, "dataset": "xquad", "folder": "xquad"}).task
     with pytest.raises(DataError, match=r"xquad\.en|only tests"):

@@ -282,10 +282,10 @@ def test_a_data_set_sets_its_kind_and_refuses_others(tune: Tune, tmp_path: Path)
     assert tune(task={**known, "dataset": "sts-b"}).task.kind == "score"
     for name, value in {"text": "review", "pair": "b", "label": "stars", "header": False}.items():
         with pytest.raises(
-            SettingsError, match=rf"task\.{name} is for own files, and sts-b says that itself"
+            SettingsError, match=rf"task\.{name} is for own files, and sts-b has a value of its own"
         ):
             tune(task={**known, "dataset": "sts-b", name: value})
-    with pytest.raises(SettingsError, match=r"task\.similarity\.highest is for own files, and sts-b says"):
+    with pytest.raises(SettingsError, match=r"task\.similarity\.highest is for own files, and sts-b has"):
         tune(task={**known, "dataset": "sts-b", "kind": "similarity", "similarity": {"highest": 5}})
     assert tune(task={**known, "dataset": "sts-b", "kind": "similarity"}).task.kind == "similarity"
     assert tune(task={**known, "dataset": "squad", "kind": "reading"}).task.kind == "reading"

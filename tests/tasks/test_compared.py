@@ -20,7 +20,7 @@ from albertine.model.pair_head import Comparer, pair_means
 from albertine.model.sharing import SharingPlan
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.finetune import FinetuneResult
-from albertine.tasks.rescore import judge, open_run
+from albertine.tasks.rescore import evaluate_run, open_run
 from albertine.tasks.whitened_start import RIDGE, whiten
 from tests import stand_in
 from tests.model import builders
@@ -247,7 +247,7 @@ def test_a_classifier_takes_as_many_texts_as_it_was_tuned_with(
         evaluated = [*scored, *["task.pair=two"] * (kind == "pair")]
         if kind != refused:
             assert set(predictor.classify([texts])[0]) == {"same", "other"}
-            assert len(judge(open_run(away, evaluated))[0].answers) == 4
+            assert len(evaluate_run(open_run(away, evaluated))[0].answers) == 4
             continue
         with pytest.raises(DataError, match=r"dev\.csv:2: .* was tuned with .*task\.pair"):
             open_run(away, evaluated)

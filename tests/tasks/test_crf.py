@@ -20,7 +20,7 @@ from albertine.tasks.datasets.entities import read
 from albertine.tasks.finetune import finetune
 from albertine.tasks.initial_model import rates
 from albertine.tasks.predictor import Predictor
-from albertine.tasks.rescore import judge, open_run
+from albertine.tasks.rescore import evaluate_run, open_run
 from albertine.tasks.tag import tags_for
 from albertine.tokenizers.base import Spans
 from albertine.training.progress import Reporter
@@ -175,7 +175,7 @@ def test_texts_longer_than_a_row_are_learned_and_tagged_whole(
     assert result.scores["entity_f1"] > 0.9
     assert "10 longer than 8 tokens, read in windows that overlap" in result.notes[1]
     assert "cut to" not in "".join(result.notes)
-    (best,) = judge(open_run(result.folder), ["dev"])
+    (best,) = evaluate_run(open_run(result.folder), ["dev"])
     assert best.scores["entity_f1"] == pytest.approx(result.scores["entity_f1"])
     predictor = Predictor(result.folder / "best", precision="float32")
     last = predictor.tag(text)[-1]

@@ -15,8 +15,8 @@ from albertine.errors import AlbertineError, CheckpointError, DataError, Setting
 from albertine.tasks.dataset_registry import Columns, Dataset, known, listed, named
 from albertine.tasks.families import KINDS, checked, task_of_kind
 from albertine.tasks.finetune import FinetuneResult, finetune
-from albertine.tasks.rescore import judge, open_run
-from albertine.tasks.run_record import remembered, stamp
+from albertine.tasks.rescore import evaluate_run, open_run
+from albertine.tasks.run_record import matching_record, stamp
 from albertine.tasks.seeds import over_seeds
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.suite import read_suite
@@ -69,13 +69,13 @@ def test_a_registered_data_set_is_trained_on_and_scored(
     assert list(result.scores) == ["step", "matthews", "accuracy"]
     record = json.loads((result.folder / "result.json").read_text())
     assert record["labels"] == ["poor", "fine"] and record["data"] == "my data/mine.yaml"
-    (found,) = judge(open_run(result.folder))
+    (found,) = evaluate_run(open_run(result.folder))
     assert found.scores == {name: result.scores[name] for name in ("matthews", "accuracy")}
     # Its record leads to the file from everywhere.
     monkeypatch.chdir("/")
     saved = load(FinetuneSettings, result.folder / "settings.yaml")
     assert saved.task.dataset == path and saved.task.kind == "single"
-    assert [one.scores for one in judge(open_run(result.folder))] == [found.scores]
+    assert [one.scores for one in evaluate_run(open_run(result.folder))] == [found.scores]
 
 
 def test_a_name_that_means_other_data_is_noticed(
@@ -93,9 +93,9 @@ def test_a_name_that_means_other_data_is_noticed(
 def test_a_changed_yaml_is_noticed(tune: Tune, mine: Mine) -> None:
     settings = settings_on(tune, mine())
     folder = run(settings).folder
-    assert remembered(settings, stamp(settings)) is not None
+    assert matching_record(settings, stamp(settings)) is not None
     mine(metrics=["accuracy"])
-    assert remembered(settings, stamp(settings)) is None
+    assert matching_record(settings, stamp(settings)) is None
     with pytest.raises(CheckpointError, match=r"task\.dataset\.metrics"):
         run(settings)
     mine()
@@ -104,7 +104,7 @@ def test_a_changed_yaml_is_noticed(tune: Tune, mine: Mine) -> None:
     assert (folder / "result.json").read_bytes() == before
     (folder.parent / "other.txt").write_text("beside")  # what the YAML does not name is not looked at
     (mine().parent / "other.txt").write_text("beside")
-    assert remembered(settings, stamp(settings)) is not None
+    assert matching_record(settings, stamp(settings)) is not None
 
 
 def test_files_lie_in_the_folder_that_is_named(tune: Tune, mine: Mine, tmp_path: Path) -> None:
@@ -225,9 +225,9 @@ def test_rows_of_another_number_of_fields_are_passed_over_by_every_kind(
 def test_a_second_text_is_refused_where_nothing_reads_it(tune: Tune, mine: Mine, kind: str) -> None:
     own = {"train": "a.jsonl", "dev": None, "kind": kind, "text": "text", "label": "label"}
     assert tune(task=own).task.pair is None
-    with pytest.raises(SettingsError, match=rf"task\.kind={kind} asks about one text; leave task\.pair out"):
+    with pytest.raises(SettingsError, match=rf"task\.kind={kind} takes one text; leave task\.pair out"):
         tune(task={**own, "pair": "other"})
-    with pytest.raises(SettingsError, match=r"asks about one text; leave columns\.pair out"):
+    with pytest.raises(SettingsError, match=r"takes one text; leave columns\.pair out"):
         settings_on(tune, mine(kind=kind, metrics=[], columns={"pair": "other"}))
 
 
@@ -313,9 +313,9 @@ def test_another_dev_or_test_file_of_a_named_set(tune: Tune, mine: Mine, tmp_pat
     assert whole.task.data.files == {"train": ("train.csv",), "dev": (small,)}
     result = run(settings_on(tune, path, dev=small, test=False))
     assert result.test == {} and not (result.folder / "predictions-test.jsonl").exists()
-    (again,) = judge(open_run(result.folder))
+    (again,) = evaluate_run(open_run(result.folder))
     assert len(again.data.examples) == 10
-    tested = [one.split for one in judge(open_run(result.folder, [f"task.test={small}"]))]
+    tested = [one.split for one in evaluate_run(open_run(result.folder, [f"task.test={small}"]))]
     assert tested == ["dev", "test"]
     # Settings that a run saved without a word on its test file still mean the one of the data set.
     usual = settings_on(tune, path)
@@ -339,7 +339,7 @@ def test_the_sets_known_by_name_are_described_as_own_ones_are() -> None:
     assert own == {found.reader for name in known() if (found := named(name)).reader}
     assert all(checked(name) for name in known())
     assert not any(name.startswith(".") for name in known())
-    assert all(not set(kind.usual) & set(kind.further) for kind in KINDS.values())
+    assert all(not set(kind.default_metrics) & set(kind.other_metrics) for kind in KINDS.values())
     assert dump(named("qqp")).count("accuracy") == 1
 
 

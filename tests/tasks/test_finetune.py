@@ -31,7 +31,7 @@ from albertine.tasks.family import loss
 from albertine.tasks.finetune import FinetuneResult, TaskBatches, finetune
 from albertine.tasks.initial_model import first_encoder, open_encoder, rates, tuned_config
 from albertine.tasks.predictor import Predictor
-from albertine.tasks.rescore import judge, open_run
+from albertine.tasks.rescore import evaluate_run, open_run
 from albertine.tasks.settings import FinetuneSettings, TuningChoice
 from albertine.tasks.task_data import read_data
 from albertine.tokenizers.base import Tokenizer
@@ -415,7 +415,9 @@ def test_default_lengths_are_those_that_the_encoder_reads(short: Path, tmp_path:
     assert "max_length: 64" in (done.folder / "settings.yaml").read_text()
     family = Predictor(done.model).family
     assert {"max_length": 64}.items() <= family.settings.items()
-    assert judge(open_run(done.folder, []))[0].scores == {k: v for k, v in done.scores.items() if k != "step"}
+    assert evaluate_run(open_run(done.folder, []))[0].scores == {
+        k: v for k, v in done.scores.items() if k != "step"
+    }
 
 
 def test_lengths_within_a_row_fit_a_short_one(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from albertine.tasks.datasets.generation import read_questions, read_texts, webq
 from albertine.tasks.finetune import finetune
 from albertine.tasks.generate import Read, Room, Write, encode_questions, encode_texts
 from albertine.tasks.predictor import Predictor
-from albertine.tasks.rescore import judge, open_run
+from albertine.tasks.rescore import evaluate_run, open_run
 from albertine.tasks.task_data import read_data
 from albertine.tokenizers.load import load_tokenizer
 from albertine.training.progress import Reporter
@@ -233,9 +233,9 @@ def test_a_file_without_a_single_target_has_no_answers(tune: Tune, written: Path
     bare, some = tmp_path / "bare.csv", tmp_path / "some.csv"
     bare.write_text("source,target\nthe old man,\nthe house, \n")
     some.write_text("source,target\nthe old man,man\nthe house,\n")
-    (judged,) = judge(open_run(written, file=bare), ["test"])
+    (judged,) = evaluate_run(open_run(written, file=bare), ["test"])
     assert len(judged.answers) == 2 and judged.scores == {}
-    (judged,) = judge(open_run(written, file=some), ["test"])
+    (judged,) = evaluate_run(open_run(written, file=some), ["test"])
     assert judged.scores.keys() == {"rouge_l", "text_f1", "text_exact"}
     for split in ("train", "dev"):
         with pytest.raises(DataError, match=r"bare\.csv:2: has no `target`, the text to be written"):
@@ -419,7 +419,7 @@ def test_whether_every_question_gets_an_answer_is_learned_from_the_file(tune: Tu
     data = read_data(tune(task=task).task, tokenizer)
     assert isinstance(data.family, Read) and not data.family.always
     assert data.notes[0] == (
-        "train: 240 examples, 1 without an answer in their passage, which learn to say nothing"
+        "train: 240 examples, 1 without an answer in their passage, whose target is empty"
     )
     for number, paragraph in enumerate(paragraphs):
         paragraph["qas"][0] |= {"id": "1", "question": f"what {number}"}

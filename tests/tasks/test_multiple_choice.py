@@ -17,7 +17,7 @@ from albertine.cli.app import run
 from albertine.errors import DataError, ModelError
 from albertine.inference.option_rows import option_rows
 from albertine.tasks.dataset_registry import Columns, named
-from albertine.tasks.datasets.multiple_choice import in_own_form, own_choices, read, settled
+from albertine.tasks.datasets.multiple_choice import in_own_form, own_choices, read, read_labels
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.finetune import finetune
 from albertine.tasks.multiple_choice import SHOWN, Choice, Choose, by_option, encode
@@ -323,7 +323,7 @@ def choices(*rows: tuple[list[object], object]) -> dict[str, list[Choice]]:
     ],
 )
 def test_options_that_are_numbers(options: list[object], right: float, number: int) -> None:
-    _, read = settled(choices((options, right)))
+    _, read = read_labels(choices((options, right)))
     assert [e.label for e in read["train"]] == [number]
 
 
@@ -337,9 +337,9 @@ CASES = [
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
 def test_the_label_is_read_in_one_way_in_all_rows(order: tuple[int, ...]) -> None:
-    label_is, read = settled(choices(*(CASES[i] for i in order)))
+    label_is, read = read_labels(choices(*(CASES[i] for i in order)))
     assert label_is == "place" and [e.label for e in read["train"]] == [1, 1, 1]
-    label_is, read = settled(choices(*CASES[1:], (["x", "y"], "y")))
+    label_is, read = read_labels(choices(*CASES[1:], (["x", "y"], "y")))
     assert label_is == "text" and [e.label for e in read["train"]] == [0, 0, 1]
 
 
@@ -348,34 +348,34 @@ def test_an_ambiguous_label_is_an_error_without_label_is() -> None:
         r"train\[0\]: `right` is `1`, as a place the option `2` and as a text `1`.*Set task\.label_is=place"
     )
     with pytest.raises(DataError, match=refused):
-        settled(choices(*CASES[1:]))
+        read_labels(choices(*CASES[1:]))
     for label_is, numbers in (("place", [1, 1]), ("text", [0, 0]), ("place_from_1", [0, 1])):
-        notices, read = settled(choices(*CASES[1:]), label_is)
+        notices, read = read_labels(choices(*CASES[1:]), label_is)
         assert notices == label_is and [e.label for e in read["train"]] == numbers
-    label_is, read = settled(choices((["0", "1"], "1")))  # the same option either way
+    label_is, read = read_labels(choices((["0", "1"], "1")))  # the same option either way
     assert label_is is None and [e.label for e in read["train"]] == [1]
 
 
 def test_labels_of_two_kinds_are_refused_with_a_row_of_each() -> None:
     with pytest.raises(DataError, match=r"train\[1\]: .* `y`, not the number.*train\[0\]: `1`.*in one way"):
-        settled(choices((["x", "y"], 1), (["x", "y"], "y")))
+        read_labels(choices((["x", "y"], 1), (["x", "y"], "y")))
     with pytest.raises(DataError, match=r"train\[1\]: .* `2`, not the.*set task\.label_is=place_from_1$"):
-        settled(choices((["x", "y"], 1), (["x", "y"], 2)))
-    _, read = settled(choices((["x", "y"], 1), (["x", "y"], 2)), "place_from_1")
+        read_labels(choices((["x", "y"], 1), (["x", "y"], 2)))
+    _, read = read_labels(choices((["x", "y"], 1), (["x", "y"], 2)), "place_from_1")
     assert [e.label for e in read["train"]] == [0, 1]
 
 
 def test_the_way_of_a_model_decides_where_both_fit_alone() -> None:
     """Catches: an unambiguous file refused as it has texts, and the model learned from places."""
     for usual, numbers in (("place", [1, 1]), ("text", [0, 0]), ("place_from_1", [0, 1])):
-        notices, read = settled(choices(*CASES[1:]), None, usual)
+        notices, read = read_labels(choices(*CASES[1:]), None, usual)
         assert notices == usual and [e.label for e in read["train"]] == numbers
-        notices, read = settled(choices((["x", "y"], "y")), None, usual)
+        notices, read = read_labels(choices((["x", "y"], "y")), None, usual)
         assert notices == "text" and [e.label for e in read["train"]] == [1]
-    notices, read = settled(choices((["x", "y"], 1)), None, "text")
+    notices, read = read_labels(choices((["x", "y"], 1)), None, "text")
     assert notices == "place" and [e.label for e in read["train"]] == [1]
     with pytest.raises(DataError, match=r"neither one of the options nor their number from 1 to 2"):
-        settled(choices((["x", "y"], 0)), None, "place_from_1")
+        read_labels(choices((["x", "y"], 0)), None, "place_from_1")
 
 
 def test_dev_and_evaluate_read_labels_as_the_training_file(tune: Tune, tmp_path: Path) -> None:

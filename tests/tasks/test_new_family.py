@@ -39,7 +39,7 @@ from pydantic import Field
 
 from albertine.interop.heads import head_config
 from albertine.objectives.losses import Part
-from albertine.tasks.kind_settings import Known, TaskChoice
+from albertine.tasks.kind_settings import Registration, TaskChoice
 from albertine.tasks.encoded import RowBuilder
 from albertine.tasks.examples import Example
 from albertine.tasks.family import OneLayer
@@ -88,7 +88,7 @@ class LengthsTask(TaskChoice):
     """The length of a text."""
 
     kind: Literal["lengths"]
-    usual = ("pearson",)
+    default_metrics = ("pearson",)
     unit: float = Field(1.0, gt=0, description="characters that are one")
 
     @staticmethod
@@ -105,7 +105,7 @@ def of_folder(found):
     return Lengths(found.flags["unit"], found.length)
 
 
-FAMILY = Known("lengths", "measure texts", of_folder, (LengthsTask,))
+FAMILY = Registration("lengths", "measure texts", of_folder, (LengthsTask,))
 '''
 
 

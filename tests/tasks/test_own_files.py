@@ -23,11 +23,11 @@ from albertine.tasks.datasets.classes import label_names
 from albertine.tasks.examples import Example
 from albertine.tasks.finetune import finetune
 from albertine.tasks.kind_settings import TaskChoice
-from albertine.tasks.materialized_rows import KeptRows
+from albertine.tasks.materialized_rows import MaterializedRows
 from albertine.tasks.predict import predict_file
-from albertine.tasks.prediction_rows import rows_to_ask
+from albertine.tasks.prediction_rows import rows_to_predict
 from albertine.tasks.predictor import Predictor
-from albertine.tasks.rescore import judge, open_run
+from albertine.tasks.rescore import evaluate_run, open_run
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.task_data import read_data
 from albertine.tokenizers.base import Tokenizer
@@ -779,13 +779,13 @@ def test_what_predict_writes_is_read_again_in_every_form(tune: Any, tmp_path: Pa
         assert list(map(text_and_answer, again.source_examples)) == list(
             map(text_and_answer, wanted.source_examples)
         )
-        rows, _ = rows_to_ask(output, predictor.family, fields)
+        rows, _ = rows_to_predict(output, predictor.family, fields)
         assert [row.fields[fields.text] for row in rows] == [row["context" if kind == "answers" else "text"]
                                                              for row in WRITTEN[kind]]  # fmt: skip
         if kind == "answers":  # which are words, and not where they stand
             continue
         run = open_run(result.folder, ["task.label=prediction"], file=output)
-        (judged,) = judge(run, ["test"])
+        (judged,) = evaluate_run(run, ["test"])
         gold = run.family.gold(run.splits["test"])
         assert [sorted(g) if isinstance(g, list | tuple) else g for g in gold] == [
             sorted(a) if isinstance(a, list) else a for a in judged.answers
@@ -850,7 +850,7 @@ def test_a_dev_file_in_the_other_form_is_refused(tokenizer: Tokenizer, tmp_path:
 def test_arrays_of_frames_have_a_class_per_place(tokenizer: Tokenizer, tmp_path: Path) -> None:
     pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
     frame = pd.DataFrame({"text": ["a", "b", "c"], "label": [np.array(row, dtype=np.float32) for row in HOT]})
-    kept = KeptRows.of(frame, tmp_path, "train")
+    kept = MaterializedRows.of(frame, tmp_path, "train")
     kept.write()
     frame.to_parquet(tmp_path / "a.parquet")
     frame.to_csv(tmp_path / "a.csv", index=False)

@@ -12,9 +12,9 @@ import pytest
 import albertine
 from albertine.errors import AlbertineError, DataError
 from albertine.tasks.dataset_files import Data
-from albertine.tasks.materialized_rows import KeptRows
-from albertine.tasks.prediction_rows import rows_to_ask
-from albertine.tasks.rescore import judge, open_run
+from albertine.tasks.materialized_rows import MaterializedRows
+from albertine.tasks.prediction_rows import rows_to_predict
+from albertine.tasks.rescore import evaluate_run, open_run
 from albertine.tasks.tag import Tag
 from albertine.tokenizers.base import Tokenizer
 from albertine.tokenizers.load import load_tokenizer
@@ -39,7 +39,7 @@ def read(tokenizer: Tokenizer, tmp_path: Path) -> Read:
     def kept(**task: Any) -> Data:
         for split in ("train", "dev"):
             if split in task:
-                rows = KeptRows.of(task[split], tmp_path, split)
+                rows = MaterializedRows.of(task[split], tmp_path, split)
                 rows.write()
                 task[split] = rows.path
         return read_files(tokenizer, **task)
@@ -138,7 +138,7 @@ def test_a_run_on_frames_and_then_on_a_file_without_labels(
     assert len(predicted) == 100 and "label" not in json.loads(predicted[0])
 
     (tmp_path / "new.csv").write_text("review\nthe good old house\nnever he said\n")
-    (judged,) = judge(open_run(result.folder, file=tmp_path / "new.csv"), ["test"])
+    (judged,) = evaluate_run(open_run(result.folder, file=tmp_path / "new.csv"), ["test"])
     assert len(judged.answers) == 2 and judged.scores == {}
 
 
@@ -171,7 +171,7 @@ def test_text_that_looks_like_a_list_is_the_text_that_offsets_refer_to(read: Rea
         (tmp_path / "a.csv", "alice bob"),
         ([{"text": ["alice", "bob"]}], "alice bob"),
     ):
-        assert [row.fields["text"] for row in rows_to_ask(source, family)[0]] == [shown]
+        assert [row.fields["text"] for row in rows_to_predict(source, family)[0]] == [shown]
     words = [{"text": text, "label": '["B-PER", "O"]'}]  # as a frame has them that was read from CSV
     (found,) = read(train=words, kind="entities").train.source_examples
     assert (found.text, found.label) == ("alice bob", (("PER", 0, 5),))

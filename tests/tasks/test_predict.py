@@ -34,9 +34,9 @@ from albertine.tasks.family import Fields
 from albertine.tasks.finetune import finetune
 from albertine.tasks.generate import Read
 from albertine.tasks.predict import predict_file
-from albertine.tasks.prediction_rows import rows_to_ask
+from albertine.tasks.prediction_rows import rows_to_predict
 from albertine.tasks.readers.table import rows_of
-from albertine.tasks.rescore import judge, open_run
+from albertine.tasks.rescore import evaluate_run, open_run
 from albertine.tasks.text_vectors import cosines, vectors
 from albertine.training.progress import Reporter
 from tests.crashes import Disk, dies_while
@@ -124,7 +124,7 @@ def test_a_folder_answers_as_it_was_scored(tune: Tune, tmp_path: Path, kind: str
     ]
     assert settings.task.dev is not None
     loaded = Predictor(result.folder / "best", precision="float32")
-    there, named = rows_to_ask(settings.task.dev, loaded.family, fields)
+    there, named = rows_to_predict(settings.task.dev, loaded.family, fields)
     rows = list(loaded.columns(there, named, top=3))
     if kind == "reading":  # every question that was learned from has an answer
         assert isinstance(loaded.family, Read) and loaded.family.always
@@ -145,7 +145,7 @@ def test_a_folder_answers_as_it_was_scored(tune: Tune, tmp_path: Path, kind: str
         assert loaded.cut > 0, "no text was longer than the length, so it was not tested"
     little = Predictor(result.folder / "best", precision="float32", batch_tokens=20)
     sizes = sizes_of_passes(little)
-    there, named = rows_to_ask(settings.task.dev, loaded.family, fields)
+    there, named = rows_to_predict(settings.task.dev, loaded.family, fields)
     again = [answer for _, answer in little.columns(there, named, top=3)]
     if kind == "no answer":  # the threshold is the margin of one of the rows, so a rounding decides there
         assert near([answer["no_answer"] for _, answer in rows]) == [answer["no_answer"] for answer in again]
@@ -157,7 +157,7 @@ def test_a_folder_answers_as_it_was_scored(tune: Tune, tmp_path: Path, kind: str
 
     elsewhere = shutil.copytree(result.folder / "best", tmp_path / "elsewhere")
     run = open_run(elsewhere, [f"task.dev={settings.task.dev}", *columns(choice)], precision="float32")
-    (judged,) = judge(run, ["dev"])
+    (judged,) = evaluate_run(run, ["dev"])
     lines = run.family.lines(judged.outputs, judged.data, judged.answers)
     assert [line["prediction"] for line in lines] == [line["prediction"] for line in predictions]
     assert judged.scores == pytest.approx({name: result.scores[name] for name in judged.scores})
@@ -355,7 +355,7 @@ def test_processes_are_as_many_as_threads_where_there_is_work_for_all(
     monkeypatch: pytest.MonkeyPatch, small: None, threads: int, rows: int, count: int
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    assert predict._fitting(rows) == count
+    assert predict._default_processes(rows) == count
 
 
 def test_a_killed_process_is_reported_and_costs_only_its_part(
@@ -419,7 +419,7 @@ def test_an_answer_that_cannot_be_written_is_reported_by_every_process(
 
     loaded, output = Predictor(tuned), tmp_path / "out.csv"
     with pytest.raises(DataError, match=r"dev.csv:\d+: has a column `review` itself"):
-        predict_file(loaded, tables["dev"], output, fields=FIELDS, ask=answers, workers=2)
+        predict_file(loaded, tables["dev"], output, fields=FIELDS, function=answers, workers=2)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -433,10 +433,10 @@ def test_workers_are_refused_where_a_model_lives_in_one_process(
     with pytest.raises(SettingsError, match="Leave the number of workers out"):
         predict_file(loaded, tables["dev"], output, fields=FIELDS, workers=2)
     assert list(tmp_path.iterdir()) == []
-    monkeypatch.setattr(predict, "_fitting", lambda rows: pytest.fail("it forks"))
+    monkeypatch.setattr(predict, "_default_processes", lambda rows: pytest.fail("it forks"))
     assert predict_file(loaded, tables["dev"], output, fields=FIELDS).rows == 100
     monkeypatch.undo()
-    monkeypatch.setattr(predict, "_fitting", lambda rows: 2)
+    monkeypatch.setattr(predict, "_default_processes", lambda rows: 2)
     with get_context("fork").Pool(1) as pool:  # whose workers may have no children
         assert pool.apply(
             predict_file, (loaded, tables["dev"], output), {"fields": FIELDS, "overwrite": True}
@@ -578,7 +578,7 @@ def test_what_no_line_of_tsv_holds_is_reported_before_any_answer(
 
     source.write_text(json.dumps({"review": 'say ""hi"'}))
     with pytest.raises(DataError, match=rf"in.jsonl:1: `prediction` {message}"):
-        predict_file(loaded, source, output, fields=FIELDS, ask=answers)
+        predict_file(loaded, source, output, fields=FIELDS, function=answers)
     source.write_text(json.dumps({f"a{mark}b": 1, "review": "x"}))
     with pytest.raises(DataError, match=rf"in.jsonl:1: `a b` {message}"):
         predict_file(loaded, source, output, fields=FIELDS)
@@ -718,7 +718,7 @@ def test_a_resumed_command_reports_the_rows_of_the_earlier_one(
 ) -> None:
     words = ["predict", "classify", str(tuned), "--file", str(tables["dev"]), "--text", "review"]
     words += ["-o", str(tmp_path / "out.csv"), "--workers", workers]
-    kept = predict._Kept.add
+    kept = predict._PartWriter.add
 
     def add(parts: Any, part: Any) -> None:
         if parts.rows == 48:
@@ -726,7 +726,7 @@ def test_a_resumed_command_reports_the_rows_of_the_earlier_one(
         kept(parts, part)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(predict._Kept, "add", add)
+        patch.setattr(predict._PartWriter, "add", add)
         assert run(words) == 130
     assert "The same command goes on" in capsys.readouterr().err
     assert run(words) == 0

@@ -24,7 +24,7 @@ from albertine.tasks.finetune import finetune
 from albertine.tasks.generate import Read, Room
 from albertine.tasks.multiple_choice import Choose
 from albertine.tasks.predict import predict_file
-from albertine.tasks.prediction_rows import rows_to_ask
+from albertine.tasks.prediction_rows import rows_to_predict
 from albertine.tasks.readers.table import rows_of
 from albertine.tasks.relate import Relate
 from albertine.tasks.tag import Tag
@@ -80,14 +80,14 @@ def test_every_form_becomes_rows(case: str, packed: bool, tmp_path: Path) -> Non
     task, name, content, expected = CASES[case]
     path = tmp_path / (f"{name}.gz" if packed else name)
     path.write_bytes(gzip.compress(content.encode()) if packed else content.encode())
-    rows, fields = rows_to_ask(path, FAMILIES[task])
+    rows, fields = rows_to_predict(path, FAMILIES[task])
     found = [dict(row.fields) for row in rows]
     for row, want in zip(found, expected, strict=False):
         assert {name: row[name] for name in want} == want
         assert fields.text in row and (fields.pair is None or fields.pair in row)
     assert len(found) == max(1, len(expected))
     if task == "choose":
-        again, _ = rows_to_ask(path, FAMILIES[task])
+        again, _ = rows_to_predict(path, FAMILIES[task])
         assert all(len(FAMILIES[task].example(row, fields).options) == 2 for row in again)
 
 
@@ -99,7 +99,7 @@ def test_the_rows_of_predictions_are_the_rows_of_evaluation(case: str, tmp_path:
     family, path = FAMILIES[CASES[case][0]], tmp_path / CASES[case][1]
     kind = family.settings["kind"]
     path.write_text(CASES[case][2])
-    rows, fields = rows_to_ask(path, family)
+    rows, fields = rows_to_predict(path, family)
     of_predict = [dict(row.fields) for row in rows]
     judged = [
         {"id": e.name, fields.text: getattr(e, "passage", "") or e.text}
@@ -116,13 +116,13 @@ def test_messages_name_the_options_of_the_command(case: str, tmp_path: Path) -> 
     content = content.replace("man", "grand\u00e9").replace("oh", "grand\u00e9")
     (tmp_path / name).write_bytes(content.encode("latin-1", "ignore"))
     with pytest.raises(DataError, match=r"or pass --encoding=latin-1") as error:
-        list(rows_to_ask(tmp_path / name, FAMILIES[task], prefix="--")[0])
+        list(rows_to_predict(tmp_path / name, FAMILIES[task], prefix="--")[0])
     assert "task." not in str(error.value)
 
 
 def test_columns_are_named_as_requested(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps(TREE))
-    rows, fields = rows_to_ask(tmp_path / "a.json", FAMILIES["answer"], Fields("passage", "asked"))
+    rows, fields = rows_to_predict(tmp_path / "a.json", FAMILIES["answer"], Fields("passage", "asked"))
     assert dict(next(rows).fields) == {"id": "7", "asked": "who", "passage": "a man"}
     assert fields == Fields("passage", "asked")
 
@@ -133,7 +133,7 @@ def test_a_folder_of_race_is_rows(tmp_path: Path) -> None:
         (tmp_path / level).mkdir(exist_ok=True)
         text = json.dumps({"id": f"{level}{number}.txt", **passage})
         (tmp_path / level / f"{number}.txt").write_text(text)
-    rows, fields = rows_to_ask(tmp_path, FAMILIES["choose"])
+    rows, fields = rows_to_predict(tmp_path, FAMILIES["choose"])
     found = list(rows)
     assert [row.fields["id"] for row in found] == ["high9.txt-0", "high10.txt-0", "middle1.txt-0"]
     assert found[0].fields[fields.pair or ""] == "who?" and found[0].fields["options"] == ["a", "b"]
@@ -143,7 +143,7 @@ def test_a_folder_of_race_is_rows(tmp_path: Path) -> None:
     (tmp_path / "middle" / "1.txt").write_text("{}")
     assert len({before, renamed, predict._digest(tmp_path)}) == 3
     with pytest.raises(DataError, match=r"1\.txt: is not a RACE passage"):
-        list(rows_to_ask(tmp_path, FAMILIES["choose"])[0])
+        list(rows_to_predict(tmp_path, FAMILIES["choose"])[0])
 
 
 def test_what_is_in_no_form(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_what_is_in_no_form(tmp_path: Path) -> None:
     ):
         (tmp_path / name).write_text(content)
         with pytest.raises(DataError, match=message):
-            list(rows_to_ask(tmp_path / name, FAMILIES[task])[0])
+            list(rows_to_predict(tmp_path / name, FAMILIES[task])[0])
 
 
 def without_answers(path: Path) -> Path:

@@ -18,7 +18,7 @@ from albertine.core.settings import dump
 from albertine.errors import AlbertineError, RunError
 from albertine.interop.huggingface.folders import load_model, save_model
 from albertine.tasks.finetune import FinetuneResult, finetune
-from albertine.tasks.rescore import judge, open_run
+from albertine.tasks.rescore import evaluate_run, open_run
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tokenizers.load import load_tokenizer
 from albertine.training.checkpoints import CheckpointStore
@@ -69,7 +69,7 @@ def record(folder: Path) -> dict[str, Any]:
 
 
 def scores_again(folder: Path) -> list[float]:
-    return [found.scores["accuracy"] for found in judge(open_run(folder))]
+    return [found.scores["accuracy"] for found in evaluate_run(open_run(folder))]
 
 
 def rewrite(path: Path, *pairs: tuple[str, str]) -> None:

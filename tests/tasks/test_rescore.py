@@ -36,7 +36,7 @@ from albertine.tasks.family import Mergeable
 from albertine.tasks.finetune import finetune
 from albertine.tasks.multiple_choice import Choice, Choose, by_option, encode
 from albertine.tasks.predictor import Predictor
-from albertine.tasks.rescore import TunedRun, _of_own_files, judge, model_of, open_run
+from albertine.tasks.rescore import TunedRun, _of_own_files, evaluate_run, model_of, open_run
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.tag import Tag
 from albertine.tasks.task_data import once, read_data
@@ -96,7 +96,7 @@ def test_a_run_scores_again_what_it_scored(members: list[Path]) -> None:
     for path in (members[0], members[2], members[2] / "best"):
         run = open_run(path)
         folder = path if path.name != "best" else path.parent
-        dev, test = judge(run)
+        dev, test = evaluate_run(run)
         record = json.loads((folder / "result.json").read_text())
         assert dev.scores["accuracy"] == record["scores"]["accuracy"]
         assert test.scores["accuracy"] == record["test"]["accuracy"]
@@ -111,13 +111,15 @@ def test_files_that_moved_and_other_files(
     members: list[Path], tables: dict[str, Path], tmp_path: Path
 ) -> None:
     moved = shutil.copy(tables["dev"], tmp_path / "elsewhere.csv")
-    (dev,) = judge(open_run(members[0], [f"task.dev={moved}"]), ["dev"])
-    assert dev.scores == pytest.approx(judge(open_run(members[0]), ["dev"])[0].scores)
-    (test,) = judge(open_run(members[0], file=table(tmp_path / "more.csv", 7, 9)), ["test"])
+    (dev,) = evaluate_run(open_run(members[0], [f"task.dev={moved}"]), ["dev"])
+    assert dev.scores == pytest.approx(evaluate_run(open_run(members[0]), ["dev"])[0].scores)
+    (test,) = evaluate_run(open_run(members[0], file=table(tmp_path / "more.csv", 7, 9)), ["test"])
     assert len(test.answers) == 7
     bare = shutil.copytree(members[0] / "best", tmp_path / "bare")
     task = [f"task.{name}={path}" for name, path in tables.items()]
-    (again,) = judge(open_run(bare, [*task, "task.text=review", "task.label=verdict", "task.max_length=32"]))
+    (again,) = evaluate_run(
+        open_run(bare, [*task, "task.text=review", "task.label=verdict", "task.max_length=32"])
+    )
     assert again.scores["accuracy"] == dev.scores["accuracy"]
 
 
@@ -203,22 +205,22 @@ def test_what_cannot_be_opened(members: list[Path], tables: dict[str, Path], tmp
         squad = {"data": [{"paragraphs": [{"context": "a", "qas": [_question()]}]}]}
         (tmp_path / "q.json").write_text(json.dumps(squad))
         paths = [f"task.{name}={tmp_path / 'q.json'}" for name in ("train", "dev", "test")]
-        judge(open_run(members[0], [*paths, "task.kind=answers"]))
+        evaluate_run(open_run(members[0], [*paths, "task.kind=answers"]))
     with pytest.raises(SettingsError, match="has no dev"):
-        judge(open_run(members[0], ["task.dev=null"]), ["dev"])
+        evaluate_run(open_run(members[0], ["task.dev=null"]), ["dev"])
 
 
 def test_no_training_file_is_needed(members: list[Path], tables: dict[str, Path], tmp_path: Path) -> None:
-    there = judge(open_run(members[0]), ["dev"])[0].scores
+    there = evaluate_run(open_run(members[0]), ["dev"])[0].scores
     gone = tmp_path / "gone.csv"
-    assert judge(open_run(members[0], [f"task.train={gone}"]), ["dev"])[0].scores == there
+    assert evaluate_run(open_run(members[0], [f"task.train={gone}"]), ["dev"])[0].scores == there
     # A folder outside a run holds its length and its classes.
     copy = tmp_path / "a copy"
     shutil.copytree(members[0] / "best", copy)
     words = ["task.text=review", "task.label=verdict", f"task.dev={tables['dev']}"]
     run = open_run(copy, words)
     assert run.settings.task.max_length == read_yaml(members[0] / "settings.yaml")["task"]["max_length"] == 32
-    assert judge(run, ["dev"])[0].scores == there
+    assert evaluate_run(run, ["dev"])[0].scores == there
 
 
 def test_data_are_shared_by_models_with_equal_settings(
@@ -241,7 +243,7 @@ def test_numbers_that_are_not_finite_have_no_score(members: list[Path], tmp_path
     weights["classifier.weight"][1, 3] = float("nan")
     save_file(weights, broken / "best" / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ModelError, match="not finite"):
-        judge(open_run(broken))
+        evaluate_run(open_run(broken))
     with pytest.raises(ModelError, match="not finite"):
         Predictor(broken / "best").classify(["the old man"])
 
@@ -341,7 +343,7 @@ def test_labels_that_no_model_can_predict_are_reported_wherever_it_is_scored(
     notes = json.loads((folder / "result.json").read_text())["notes"]
     assert notes[0] == f"train: 3 examples, 3 entities nested in or overlapping another, not learned {first}"
     assert notes[1] == f"dev: {missed}"
-    (judged,) = judge(open_run(folder), ["dev"])
+    (judged,) = evaluate_run(open_run(folder), ["dev"])
     assert sum(len(gold) for gold in open_run(folder).family.gold(judged.data)) == 6
     outcome = albertine("evaluate", folder, "--dev", "-o", tmp_path / "out")
     assert outcome.code == 0 and f"nested, dev: {missed}" in outcome.err
@@ -450,7 +452,7 @@ def test_beside_another_file_the_own_dev_file_is_read_for_what_needs_it_alone(
     outcome = albertine("ensemble", *moved, "--pick", 1, *more)
     assert outcome.code == 2 and "gone.csv: cannot be opened" in outcome.err
     with pytest.raises(DataError, match=r"gone\.csv"):
-        judge(open_run(moved[0]))
+        evaluate_run(open_run(moved[0]))
     for name in ("tune_on_dev", "load_state"):
         monkeypatch.setattr(Classify, name, lambda *given: None, raising=False)
     for dev, splits in ((False, {"test"}), (None, {"dev", "test"})):

@@ -13,7 +13,7 @@ import pytest
 import albertine
 from albertine.tasks.finetune import finetune
 from albertine.tasks.predictor import Predictor
-from albertine.tasks.rescore import judge, open_run
+from albertine.tasks.rescore import evaluate_run, open_run
 from tests import stand_in
 from tests.tasks.conftest import Tune
 
@@ -56,7 +56,7 @@ def test_pooling_over_all_depths_is_learned_and_recorded(rotary: Path, tune: Tun
     best = Predictor(result.folder / "best", precision="float32")
     for line, answer in zip(lines, best.classify([line["text"] for line in lines]), strict=True):
         assert answer == pytest.approx(line["probabilities"], abs=1e-5)
-    (again,) = judge(open_run(result.folder), ("dev",))
+    (again,) = evaluate_run(open_run(result.folder), ("dev",))
     assert again.scores["accuracy"] == result.scores["accuracy"]
 
 
@@ -90,7 +90,7 @@ def test_vectors_over_all_depths_are_pooled_as_in_training(rotary: Path, tune: T
     found = predictor.embed(texts)
     np.testing.assert_allclose(found, predictor.embed(texts, pooling="depths"), atol=1e-6)
     assert np.allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5) == normalize
-    (again,) = judge(open_run(folder), ("dev",))
+    (again,) = evaluate_run(open_run(folder), ("dev",))
     assert [round(x, 6) for x in again.answers] == [line["prediction"] for line in lines]
 
 

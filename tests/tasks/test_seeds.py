@@ -15,7 +15,7 @@ from albertine.errors import DataError, SettingsError
 from albertine.tasks import seeds
 from albertine.tasks.dataset_files import Data
 from albertine.tasks.finetune import FinetuneResult, finetune
-from albertine.tasks.run_record import contents, remembered, stamp
+from albertine.tasks.run_record import contents, matching_record, stamp
 from albertine.tasks.seeds import over_seeds
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.task_data import once, read_data
@@ -89,9 +89,9 @@ def test_runs_may_lie_in_the_folder_of_their_data(
     assert [result.folder.name for result in found.results] == ["toy-seed-1", "toy-seed-2"]
     assert {path.parent for path in contents(settings)} == {folder, settings.encoder.folder}
     first = settings.model_copy(update={"seed": 1, "name": "toy-seed-1"})
-    assert remembered(first, stamp(first)) is not None
+    assert matching_record(first, stamp(first)) is not None
     (folder / "dev.tsv").write_text((folder / "train.tsv").read_text())
-    assert remembered(first, stamp(first)) is None
+    assert matching_record(first, stamp(first)) is None
 
 
 @pytest.mark.parametrize(

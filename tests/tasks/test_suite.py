@@ -17,7 +17,7 @@ from albertine.interop.huggingface.folders import load_model
 from albertine.tasks import finetune as module
 from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.initial_model import first_encoder, open_encoder
-from albertine.tasks.run_record import pretraining, remembered, stamp
+from albertine.tasks.run_record import matching_record, pretraining, stamp
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.suite import read_suite
 from albertine.tasks.suite_run import run_suite
@@ -77,7 +77,7 @@ def test_what_comes_later_wins(suite: Path) -> None:
 
 def test_a_suite_end_to_end(suite: Path, pretrained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
-    result = run_suite(read_suite(suite), run=quiet, say=lines.append)
+    result = run_suite(read_suite(suite), run=quiet, log=lines.append)
     assert list(result.runs) == ["first", "second", "lost"] and result.failed == ("broken",)
     assert set(result.left_out) == {"absent", "broken"} and "awful" in result.left_out["broken"]
     assert result.exit_code == 1 and not result.stopped
@@ -161,9 +161,9 @@ def test_data_that_changed_is_not_taken_for_done(
     copy.write_text(tables["dev"].read_text())
     settings = {task.name: task for task in read_suite(suite, [f"task.dev={copy}"]).tasks}["first"].settings
     quiet(settings)
-    assert remembered(settings, stamp(settings)) is not None
+    assert matching_record(settings, stamp(settings)) is not None
     copy.write_text("".join(tables["dev"].open().readlines()[:60]))
-    assert remembered(settings, stamp(settings)) is None
+    assert matching_record(settings, stamp(settings)) is None
 
 
 def test_mistakes_are_reported_before_anything_runs(suite: Path, tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_several_seeds_are_not_advised_where_they_are_set(
     for more, advised in (([], True), (["--seeds", 5], False)):
         outcome = albertine("finetune", "--suite", suite, *more)
         assert outcome.code == 2 and ("warning: first: " in outcome.err) == advised
-        assert ("--seeds 5 tells the median" in outcome.err) == advised
+        assert ("--seeds 5 reports the median" in outcome.err) == advised
 
 
 def test_a_suite_expands_the_home_folder(

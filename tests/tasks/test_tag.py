@@ -15,7 +15,7 @@ from albertine.interop.huggingface.folders import load_model
 from albertine.tasks.encoded import IGNORED
 from albertine.tasks.examples import Example
 from albertine.tasks.finetune import save_tuned
-from albertine.tasks.rescore import judge, open_run
+from albertine.tasks.rescore import evaluate_run, open_run
 from albertine.tasks.tag import Tag, TextInWindows, tags_for, windows_to_learn
 from albertine.tokenizers.base import Spans
 from albertine.tokenizers.load import load_tokenizer
@@ -47,7 +47,7 @@ def test_the_probability_of_an_entity_is_that_of_its_own_tokens() -> None:
     logits = np.log(np.stack([chances, 0.7 * (1 - chances), 0.3 * (1 - chances)], axis=-1))
     text = TextInWindows(None, SPANS, (Window(0, 1, 4),))
     data: Any = SimpleNamespace(examples=[text], ids=[range(6)], starts=np.array([0, 1]))
-    (found,) = Tag(("O", "B-x", "I-x"), 16).sureness(logits, data, [[("x", 3, 8)]])
+    (found,) = Tag(("O", "B-x", "I-x"), 16).entity_probabilities(logits, data, [[("x", 3, 8)]])
     assert found == pytest.approx([0.8])  # tokens 1 and 2: .7 and .9; shifted by [CLS] it would be .65
 
 
@@ -125,7 +125,11 @@ def test_a_long_text_is_read_whole_in_windows(scheme: Any, length: int) -> None:
     assert len(targets) == sum(map(len, data.ids))
     logits = np.eye(len(family.labels), dtype=np.float32)[np.maximum(targets, 0)]
     assert family.answers(logits, data) == [[*e.label] for e in texts]
-    assert [len(s) for s in family.sureness(logits, data, family.answers(logits, data))] == [5, 0, 1]
+    assert [len(s) for s in family.entity_probabilities(logits, data, family.answers(logits, data))] == [
+        5,
+        0,
+        1,
+    ]
     apart = windows_to_learn(data)
     assert len(apart.examples) == len(data.ids) and apart.targets is not None
     for ids, target in zip(apart.ids, apart.targets, strict=True):
@@ -150,6 +154,6 @@ def test_a_folder_whose_tags_name_no_type_is_scored_on_files_of_that_kind(
     save_tuned(model, tokenizer, family, tmp_path / "theirs")
     (tmp_path / "a.conll").write_text("the O\nold B\nman I\nsaid B\n")
     task = {"kind": "entities", "test": tmp_path / "a.conll"}
-    (judged,) = judge(open_run(tmp_path / "theirs", task=task), ["test"])
+    (judged,) = evaluate_run(open_run(tmp_path / "theirs", task=task), ["test"])
     assert judged.data.examples[0].example.label == (("_", 4, 11), ("_", 12, 16))
     assert {kind for kind, _, _ in judged.answers[0]} <= {"_"} and judged.scores.keys() == {"entity_f1"}

@@ -265,7 +265,7 @@ def test_calls_that_cannot_be(folders: dict[str, Path]) -> None:
         (lambda: single(ids.tolist()), "input_ids is of the type list. Give a tensor"),
         (lambda: tag.tags(ids.numpy()), "input_ids is of the type ndarray. Give a tensor"),
         (lambda: single(ids, [[1, 1, 1, 1]] * 2), "attention_mask is of the type list. Give a tensor"),
-        (lambda: compared(ids), "compares two texts, which token_type_ids tells apart"),
+        (lambda: compared(ids), "compares two texts, which token_type_ids separates"),
     ):
         with pytest.raises(InputError, match=message):
             call()

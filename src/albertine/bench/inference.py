@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albertine.bench.inputs import Inputs, inputs, lengths_of
-from albertine.bench.interleaved import PATIENCE, Contest, Say, compete, in_a_line
+from albertine.bench.interleaved import PATIENCE, Contest, Log, compete, in_a_line
 from albertine.bench.peers import Batch, Run, peers
 from albertine.core.devices import fast_bfloat16
 from albertine.core.number_formats import InferencePrecision
@@ -69,7 +69,7 @@ def measure(
     rounds: int,
     threads: int,
     compiled: bool = False,
-    say: Say = lambda text: None,
+    log: Log = lambda text: None,
 ) -> list[Measured]:
     """Encode the same batches with the same random weights, everyone in turn.
 
@@ -81,21 +81,21 @@ def measure(
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         save_model(model, None, folder)
-        runs, left_out = _built(folder, threads, [b.padded for b in batches], compiled, say)
+        runs, left_out = _built(folder, threads, [b.padded for b in batches], compiled, log)
     # A model keeps its weights laid out for one format: each has its own, as in use.
     models = {precision: copy.deepcopy(model) for precision in _formats()}
-    return [_one(models, given, runs, left_out, rounds, threads, say) for given in batches]
+    return [_one(models, given, runs, left_out, rounds, threads, log) for given in batches]
 
 
 def _built(
-    folder: Path, threads: int, batches: list[Batch], compiled: bool, say: Say
+    folder: Path, threads: int, batches: list[Batch], compiled: bool, log: Log
 ) -> tuple[dict[str, Run], dict[str, str]]:
     runs: dict[str, Run] = {}
     left_out: dict[str, str] = {}
     for peer in peers():
         if peer.slow and not compiled:
             continue
-        say(f"preparing {peer.name}")
+        log(f"preparing {peer.name}")
         try:
             runs[peer.name] = peer.build(folder, threads, batches)
         except ImportError as error:
@@ -112,7 +112,7 @@ def _one(
     left_out: dict[str, str],
     rounds: int,
     threads: int,
-    say: Say,
+    log: Log,
 ) -> Measured:
     ways: dict[str, Callable[[], Tensor]] = {
         f"{OURS} {precision}": _ours(model, given, precision) for precision, model in models.items()
@@ -120,7 +120,7 @@ def _one(
     for name, run in runs.items():
         ways[name] = lambda run=run: run(given.padded)  # type: ignore[misc]
     right_way = f"{OURS} float32"
-    contest = compete(ways, rounds, threads, say, patience=PATIENCE, kept=[right_way])
+    contest = compete(ways, rounds, threads, log, patience=PATIENCE, kept=[right_way])
     real = given.padded["attention_mask"].bool()
     vectors = {name: (x if x.dim() == 2 else x[real]).float() for name, x in contest.outputs.items()}
     right = vectors[right_way]

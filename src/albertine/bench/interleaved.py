@@ -1,4 +1,4 @@
-"""Several ways to do the same thing, timed in turn."""
+"""Timing of several implementations of the same work in interleaved rounds."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from albertine.bench.idle_check import Moment, others, quiet
 from albertine.core.devices import fast_bfloat16
 from albertine.errors import RunError
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 PATIENCE = 10.0
-"""How many times as long as the slowest of the others a way may take."""
+"""Most time of an implementation, as a multiple of the slowest of the others."""
 
 FIRST, LEAST = 10.0, 1.0
-"""Seconds that a first run, which may prepare much, and any other may take, however fast the others are."""
+"""Seconds that a first run, which may include preparation, and any other run may always take."""
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,16 @@ class Times:
 
 @dataclass(frozen=True)
 class Contest:
-    """What was measured.
+    """The results of a measurement.
 
     Attributes:
-        times: of every way by its name.
-        others: processors that other programs kept busy meanwhile; None where the system does not report it.
-        cores: processors there were.
-        outputs: what every way returned when it warmed up.
-        tflops: by format, what the machine's own matrix product made before every round.
-        stopped: ways that took far longer than all others or failed, which are in nothing else here, and why.
+        times: of every implementation, by name.
+        others: processors that other programs kept busy; None if the system does not report it.
+        cores: number of processors.
+        outputs: return values of the warm-up.
+        tflops: by format, the speed of a plain matrix product before every round.
+        stopped: implementations that were too slow or failed, which are in no other attribute, with the
+            reason.
     """
 
     times: Mapping[str, Times]
@@ -68,7 +69,7 @@ class Contest:
 
     @property
     def quiet(self) -> bool:
-        """Whether ratios of these times mean something."""
+        """Whether the machine was idle enough for ratios of these times."""
         return quiet(self.others, self.cores)
 
     def ratio(self, slow: str, fast: str) -> float:
@@ -104,30 +105,30 @@ class Contest:
 
 
 class _TooSlow(BaseException):
-    """Of no class that a peer might catch."""
+    """Not an `Exception`, which the code of a peer might catch."""
 
 
 def compete(
     ways: Mapping[str, Callable[[], object]],
     rounds: int,
     cores: int,
-    say: Say = lambda text: None,
+    log: Log = lambda text: None,
     *,
     patience: float | None = None,
     kept: Collection[str] = (),
 ) -> Contest:
-    """Time several ways in turn, round by round. Each runs once before it is timed, in every round: the one
-    before it leaves other data in the caches, and some leave threads that wait busily for more. Every other
-    round goes backwards, as the first of a round may be a quarter slower than the same way in another place.
+    """Time several implementations in interleaved rounds. In every round each runs once before it is timed:
+    the one before it leaves other data in the caches, and some leave busily waiting threads. Every second
+    round is in reverse order, as the first of a round may be a quarter slower than in another position.
 
     Args:
-        ways: by name; each does the whole work and returns when it is done.
+        ways: implementations by name; each does the whole work.
         cores: processors that this program may use.
-        say: called with the name of what is being warmed up.
-        patience: a way that takes so many times as long as the slowest of the others is stopped, as soon as
-            its present call into native code returns, and takes no part, nor does one that fails when it
-            warms up; default: everyone is waited for.
-        kept: ways that are waited for in any case, and whose failure is raised.
+        log: called with a message for every step.
+        patience: an implementation that takes this many times as long as the slowest of the others is
+            stopped, as soon as its current native call returns, and left out, as is one that fails in the
+            warm-up; default: none is.
+        kept: implementations that are never left out; their failures are raised.
     """
     outputs: dict[str, Any] = {}
     lasted: dict[str, float] = {}
@@ -141,10 +142,10 @@ def compete(
         lasted.pop(name, None)
         slow = f"stopped: took {patience:g} times as long as the slowest of the others"
         stopped[name] = slow if error is None else in_a_line(error)
-        say(f"{name} {stopped[name]}")
+        log(f"{name} {stopped[name]}")
 
     for name, run in ways.items():
-        say(f"warming up: {name}")
+        log(f"warming up: {name}")
         try:
             with _at_most(limit(name, FIRST)):
                 outputs[name] = run()
@@ -165,7 +166,7 @@ def compete(
     made: list[dict[str, float]] = []
     begin = Moment.now()
     for i in range(rounds):
-        say(f"round {i + 1} of {rounds}")
+        log(f"round {i + 1} of {rounds}")
         made.append(tflops())
         for name in list(reversed(seconds) if i % 2 else seconds):
             try:

@@ -16,7 +16,7 @@ from albertine.core.files import os_errors_as_run_errors, read_json, write_json
 from albertine.core.processors import usable_cores
 
 RESULTS = Path("benchmarks", "results")
-"""Where the results of this repository lie, seen from its root."""
+"""The folder of results, relative to the root of the repository."""
 
 ALIKE = ("preset", "threads")
 """Settings that two results must share to be compared."""

@@ -9,7 +9,7 @@ import torch
 from torch.optim import AdamW, Optimizer
 from torch.optim import Muon as TorchMuon
 
-from albertine.bench.interleaved import PATIENCE, Contest, Say, compete
+from albertine.bench.interleaved import PATIENCE, Contest, Log, compete
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.training.optimizers import block_matrices, build_optimizer
@@ -33,7 +33,7 @@ class _Two(Optimizer):
             part.step()
 
 
-def measure(config: EncoderConfig, *, rounds: int, threads: int, say: Say = lambda text: None) -> Contest:
+def measure(config: EncoderConfig, *, rounds: int, threads: int, log: Log = lambda text: None) -> Contest:
     """Steps on the same gradients, in turn."""
     makers: dict[str, Callable[[Model], Optimizer]] = {
         OURS: lambda model: build_optimizer(model, "adamw"),
@@ -43,7 +43,7 @@ def measure(config: EncoderConfig, *, rounds: int, threads: int, say: Say = lamb
         MUON: lambda model: build_optimizer(model, "muon"),
     }
     ways = {name: _step(config, make) for name, make in makers.items()}
-    return compete(ways, rounds, threads, say, patience=PATIENCE, kept=[OURS])
+    return compete(ways, rounds, threads, log, patience=PATIENCE, kept=[OURS])
 
 
 def as_dict(contest: Contest) -> dict[str, Any]:

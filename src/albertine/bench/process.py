@@ -22,13 +22,13 @@ sys.exit(code if code >= 0 else 128 - code)
 
 
 def call(command: Sequence[str], named: Sequence[str] | None = None) -> str:
-    """What a command printed.
+    """The output of a command.
 
     Args:
-        named: as which command it is to be complained of; default as itself.
+        named: the command in messages; default: `command`.
 
     Raises:
-        RunError: it fails; with its last words.
+        RunError: it fails; with its last line of output.
     """
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     done = subprocess.run(command, capture_output=True, env=environment)
@@ -40,8 +40,8 @@ def call(command: Sequence[str], named: Sequence[str] | None = None) -> str:
 
 
 def megabytes(processes: Iterable[int]) -> float | None:
-    """What processes hold together, a page that several share being divided among them; None where the system
-    does not report it."""
+    """The memory of processes in MiB, with shared pages divided among them (PSS); None if the system does not
+    report it."""
     try:
         reports = [Path(f"/proc/{each}/smaps_rollup").read_text(encoding="ascii") for each in processes]
     except OSError:

@@ -27,7 +27,7 @@ AXES: dict[str, tuple[int, ...]] = {
     "width": (256, 512, 768, 1024),
 }
 MIDDLE = {"length": 128, "batch": 8, "depth": 6, "width": 384}
-"""What the other axes have while one is moved."""
+"""Values of the other axes while one is varied."""
 
 ROUNDS = 3
 

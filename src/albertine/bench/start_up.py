@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from albertine.bench.interleaved import PATIENCE, Contest, Say, compete
+from albertine.bench.interleaved import PATIENCE, Contest, Log, compete
 from albertine.bench.process import call, run
 from albertine.interop.huggingface.folders import save_model
 from albertine.model.model import Model
@@ -21,9 +21,9 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PIPELINE = "from transformers import pipeline; pipeline('fill-mask', model={!r})({!r})"
 
 
-def measure(*, rounds: int, threads: int, say: Say = lambda text: None) -> tuple[Contest, dict[str, float]]:
-    """Whole processes, in turn. The model is ALBERT tiny with random weights, its vocabulary Chinese
-    characters.
+def measure(*, rounds: int, threads: int, log: Log = lambda text: None) -> tuple[Contest, dict[str, float]]:
+    """Time whole processes in interleaved rounds. The model is ALBERT tiny with random weights and a
+    vocabulary of Chinese characters.
 
     Returns:
         The times, and the most memory that each process held, in megabytes.
@@ -44,7 +44,7 @@ def measure(*, rounds: int, threads: int, say: Say = lambda text: None) -> tuple
             theirs = PIPELINE.format(str(folder), TEXT)
             commands["transformers pipeline fill-mask"] = [sys.executable, "-c", theirs]
         ways = {name: lambda command=command: call(command) for name, command in commands.items()}  # type: ignore[misc]
-        contest = compete(ways, rounds, threads, say, patience=PATIENCE, kept=kept)
+        contest = compete(ways, rounds, threads, log, patience=PATIENCE, kept=kept)
         return contest, {name: run(commands[name])[1] for name in contest.times}
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from albertine.bench.inputs import inputs, lengths_of, pretraining
-from albertine.bench.interleaved import PATIENCE, Contest, Say, compete
+from albertine.bench.interleaved import PATIENCE, Contest, Log, compete
 from albertine.bench.peers import pretraining_peer
 from albertine.bench.step import learn
 from albertine.core.devices import fast_bfloat16
@@ -28,7 +28,7 @@ OURS = "albertine {}, packed"
 
 
 def measure(
-    config: EncoderConfig, *, rounds: int, threads: int, say: Say = lambda text: None
+    config: EncoderConfig, *, rounds: int, threads: int, log: Log = lambda text: None
 ) -> tuple[Contest, dict[str, float]]:
     """Eight sequences of at most 128 tokens, 57 % of the padded batch real, 15 % of the real tokens masked;
     in float32, and in bfloat16 where the processor has it.
@@ -52,7 +52,7 @@ def measure(
         ways[OURS.format(precision)] = _our_step(ours, batch, precision)
         ways[THEIRS.format(precision)] = _their_step(theirs, padded, precision)
     kept = [OURS.format("float32")]
-    contest = compete(ways, rounds, threads, say, patience=PATIENCE, kept=kept)
+    contest = compete(ways, rounds, threads, log, patience=PATIENCE, kept=kept)
     return contest, dict(contest.outputs)
 
 

@@ -65,7 +65,7 @@ def inference(
 
     shapes = [each.value for each in shape or list(BatchShape)]
     count = _threads(threads)
-    found = measure(named(preset), shapes, rounds=rounds, threads=count, compiled=compiled, say=_say(json))
+    found = measure(named(preset), shapes, rounds=rounds, threads=count, compiled=compiled, log=_log(json))
     result = {each.inputs.name: each.as_dict() for each in found}
     for name, each in {} if json else result.items():
         rows = [
@@ -93,7 +93,7 @@ def train(
     from albertine.model.presets import preset as named
 
     count = _threads(threads)
-    found = training.measure(named(preset), rounds=rounds, threads=count, say=_say(json))
+    found = training.measure(named(preset), rounds=rounds, threads=count, log=_log(json))
     result = {"preset": preset, "rounds": rounds, **training.as_dict(*found)}
     _table("training-step", result, count, save, json, against)
 
@@ -111,7 +111,7 @@ def optimizer(
     from albertine.model.presets import preset as named
 
     count = _threads(threads)
-    found = optimizer.measure(named(preset), rounds=rounds, threads=count, say=_say(json))
+    found = optimizer.measure(named(preset), rounds=rounds, threads=count, log=_log(json))
     result = {"preset": preset, "rounds": rounds, **optimizer.as_dict(found)}
     _table("optimizer", result, count, save, json, against)
 
@@ -124,7 +124,7 @@ def start_up(rounds: Rounds = 5, save: Save = None, json: Json = False) -> None:
     from albertine.bench import start_up
 
     count = _threads(None)
-    found = start_up.measure(rounds=rounds, threads=count, say=_say(json))
+    found = start_up.measure(rounds=rounds, threads=count, log=_log(json))
     result = start_up.as_dict(*found)
     _table("start-up", {"rounds": rounds, **result}, count, save, json)
     for name, size in {} if json else result["peak_mb"].items():
@@ -179,7 +179,7 @@ def sizes(
     found = []
     for size in measure(**how, device=device):
         found.append(size)
-        _say(json)(f"{size.name}: {size.tokens_per_second:,.0f} tokens/s")
+        _log(json)(f"{size.name}: {size.tokens_per_second:,.0f} tokens/s")
     calm = load_since(begin, count)
     unit = next(size.tokens_per_second for size in found if size.name == "bert-large")
     rows: dict[str, dict[str, Any]] = {
@@ -215,7 +215,7 @@ def scaling(threads: Threads = None, save: Save = None, json: Json = False) -> N
     count, begin, points = _threads(threads), Moment.now(), []
     for point in measure(count):
         points.append(point)
-        _say(json)(f"{point.axis} {point.value}: {point.milliseconds:.1f} ms, {point.megabytes:.0f} MB")
+        _log(json)(f"{point.axis} {point.value}: {point.milliseconds:.1f} ms, {point.megabytes:.0f} MB")
     result = {"middle": MIDDLE, "points": [vars(point) for point in points], **load_since(begin, count)}
     _finish("scaling", result, count, save, json)
     if not json:
@@ -304,7 +304,7 @@ def _threads(wanted: int | None) -> int:
     return count
 
 
-def _say(json: bool) -> Any:
+def _log(json: bool) -> Any:
     return lambda text: None if json else typer.echo(text, err=True)
 
 

@@ -39,17 +39,17 @@ def evaluate(
     from albertine.core.files import writable_folder
     from albertine.evaluation.report import write_report
     from albertine.evaluation.runs import read_run
-    from albertine.tasks.rescore import judge, write_judged
+    from albertine.tasks.rescore import evaluate_run, write_results
 
     results, rows, folders = [], [], _folders(paths, found, output)
     for folder, run in zip(folders, found, strict=True):
         model, source = str(run.model_folder), run.settings.task.source
         with writable_folder(folder):  # a run's folder may belong to another user
-            judged = judge(run, chosen, device)
-        notes = run.notes([one.split for one in judged])
-        write_judged(folder, run.name, run.family, judged, data=source, model_folder=model, notes=notes)
+            scored = evaluate_run(run, chosen, device)
+        notes = run.notes([one.split for one in scored])
+        write_results(folder, run.name, run.family, scored, data=source, model_folder=model, notes=notes)
         write_report(folder, f"{run.name}, scored again", {run.name: [read_run(folder)]})
-        for one in judged:
+        for one in scored:
             count, scores = len(one.data.examples), dict(one.scores)
             words = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
             rows.append((run.name, one.split, show.count(count), words or "no labels"))

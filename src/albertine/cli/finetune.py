@@ -114,7 +114,7 @@ def _suite(path: Path, overrides: list[str], seeds: int, resume: str, dry_run: b
         if is_main():
             typer.echo(text, err=True)
 
-    result = run_suite(suite, seeds=seeds, resume=resume, say=echo)
+    result = run_suite(suite, seeds=seeds, resume=resume, log=echo)
     if result.stopped:
         show.stopped(resume)
         raise typer.Exit(result.exit_code)

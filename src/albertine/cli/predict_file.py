@@ -168,7 +168,7 @@ def over_files_of_any(
             }
             _refuse("means nothing with --file", given, [p for p in own if p.name not in ("words", *of_rows)])
             values |= of_rows
-            predict_rows(Predictor(model, **how), ask=getattr(text_vectors, function), **values)
+            predict_rows(Predictor(model, **how), function=getattr(text_vectors, function), **values)
 
         return _with_parameters(either, [*own, *of_files])
 

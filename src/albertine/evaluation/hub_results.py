@@ -124,7 +124,7 @@ def _split(score: Score, data: str) -> str:
 
 
 def _own(scores: Sequence[Score]) -> list[Score]:
-    """Those on the test file, else those on dev."""
+    """The scores on the test file, else those on dev."""
     return [score for score in scores if score.split == "test"] or list(scores)
 
 

@@ -44,18 +44,18 @@ OnFile = Callable[[FileReport], None] | None
 SAMPLES = 64
 """Lines of a text on which outputs are compared."""
 CHECKPOINTS = ("google", "bert4keras", "brightmart", "xlnet-tf", "lonepatient")
-"""Of the layouts, those that are no folders of transformers or ours."""
+"""Layouts that are not folders of transformers or ours."""
 
 
 @dataclass(frozen=True)
 class Converted:
-    """What was written.
+    """The result of a conversion.
 
     Attributes:
-        folder: where. tokenizer: whether with a tokenizer.
-        distances: where depths were shared again, of each depth the distance of its weights from their mean
+        folder: the folder written. tokenizer: whether it has a tokenizer.
+        distances: if layers were shared again, for each layer the distance of its weights from their mean
             over the norm of the mean, by part of the block.
-        notes: what a person should know: what was left out, and how far outputs differ.
+        notes: on tensors that were left out, and on differences of outputs.
     """
 
     folder: Path
@@ -255,14 +255,15 @@ def _checkpoint(
 
 
 def _out_of_place(source: Path, found: ModelFolder, to: str, kind: Kind) -> list[str]:
-    """What a checkpoint has no place for: the head of a task, whole or not at all, and what makes vectors.
+    """The parts of a model that a checkpoint does not support: a task head, as a whole, and the settings of
+    vectors.
 
     Args:
-        kind: whose names it is written by.
+        kind: naming of its variables.
     """
 
     task, pooling = task_of(found) or "classify", pooling_of(found)  # the default of folders without a task
-    names = found.extra.keys() - {MASK_EMBEDDING}  # of every XLNet, though without a head nothing reads it
+    names = found.extra.keys() - {MASK_EMBEDDING}  # in every XLNet, but unused without a head
     # A head of another task may have the names of one of these.
     layer = {"classify": "classifier", "answer": "qa_outputs"}
     places: Iterable[str] = placed(kind) if task in layer else ()

@@ -28,23 +28,23 @@ from albertine.interop.sentence_transformers import DENSE, LAYERS, MODULES, POOL
 from albertine.interop.weights import INDEX, SINGLE
 
 VERSION = 1
-"""Of the layout of export.json."""
+"""Version of the layout of export.json."""
 WRITTEN = (
     *("config.json", REPORT, TRANSITIONS, "onnx", "openvino", "torch", "model.gguf"),
     *("spiece.model", "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"),
     "added_tokens.json",
     *(MODULES, TRANSFORMER, PROMPTS, POOLING, DENSE, LAYERS),
 )
-"""What exports write, at the top of their folder."""
+"""Files and folders that exports write."""
 WEIGHTS = (SINGLE, INDEX, PICKLED, PICKLED_INDEX)
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export wrote.
+    """The result of an export.
 
     Attributes:
-        report: the content of export.json. lines: the same for a person.
+        report: the content of export.json. lines: the same as text.
     """
 
     folder: Path
@@ -174,7 +174,7 @@ def _report(
 
 
 def _versions() -> dict[str, str]:
-    """Those of all that had a part in it."""
+    """The versions of the packages involved."""
     found = {"python": platform.python_version()}
     for name in ("albertine", "torch", "onnx", "onnxscript", "onnxruntime", "openvino", "nncf"):
         try:

@@ -1,11 +1,11 @@
 """The formats that a model can be exported to.
 
-A format is a module of `albertine.export` with `NEEDS` (modules that must be there), `EXTRA` (the extra of
-the package that brings them), `OPTIONS` (those that it knows) and
+A format is a module of `albertine.export` with `NEEDS` (required modules), `EXTRA` (the extra of the package
+that installs them), `OPTIONS` (the options that it supports) and
 
     write(source: Opened, folder: Path, options: ExportOptions) -> list[ExportedFile]
 
-which fills a new folder. To add one is to write that module and to name it here.
+which writes a new folder. A new format is such a module, named here.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class ExportedFile:
-    """One file (or what belongs to one) that a format has written, not yet verified.
+    """A file (or a group of files) that a format has written, before verification.
 
     Attributes:
         name: its path in the exported folder. precision: float32, bfloat16 or int8.
         run: computes it in its runtime. packed: whether it reads packed batches.
-        facts: its entry in export.json, besides the verification; "notes" are lines for a person.
-        head: its outputs, where they are not all of its source's. inputs: batches to verify it with,
-            where those of any pieces are not what it is for.
+        facts: its entry in export.json, besides the verification; "notes" are lines of text.
+        head: its outputs, if they are not all of its source's. inputs: batches to verify it with, if random
+            tokens are not suitable.
     """
 
     name: str
@@ -68,7 +68,7 @@ class ExportedFile:
 
 
 class ExportFormat(Protocol):
-    """What a module of a format has."""
+    """The interface of a format's module."""
 
     NEEDS: tuple[str, ...]
     EXTRA: str
@@ -78,10 +78,10 @@ class ExportFormat(Protocol):
 
 
 def check_options(options: ExportOptions, chosen: Mapping[str, ExportFormat]) -> None:
-    """Refuse what none of the chosen formats knows.
+    """Check that each option is supported by one of the chosen formats.
 
     Raises:
-        SettingsError: there is such an option.
+        SettingsError: an option is not.
     """
     known = frozenset[str]().union(*(module.OPTIONS for module in chosen.values()))
     for option in fields(options):

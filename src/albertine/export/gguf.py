@@ -110,7 +110,7 @@ def _llama_head(source: Opened) -> LlamaHead:
 
 
 class LlamaHead(Head):
-    """What llama.cpp gives of another head: some of its outputs, every token in segment 0.
+    """The outputs of another head that llama.cpp computes, with every token in segment 0.
 
     Attributes:
         pooling: "none", "mean", "cls" or "rank", as llama.cpp names them.

@@ -27,10 +27,10 @@ from albertine.model.positions.relative import KeyMask
 from albertine.model.rows import Rows
 
 UNSEEN = -1e30
-"""Added to the score of a key that is padding; its exponential is 0, and that of no finite score is not a
-number."""
+"""Added to the score of a padding key, whose exponential is then 0; minus infinity would give NaN in rows of
+padding."""
 Axes = tuple[str | int, ...]
-"""Of an input or output: the name of a size that is left open, or the size."""
+"""The dimensions of an input or output: names of dynamic ones, or sizes."""
 
 
 class Graph(nn.Module):

@@ -18,7 +18,7 @@ from albertine.tokenizers.wordpiece import WordPieceTokenizer
 
 _UNIGRAM = 1
 LEAST_SCORE = -10_000.0
-"""Of a piece that no text has."""
+"""Score of a token that occurs in no text."""
 _CONTINUES = "##"
 
 
@@ -36,7 +36,7 @@ def vocabulary(tokenizer: Tokenizer, rows: int) -> dict[str, Value]:
     """The values under `tokenizer.ggml.` of a file.
 
     Args:
-        rows: of the table of words; those that no piece has are filled up with unused ones.
+        rows: of the word embeddings; rows without a token become unused tokens.
 
     Raises:
         ModelError: llama.cpp has no such tokenizer.
@@ -68,7 +68,7 @@ def vocabulary(tokenizer: Tokenizer, rows: int) -> dict[str, Value]:
 
 
 def unlike(tokenizer: Tokenizer) -> list[str]:
-    """What llama.cpp does otherwise with a text than its own tokenizer, for a person to know."""
+    """Notes on differences of llama.cpp's tokenization from ours."""
     if not isinstance(tokenizer, SentencePieceTokenizer):
         return []
     cleaning = tokenizer.cleaning
@@ -102,7 +102,7 @@ def _wordpiece(tokenizer: WordPieceTokenizer) -> LlamaPieces:
 
 
 def _phantom(i: int, tokenizer: WordPieceTokenizer) -> str:
-    """A piece with the mark of SentencePiece at the beginning of a word, in place of WordPiece's inside."""
+    """A token with SentencePiece's mark at the beginning of a word, in place of WordPiece's mark inside."""
     piece = tokenizer.pieces[i]
     if i in tokenizer.special_ids:
         return piece
@@ -142,14 +142,14 @@ def _unigram(tokenizer: SentencePieceTokenizer) -> LlamaPieces:
 
 def _unigram_type(i: int, tokenizer: SentencePieceTokenizer) -> PieceType:
     kind = tokenizer.proto.pieces[i].type
-    # llama.cpp cuts a text at its user-defined pieces before all else, and begins a word behind each.
+    # llama.cpp first splits a text at user-defined tokens, and begins a word behind each.
     plain = kind in (PieceType.NORMAL, PieceType.USER_DEFINED)
     return _type(i, tokenizer) if plain else kind
 
 
 def _scores(pieces: Sequence[Piece]) -> list[float]:
-    """Of every piece; that of a user-defined one is what SentencePiece takes (`unigram_model.cc`), so that it
-    wins over every other way to write it."""
+    """The score of every token; that of a user-defined one is SentencePiece's (`unigram_model.cc`), so that
+    it wins over every other way to write it."""
     best = max((piece.score for piece in pieces if piece.type is PieceType.NORMAL), default=0.0)
     return [
         len(piece.text.encode()) * best - 0.1 if piece.type is PieceType.USER_DEFINED else piece.score

@@ -31,7 +31,7 @@ OPTIONS = frozenset({"opset", "int8", "packed"})
 OPSET, OPSETS = 20, range(18, 24)
 """The default is the first with an operator for GELU."""
 LARGEST = 2_000_000_000
-"""What protobuf can hold in one message."""
+"""Most bytes of a protobuf message."""
 SMALL = 1 << 16
 """Bytes of constants that the trace may add to the weights: shapes, indices, frequencies."""
 

@@ -1,8 +1,8 @@
-"""A graph in 8-bit integers that really is one: made by ONNX Runtime's dynamic quantisation, then counted.
+"""Graphs in 8-bit integers by ONNX Runtime's dynamic quantisation, with a check that products were quantised.
 
-Plain dynamic quantisation passes over every product whose weight is not a constant in its sight, and says
-nothing: of a shared ALBERT as others export it, 96 of 97 products stay float32. So the graph is preprocessed
-first, and what comes out is read: an export that quantised too little is refused, not named INT8.
+Plain dynamic quantisation silently skips every product whose weight is not a direct constant: in a usual
+export of a shared ALBERT 96 of 97 products stay float32. So the graph is preprocessed first, and an export
+with too few quantised products is refused.
 
 Weights are signed, per output channel; activations are measured at run time; tables of embeddings are
 quantised as a whole.
@@ -21,7 +21,7 @@ from albertine.errors import ModelError
 from albertine.export.quiet_logging import errors_only
 
 LEAST_SHARE = 70 / 97
-"""Of matrix products: of albert-base, all that multiply by a weight are 73 of 97."""
+"""Least share of quantised matrix products; in albert-base 73 of 97 multiply by a weight."""
 IN_INTEGERS = ("MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "QLinearMatMul", "QGemm")
 IN_FLOATS = ("MatMul", "FusedMatMul", "Gemm")
 _REARRANGED = ("Transpose", "Cast", "Identity", "Reshape", "DequantizeLinear")
@@ -78,10 +78,10 @@ def _stacked(file: Path) -> list[str]:
 
 
 def counted(file: Path) -> dict[str, int]:
-    """How many matrix products a graph has, and how many of them multiply integers.
+    """The number of matrix products of a graph, and of those that multiply integers.
 
-    Relative positions have one more product of activations with activations at every depth, which nobody
-    quantises: the share may then be lower, as long as no product with a weight is left.
+    Relative positions have one more product of two activations in every layer, which is not quantised: the
+    share may then be lower, if every product with a weight is quantised.
 
     Raises:
         ModelError: they are too few for INT8; the file is removed.

@@ -35,7 +35,7 @@ FOLDER = "openvino"
 _SMALL = 4096
 """Numbers of a constant that is worth storing in half the bytes."""
 _PRECISE = "precise_0"
-"""What marks an operation that is not to be computed in a narrower format."""
+"""Marks an operation that must not be computed in lower precision."""
 _PRODUCTS = ("FullyConnected", "MatMul")
 
 

@@ -24,11 +24,11 @@ from albertine.inference.whitening import sentences_of
 from albertine.interop.huggingface.config import our_flags
 
 SENTENCES = 256
-"""Of a sample, or pairs of them: one half is measured, the other verifies."""
+"""Number of texts or pairs in a sample: half of them for calibration, half for verification."""
 LONGEST = 128
-"""Tokens of a sentence or a pair that are looked at."""
+"""Most tokens of a text or a pair."""
 _PASSED = frozenset({"Reshape", "Transpose", "Convert", "Multiply", "Subtract", "Squeeze", "Unsqueeze"})
-"""Operations that hand on numbers without another product: how an int8 weight is widened, and its shape."""
+"""Operations between an int8 weight and its product: conversion, scaling and reshaping."""
 
 
 def calibration(source: Opened, texts: Sequence[Path]) -> list[Arrays]:

@@ -30,8 +30,8 @@ from albertine.tokenizers.base import Tokenizer
 from albertine.tokenizers.load import check_tokenizer, has_vocabulary, load_tokenizer
 
 HEADS = ("task", "fill-mask", "embed", "features")
-"""What a graph may answer: that of the task that the model was tuned for, or else the words under a mask; the
-words; the vector of a text; the states of every token."""
+"""Outputs of a graph: of the model's task, or of masked tokens if it has none; of masked tokens; the vector
+of a text; the hidden states of every token."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def _refuse_loops(model: Model, path: Path) -> None:
     if model.config.solves:
         why = "runs until nothing changes any more (a fixed point), and a graph has a fixed number of steps"
     if why is not None:
-        raise ModelError(f"cannot be exported: it {why}", where=path, remedy="Ask it with albertine predict")
+        raise ModelError(f"cannot be exported: it {why}", where=path, remedy="Use it with albertine predict")
 
 
 def _which(folder: ModelFolder, wanted: str, path: Path) -> str:
@@ -113,7 +113,7 @@ def _which(folder: ModelFolder, wanted: str, path: Path) -> str:
         raise ModelError(
             "goes on with texts from a memory of what was before (XLNet), which a graph does not carry",
             where=path,
-            remedy="Ask it with albertine predict continue, or export its states: --head features",
+            remedy="Use it with albertine predict continue, or export its states: --head features",
         )
     return "features"
 

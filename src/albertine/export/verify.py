@@ -29,13 +29,13 @@ LEAST_SHAPES = 12
 EXACT = 1e-5
 """The greatest difference of float32, for numbers up to 1; for larger ones in proportion."""
 FAR = 1e29
-"""A larger number stands for what is masked, and is compared by being one."""
+"""Larger numbers stand for masked positions; only whether both outputs have one is compared."""
 AMPLE = 8.0
-"""By how much a difference may exceed the greatest one between the source in float32 and in float64: where a
-sharp attention hangs between two tokens, any other order of additions tips it."""
+"""Largest difference as a multiple of that between the source in float32 and in float64: where two tokens
+have almost equal attention scores, another order of additions can change the result."""
 ALIKE = {"int8": 0.999, "bfloat16": 0.99}
 """The least cosine of a coarser format. bfloat16 has eight bits of a number, in any program: ours gives
-0.9989 of the English model's whitened vectors, for a text of one random piece."""
+0.9989 of the English model's whitened vectors, for a text of one random token."""
 NOWHERE = 1 << 20
 """A larger place is of no text."""
 PLACES = 0.9
@@ -76,10 +76,10 @@ class Compared:
 
 @dataclass(frozen=True)
 class Verified:
-    """What was found over all batches.
+    """The differences over all batches.
 
     Attributes:
-        rounding: what `rounding_of` found, where it was needed.
+        rounding: from `rounding_of`, if it was needed.
     """
 
     shapes: tuple[Compared, ...]
@@ -141,8 +141,8 @@ def shapes_for(config: EncoderConfig) -> list[tuple[int, int]]:
 
 
 def batches(config: EncoderConfig) -> Iterator[Arrays]:
-    """A batch for every shape: any pieces of the vocabulary, of which all rows but the first are padded on
-    the right, the second half of each in segment 1. The same ones every time."""
+    """A fixed batch of random tokens for every shape: all rows but the first are padded on the right, and the
+    second half of each is segment 1."""
     for number, (batch, length) in enumerate(shapes_for(config)):
         draws = generator(0, "batches of a verification", number)
         sizes = draws.integers(1, length, batch, endpoint=True)

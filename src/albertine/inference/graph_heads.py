@@ -30,18 +30,19 @@ from albertine.model.task_model import Classifier
 
 Outputs = tuple[Tensor, ...]
 LEAST = OUTSIDE / 2
-"""No place that an answer may have is so unlikely."""
+"""Scores below it are of positions that cannot be an answer."""
 
 
 class Head(ABC):
-    """What is computed from the states of an encoder.
+    """The head of an exported graph: outputs computed from the states of an encoder.
 
     Attributes:
-        model: encoder and head, whose parameters the graph holds. base: the encoder and its own heads.
-        axes: the outputs by their names. integers: those of them that hold places, int64.
-        depth: how many depths are computed; None: all. all_depths: the states of each are looked at.
-        of_subjects: whether there is an input `subjects`, int64 (M, 3): sequence, first and last place.
-        vectors: whether it answers vectors, of which those of each text are looked at alone, and no scores.
+        model: encoder and head, whose parameters are in the graph. base: the encoder and its pretraining
+            heads.
+        axes: the outputs by their names. integers: outputs that are positions, int64.
+        depth: number of layers to compute; None: all. all_depths: it uses the states of every layer.
+        of_subjects: it has an input `subjects`, int64 (M, 3): sequence, first and last position.
+        vectors: its outputs are vectors of texts, not scores.
     """
 
     axes: Mapping[str, tuple[str | int, ...]]
@@ -299,10 +300,10 @@ class Comparison(Head):
 
 
 class Pointers(Head):
-    """Pointers to subjects, and to the objects of the subjects that are asked about (`model.relation_head`).
+    """Pointers to subjects, and to the objects of given subjects (`model.relation_head`).
 
-    Whoever asks gives no subjects first (M = 0), finds some in `subject_logits`, and then asks about all of
-    them in one more call.
+    The first call has no subjects (M = 0) and gives `subject_logits`; a second call gives the objects of all
+    subjects found.
     """
 
     of_subjects = True
@@ -324,13 +325,13 @@ class Pointers(Head):
         )
 
     def _objects(self, x_SLH: Tensor, real_SL: Tensor, subjects: Tensor) -> Tensor:
-        """(M, L, predicates, 2); `OUTSIDE` at padding, where nothing can be pointed to."""
-        asked, first, last = subjects.unbind(1)
-        ends_M2H = torch.stack([x_SLH[asked, first], x_SLH[asked, last]], 1)
-        x_MLH = x_SLH[asked]
+        """(M, L, predicates, 2); `OUTSIDE` at padding."""
+        sequences, first, last = subjects.unbind(1)
+        ends_M2H = torch.stack([x_SLH[sequences, first], x_SLH[sequences, last]], 1)
+        x_MLH = x_SLH[sequences]
         owners = torch.arange(x_MLH.shape[0], device=x_MLH.device)[:, None].expand(-1, x_MLH.shape[1])
         found = self.relations.objects(x_MLH.flatten(0, 1), ends_M2H, owners.flatten())
-        return torch.where(real_SL[asked][..., None, None], found.view(*owners.shape, -1, 2), OUTSIDE)
+        return torch.where(real_SL[sequences][..., None, None], found.view(*owners.shape, -1, 2), OUTSIDE)
 
     def source(self, packed: Packed, subjects: Tensor | None) -> Outputs:
         assert subjects is not None

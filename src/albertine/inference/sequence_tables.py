@@ -1,10 +1,9 @@
-"""Rows of tokens as a table of sequences, in shapes that a graph may leave open: what an exported model knows
-of its batch.
+"""The layout of a batch in an exported graph: conversion between rows of tokens and a padded table of
+sequences, with symbolic shapes.
 
-A model computes rows (R, H), whatever stands between two rows; only attention, and what makes one vector of a
-sequence, ask where a sequence begins. A padded batch gives B·L rows, padding among them, and a packed one its
-T tokens. Every size is a symbol in the traced graph, so nothing here may become a Python number;
-and what all depths ask for is computed once.
+A model computes rows (R, H); only attention and pooling need to know where sequences begin. A padded batch
+gives B·L rows, padding included, and a packed one its T tokens. Every size is a symbol in the traced graph,
+so nothing here may become a Python number; what all layers need is computed once.
 """
 
 from __future__ import annotations
@@ -63,12 +62,12 @@ class PaddedTable:
 
     @cached_property
     def first_column(self) -> Tensor:
-        """Where each sequence begins in its row, int64 (B,)."""
+        """The column of the first token of each sequence, int64 (B,)."""
         return self.real.int().argmax(1)
 
     @cached_property
     def last_column(self) -> Tensor:
-        """Where the last token of each sequence stands in its row, int64 (B,)."""
+        """The column of the last token of each sequence, int64 (B,)."""
         return self.input_ids.shape[1] - 1 - self.real.flip(1).int().argmax(1)
 
     @cached_property
@@ -159,12 +158,12 @@ class PackedTable:
 
     @cached_property
     def first_column(self) -> Tensor:
-        """Where each sequence begins in its row of the table: int64 (S,) of 0."""
+        """The column of the first token of each sequence in the table: int64 (S,) of 0."""
         return torch.zeros_like(self.lengths)
 
     @cached_property
     def last_column(self) -> Tensor:
-        """Where the last token of each sequence stands in its row of the table, int64 (S,)."""
+        """The column of the last token of each sequence in the table, int64 (S,)."""
         return self.lengths - 1
 
     @cached_property

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def config_errors(file: Path) -> Iterator[None]:
-    """While the words of a configuration are read and a model is made by them.
+    """A context for reading a configuration and building its model.
 
     Raises:
-        ModelError: a word that is missing, impossible, not supported, or of another kind than it has to be:
-            a list for a number, say, which cannot all be checked in advance.
+        ModelError: a value is missing, impossible, not supported, or of a wrong type, which cannot all be
+            checked in advance.
     """
     try:
         yield
@@ -43,7 +43,7 @@ def number(tree: Mapping[str, Any], name: str, cap: int = 1 << 24) -> int:
 
 
 def activation(name: Any) -> Activation:
-    """Our name of an activation; `EncoderConfig` refuses what it does not know."""
+    """Our name of an activation; `EncoderConfig` refuses unknown ones."""
     result: Activation = "gelu_new" if name in TANH_GELUS else name
     return result
 
@@ -56,8 +56,7 @@ def refuse_other(tree: Mapping[str, Any], only: Mapping[str, Any]) -> None:
 
 
 def our_flags(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """What Albertine adds to a configuration that transformers reads: the points of semantics it has no word
-    for."""
+    """The Albertine part of a configuration: settings that transformers does not have."""
     flags = tree.get("albertine")
     return flags if isinstance(flags, dict) else {}
 

@@ -24,13 +24,13 @@ from albertine.interop.weights import REPORT as REPORT
 from albertine.model.config import EncoderConfig
 
 GRAPHS = {"float32": "onnx/model.onnx", "int8": "onnx/model_int8.onnx"}
-"""By precision; the names that Optimum and sentence-transformers look for."""
+"""Files by precision, with the names of Optimum and sentence-transformers."""
 VECTOR, RAW_VECTOR = "sentence_embedding", "sentence_embedding_raw"
-"""Outputs of a graph of vectors: as its folder wants them, and what those of length 1 were before."""
+"""Outputs of a graph of vectors: as configured in its folder, and before normalization."""
 TRANSITIONS = "head.safetensors"
-"""What a conditional random field knows beside the emissions, which are all that the graph gives:
-"crf.transitions" (tags, tags) from the row to the column, "crf.start" and "crf.end" (tags,), with what the
-tagging scheme forbids far below all else."""
+"""Scores of a conditional random field besides the emissions, which the graph computes: "crf.transitions"
+(tags, tags) from the row to the column, "crf.start" and "crf.end" (tags,), with very low scores where the
+tagging scheme forbids a tag."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def graph_in(folder: Path, precision: str) -> Path:
     raise ModelError(
         f"has no graph in {precision}, but in {' and '.join(there)}",
         where=folder,
-        remedy=f"Ask it with --precision {next(iter(there))}, or export the model again",
+        remedy=f"Use --precision {next(iter(there))}, or export the model again",
     )
 
 

@@ -57,7 +57,8 @@ OURS = (
     *("scores.json", "pruning.json", "corpus.json", "curve.csv", "curve.png"),
     *("settings.yaml", "settings-*.yaml", "environment.json"),
 )
-"""What in a folder is of its model alone: weights in every format, what reads them, how they came to be."""
+"""Files in a folder that belong to its model: weights in every format, configuration, and records of their
+origin."""
 
 
 def write_folder(
@@ -112,7 +113,7 @@ def write_folder(
                 tokenizer.save(beside)
                 fit_tokenizer(beside, config)
                 if config["model_type"] == "modernbert":
-                    # It knows no segments, and transformers hands a model all that its tokenizer gives.
+                    # It has no segments, and transformers passes all outputs of the tokenizer to the model.
                     _set_tokenizer_value(beside, "model_input_names", ["input_ids", "attention_mask"])
             for name, content in files.items():
                 (beside / name).parent.mkdir(exist_ok=True)
@@ -141,7 +142,7 @@ def _set_tokenizer_value(folder: Path, name: str, value: object) -> None:
 
 
 def _of_a_model(folder: Path) -> bool:
-    """Whether a folder's config.json is that of a model: it says so, or weights lie beside it. Many other
+    """Whether a folder's config.json is that of a model: by its content, or by weights beside it. Many other
     programs have a file of that name."""
     if not (folder / "config.json").is_file():
         return False

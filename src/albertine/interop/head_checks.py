@@ -1,14 +1,13 @@
-"""The head of a task as a folder holds it: `config.json` names a class of transformers for it only if that
-class computes the same numbers. This is checked whenever a folder is written, without transformers.
+"""Writing of task heads: `config.json` names a class of transformers only if that class computes the same
+outputs, which is checked whenever a folder is written, without transformers.
 
-The check reads the tensors that are about to be written as the class reads them, computes the formula of the
-class (`class_numbers`) on rows of several lengths, and compares the result with that of our head. The tests
-compare the formulas with the classes themselves.
+The check reads the tensors to be written as the class does, computes the formula of the class
+(`class_numbers`) on rows of several lengths, and compares the result with that of our head. The tests compare
+the formulas with the classes themselves.
 
-A head that no class computes is written so that no class of transformers loads it: its tensors have names of
-Albertine's own, its labels stand where only Albertine reads them, and under the name that the class for its
-task would read there is a tensor without numbers, whose shape transformers refuses. `AutoModel` loads the
-encoder of such a folder.
+A head that no class computes is written so that transformers does not load it: its tensors and labels have
+names of Albertine's own, and the name that the class of its task would read has an empty tensor, whose shape
+transformers refuses. `AutoModel` loads the encoder of such a folder.
 """
 
 from __future__ import annotations
@@ -51,13 +50,13 @@ from albertine.model.model import Model, evaluating
 from albertine.model.task_model import Classifier, TaskModel
 
 BOUND = 1e-4
-"""How far the numbers of a class may be from ours; where ours are greater than 1, times the greatest."""
+"""Largest difference of a class's outputs from ours; if ours exceed 1, relative to the largest."""
 ROWS, SHORTEST, LONGEST = 12, 3, 40
 Read = Callable[[ModelType, dict[str, Any], Mapping[str, Tensor]], ModelFolder]
 _POOLER = f"{OURS}pooler.dense."
 _TOKEN_LEVEL = ("tag", "answer")
 _NO_TENSORS = ("embed", "generate")
-"""Tasks whose models have no tensors but those of encoder and pretraining."""
+"""Tasks whose models have no tensors besides those of encoder and pretraining heads."""
 
 
 def with_head(
@@ -70,16 +69,16 @@ def with_head(
     *,
     layout: Layout | None,
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """All tensors of a folder, and its config.json, with the head of its task.
+    """The tensors of a folder with its task head, and its config.json.
 
     Args:
-        kind: its model_type. model: of which it is written. encoder: its tensors, on the processor.
-        head: tensors of the head by our names. tree: config.json, with what is head_keys of the head.
-        read: a folder of such tensors and config.json as others than Albertine read it.
-        layout: of the folder, as the caller chose it; None: none was chosen.
+        kind: its model_type. model: the model to write. encoder: its tensors, on the CPU.
+        head: tensors of the head by our names. tree: config.json, with the keys of the head.
+        read: reads tensors and config.json as programs other than Albertine do.
+        layout: of the folder, if the caller chose one.
 
     Raises:
-        SettingsError: the layout is one of transformers', and it has no class that computes the head.
+        SettingsError: a layout of transformers was chosen, which has no class that computes the head.
     """
     own = {name: x for name, x in head.items() if name != MASK_EMBEDDING}
     rest = {name: x for name, x in head.items() if name == MASK_EMBEDDING}
@@ -87,7 +86,7 @@ def with_head(
     if not own or task is None or task in _NO_TENSORS:
         return {**encoder, **own, **rest}, tree
     pooling: HeadInput = "cls" if task in _TOKEN_LEVEL else pooling_in(tree)
-    if kind == "albertine":  # which transformers does not know
+    if kind == "albertine":  # transformers does not have it
         return {**encoder, **own, **rest}, {n: x for n, x in tree.items() if n != "architectures"}
     named, why = class_of_head(kind, task, pooling, {name: tuple(x.shape) for name, x in own.items()})
     if named is not None:
@@ -113,8 +112,8 @@ def with_head(
 
 
 def refused_names(kind: str, task: Task) -> tuple[str, ...]:
-    """The tensor that the class of transformers for a task reads in this layout, and whose shape must not be
-    what it expects."""
+    """The tensor that transformers' class for a task reads in this layout, which gets another shape than it
+    expects."""
     if task == "classify" and kind in ("electra", "roformer"):
         return ("classifier.out_proj.weight",)
     if task in ("classify", "choose"):
@@ -125,11 +124,11 @@ def refused_names(kind: str, task: Task) -> tuple[str, ...]:
 
 
 def outdated_head(config: Mapping[str, Any], found: ModelFolder) -> str:
-    """Why the head of a folder, as it is stored, would give other answers in transformers, a clause; empty
-    where it would not. Until decision 037 folders were written so.
+    """Why the stored head of a folder has other outputs in transformers, as a clause; empty if it has not.
+    Folders were written so before decision 037.
 
     Args:
-        config: the config.json as it stands in the file. found: what was read of the folder.
+        config: the content of config.json. found: the folder that was read.
     """
     flags, own = our_flags(config), {n: s for n, s in found.shapes.items() if n != MASK_EMBEDDING}
     kind, task = read_model_type(config), flags.get("task")
@@ -159,7 +158,7 @@ def _for_class(
     tree: dict[str, Any],
     config: EncoderConfig,
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and config.json by the names and words of a class."""
+    """Tensors and config.json with the names and keys of a class."""
     words: dict[str, Any] = {"architectures": [named]}
     if named.endswith(("ForSequenceClassification", "ForTokenClassification")):
         count = len(head["classifier.bias"])
@@ -188,8 +187,8 @@ def class_distance(
     head: Mapping[str, Tensor],
     read: Read,
 ) -> float:
-    """How far the numbers of a class are from ours on sample rows, as a multiple of what is allowed; infinite
-    where the class could not read the folder."""
+    """The difference of a class's outputs from ours on sample rows, as a multiple of `BOUND`; infinite if the
+    class cannot read the folder."""
     packed = sample_rows(model.config)
     with on_cpu(), torch.no_grad():
         try:
@@ -199,7 +198,7 @@ def class_distance(
             return float("inf")
     if ours.shape != theirs.shape:
         return float("inf")
-    same = ours == theirs  # also where both are infinite, as places beyond the end of a row are
+    same = ours == theirs  # also where both are infinite, as at positions beyond the end of a row
     finite = ours[ours.isfinite()]
     allowed = BOUND * max(1.0, float(finite.abs().max()) if len(finite) else 0.0)
     found = float((ours - theirs).abs().masked_fill(same, 0.0).max()) / allowed
@@ -207,8 +206,8 @@ def class_distance(
 
 
 def sample_rows(config: EncoderConfig) -> Packed:
-    """A dozen rows of several lengths of random tokens; the second half of each is segment 1 where the
-    encoder has segments."""
+    """A dozen rows of several lengths of random tokens; the second half of each is segment 1 if the encoder
+    has segments."""
     most = min(LONGEST, config.max_position_embeddings)
     lengths = np.linspace(min(SHORTEST, most), most, ROWS).round().astype(int).tolist()
     ids = generator(0, "interop/written head").integers(0, config.vocab_size, sum(lengths))
@@ -218,7 +217,7 @@ def sample_rows(config: EncoderConfig) -> Packed:
 
 
 def _on_processor(model: Model) -> Model:
-    """The same weights on the processor, computed in float32."""
+    """The same weights on the CPU, computed in float32."""
     with torch.device("meta"):
         result = Model(model.config, model.heads)
     result.load_state_dict({name: x.detach().cpu() for name, x in model.state_dict().items()}, assign=True)
@@ -246,12 +245,12 @@ def _numbers(model: TaskModel, packed: Packed) -> Tensor:
 def class_numbers(
     named: str, tree: Mapping[str, Any], model: Model, tensors: Mapping[str, Tensor], packed: Packed
 ) -> Tensor:
-    """What a class of transformers computes from a folder: the logits of every row or token, of
+    """The outputs of a class of transformers for a folder: the logits of every row or token, of
     XLNetForQuestionAnswering the table of likely spans.
 
     Args:
         named: the class. tree: config.json. model: encoder and pooler as the class reads them.
-        tensors: all in the folder, by name.
+        tensors: all tensors of the folder, by name.
 
     Raises:
         KeyError: a tensor of the class is missing.

@@ -21,12 +21,12 @@ _PROBLEMS: dict[Kind, str] = {
     "score": "regression",
 }
 CROSS_ENCODER = ("sentence_transformers", "sbert_ce_default_activation_function")
-"""Where the config.json of a cross-encoder names the function that sentence-transformers applies to its
-scores, since version 4 and before."""
+"""Keys in the config.json of a cross-encoder for the function that sentence-transformers applies to scores,
+from version 4 on and before."""
 HEAD_KEYS = ("id2label", "label2id", "problem_type", *CROSS_ENCODER)
-"""Keys of a config.json for a head, as transformers and sentence-transformers have them."""
+"""Keys of config.json for a head in transformers and sentence-transformers."""
 Task = str
-"""What a head does: the name of its family in `tasks`, such as "classify"."""
+"""The task of a head: the name of its family in `tasks`, such as "classify"."""
 _HEADS: dict[Task, str] = {
     "classify": "ForSequenceClassification",
     "choose": "ForMultipleChoice",
@@ -58,12 +58,12 @@ SUMMARY: Mapping[str, Any] = {
 """With these settings `sequence_summary` of ELECTRA and RoFormer computes what our pooler does."""
 SUMMARY_LAYER = "sequence_summary.summary."
 OWN_HEAD = "own_head"
-"""The entry of `albertine` in a config.json for a head that no class of transformers computes: `why`, and
-under `words` what would stand at the top level (`HEAD_KEYS`), where transformers would believe it."""
+"""The entry of `albertine` in a config.json for a head that no class of transformers computes: `why`, and in
+`words` the `HEAD_KEYS`, which transformers would use at the top level."""
 OWN_NAME = "Albertine"
-"""What `architectures` begins with in such a folder."""
+"""Prefix of `architectures` in such a folder."""
 OWN_TENSORS = f"{OURS}head."
-"""What the names of the tensors of such a head begin with."""
+"""Prefix of the tensors of such a head."""
 
 
 _DROPOUTS = {"albert": "classifier_dropout_prob", "xlnet": "summary_last_dropout"}
@@ -89,13 +89,13 @@ class ClassifierHead:
 
 
 def usual_pooling(config: EncoderConfig, *, pairs: bool = False) -> HeadInput:
-    """What a new classifier looks at: the first token where transformers has a classifier of that layout that
-    computes the same, as for BERT, ALBERT and what brightmart's would be with one table of words; else the
-    mean over tokens and depths, from which small encoders learn sooner (docs/decisions/018), and of pairs how
-    the two texts differ, which narrow ones do not find out otherwise (docs/decisions/033).
+    """The default pooling of a new classifier: the first token if transformers has the same classifier, as
+    for BERT, ALBERT and brightmart's with its embeddings multiplied out; else the mean over tokens and
+    layers, from which small encoders learn sooner (docs/decisions/018); for pairs and narrow encoders the
+    comparison of the two texts (docs/decisions/033).
 
     Args:
-        pairs: whether every text that it will give a class or a score has a second one.
+        pairs: whether every example is a pair of texts.
     """
     if config.architecture == "brightmart":
         config = replace(config, embedding_size=config.hidden_size, embedding_mapping="if_needed")
@@ -147,8 +147,8 @@ def head_config(
 
 
 def max_length_of(folder: ModelDescription) -> int:
-    """Tokens of a row that the head of a folder was tuned with; those that the model reads where the folder
-    does not tell."""
+    """Most tokens of a row with which the head of a folder was tuned; the model's positions if the folder
+    does not record it."""
     positions = folder.encoder.max_position_embeddings
     stored = our_flags(folder.config).get("max_length")
     return min(stored, positions) if isinstance(stored, int) and stored > 2 else positions
@@ -259,15 +259,15 @@ def reads_pooler_as_summary(model_type: str, config: Mapping[str, Any]) -> bool:
 
 
 def pooling_of(folder: ModelDescription) -> HeadInput:
-    """What the classifier of a folder looks at."""
+    """The pooling of the classifier in a folder."""
     return pooling_in(folder.config)
 
 
 def pooling_in(config: Mapping[str, Any]) -> HeadInput:
-    """What the classifier that a config.json describes looks at.
+    """The pooling of the classifier in a config.json.
 
     Raises:
-        ModelError: it names another pooling.
+        ModelError: it is unknown.
     """
     stored = our_flags(config).get("pooling", "cls")
     for known in get_args(HeadInput):
@@ -318,7 +318,7 @@ def without_head_keys(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def objective_config(objective: str) -> dict[str, Any]:
-    """What config.json says of a pretrained model that did not learn masked tokens, which its head shows."""
+    """The entry of config.json for a pretraining objective other than masked tokens."""
     return {} if objective == "masked" else {"albertine": {"objective": objective}}
 
 
@@ -451,7 +451,7 @@ def _refuse_other_scores(tree: Mapping[str, Any], where: object) -> None:
     """
     named, settings = _function(tree), tree.get(CROSS_ENCODER[0])
     if named not in (None, "Identity", "Sigmoid"):
-        raise ModelError(f"tells its score by {named}; known are Identity and Sigmoid", where=where)
+        raise ModelError(f"applies {named} to its score; known are Identity and Sigmoid", where=where)
     if isinstance(settings, dict) and (prompt := settings.get("default_prompt_name")) is not None:
         raise ModelError(
             f"puts the prompt `{prompt}` before texts",

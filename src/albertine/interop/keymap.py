@@ -17,7 +17,7 @@ BLOCK = re.compile(r"^(encoder\.(?:attention|feed_forward)\.)(\d+)\.")
 ATTENTION = "encoder.attention.{n}."
 FEED_FORWARD = "encoder.feed_forward.{n}."
 OURS = "albertine."
-"""What names begin with that are in no foreign layout."""
+"""Prefix of names that are in no foreign layout."""
 SHOWN = 4
 
 
@@ -104,8 +104,8 @@ class KeyMap:
 
 
 def dense(ours: str, theirs: str, weight: str = "weight", *, transposed: bool = False) -> tuple[Rule, Rule]:
-    """The rules of a dense layer; `theirs` ends with the separator. Some formats say kernel, and transpose
-    it."""
+    """The rules of a dense layer; `theirs` ends with the separator. Some formats call the weight kernel and
+    transpose it."""
     return Rule(f"{ours}.weight", f"{theirs}{weight}", transposed), Rule(f"{ours}.bias", f"{theirs}bias")
 
 
@@ -161,15 +161,15 @@ def check(
         shape = rule.shape(tuple(expected[name].shape), heads)
         if found[rule.theirs] != shape:
             raise ModelError(
-                f"{rule.theirs} has shape {list(found[rule.theirs])}, its configuration says {list(shape)}",
+                f"{rule.theirs} has shape {list(found[rule.theirs])}, its configuration gives {list(shape)}",
                 where=where,
                 remedy="Use the config.json that was saved with these weights",
             )
 
 
 def _in_front(name: str, found: Iterable[str]) -> str:
-    """What stands before a foreign name in a file that was written of something that held the model, or its
-    backbone alone; empty where the name is not found so either."""
+    """The prefix of a foreign name in a file of a wrapped model or of the backbone alone; empty if there is
+    none."""
     base, _, rest = name.partition(".")
     held = (other.removesuffix(rest) for other in found if other.endswith(f".{rest}"))
     return next(held, "").removesuffix(f"{base}.")

@@ -9,7 +9,7 @@ from albertine.errors import ModelError
 from albertine.interop.pickled import PICKLED, PICKLED_INDEX
 
 INDEX = ".index"
-"""What the name of a checkpoint of TensorFlow has behind it, where its variables are listed."""
+"""Suffix of the file that lists the variables of a TensorFlow checkpoint."""
 _CHOSEN = re.compile(r'^model_checkpoint_path:\s*"([^"]+)"', re.MULTILINE)
 _DECIDING = (
     *("*.json", "*.safetensors", "*.bin"),

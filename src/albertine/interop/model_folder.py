@@ -1,4 +1,4 @@
-"""What a folder with a model held, whatever its layout; and what of that a task has to know."""
+"""The content of a model folder in any layout, and the description of it that tasks use."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class ModelDescription(Protocol):
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """What a model folder held.
+    """The content of a model folder.
 
     Attributes:
-        model: the encoder with the pretraining heads found. config: its config.json as it stands; of a layout
-            that has none, the one that it would be written with.
-        extra: tensors of other heads (a fine-tuned classifier), by the names that transformers gives them.
-        left_aside: names of those of a head that computes otherwise than ours, which are not in `extra`.
-        names: whose its parameters are called by: a kind of transformers, "lonepatient", "bright"
-            (brightmart's), or "tensorflow".
+        model: the encoder with the pretraining heads found. config: its config.json; for a layout without
+            one, that with which it would be written.
+        extra: tensors of task heads, by their names in transformers.
+        left_aside: names of tensors of an unsupported head, which are not in `extra`.
+        names: the naming of its parameters: a kind of transformers, "lonepatient", "bright" (brightmart's),
+            or "tensorflow".
     """
 
     model: Model
@@ -61,5 +61,5 @@ class ModelFolder:
 
     @property
     def shapes(self) -> Shapes:
-        """Of the tensors in `extra`."""
+        """The shapes of the tensors in `extra`."""
         return {name: tuple(x.shape) for name, x in self.extra.items()}

@@ -95,7 +95,7 @@ def resolve_model(what: str | Path) -> Path:
         )
     if path.name.startswith("step-") and (others := checkpoints_in(path.parent)):
         steps = ", ".join(other.name for other in others)
-        remedy = f"There are {steps}; a run keeps as many as watching.keep says"
+        remedy = f"There are {steps}; watching.keep sets how many a run keeps"
         raise ModelError("there is no such checkpoint", where=name, remedy=remedy)
     raise ModelError("is neither a folder nor a released model", where=name, remedy=model_name_help(name))
 

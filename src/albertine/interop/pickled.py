@@ -18,9 +18,9 @@ from albertine.interop import pickled_worker
 PICKLED = "pytorch_model.bin"
 PICKLED_INDEX = "pytorch_model.bin.index.json"
 MOST_BYTES = 8_000_000_000
-"""Of all files of a model together; XLNet-large has 1.4 GB."""
+"""Most bytes of all files of a model; XLNet-large has 1.4 GB."""
 SECONDS, BYTES_A_SECOND = 120, 20_000_000
-"""What a file may take: a start on a busy machine, and a slow disk."""
+"""The time limit of a file: a constant for a start on a busy machine, and the rate of a slow disk."""
 _REMEDY = "Take the model's safetensors, or a copy from its maker"
 _KNOWN = (
     *("PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR"),

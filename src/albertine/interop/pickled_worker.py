@@ -1,12 +1,12 @@
 """Rewrites files of torch.save as safetensors; `pickled.py` runs it as a script, in a process of its own.
 
-A pickle is a program. Three things keep this one from running: torch's reader with weights_only knows no
-calls but those that make tensors; before that, the file must look as torch.save writes it; and the
-process has no more memory and time than weights of that size need. It imports nothing of the package.
+A pickle is a program. Three measures keep it from running: torch's reader with weights_only allows only calls
+that build tensors; before that, the file must have the form that torch.save writes; and the process has only
+the memory and time that weights of that size need. It imports nothing of the package.
 
     python -P pickled_worker.py SECONDS IN OUT [IN OUT ...]
 
-It ends with REFUSED, and on stdout one line of JSON with what is wrong, when a file is not what it should be.
+If a file is refused, it exits with REFUSED and writes one line of JSON with the reason to stdout.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def read(file: Path) -> dict[str, Any]:
         found = torch.load(file, map_location="cpu", weights_only=True)
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, MemoryError) or "allocate" in str(error):
-            refuse(file, f"asks for more memory than weights of its size need ({room(file.stat().st_size)})")
+            refuse(file, f"needs more memory than weights of its size do ({room(file.stat().st_size)})")
         refuse(file, f"is damaged ({first_line(error)})")
     except Exception as error:  # whatever a forged pickle can raise
         refuse(file, _why(error))
@@ -90,7 +90,7 @@ def look(file: Path) -> None:
 
 
 def tensors(file: Path, found: Any) -> dict[str, Any]:
-    """What was unpickled, if it is a table of plain tensors within what the file holds."""
+    """The unpickled object, checked to be a mapping of plain tensors no larger than the file."""
     import torch
 
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
@@ -117,11 +117,11 @@ def tensors(file: Path, found: Any) -> dict[str, Any]:
 
 
 def _why(error: Exception) -> str:
-    """What is wrong with a pickle, from the error of torch's reader."""
+    """The reason for refusing a pickle, from the error of torch's reader."""
     text = str(error)
     if called := re.search(r"(?:GLOBAL|Unsupported global|function) (\S+?\.\S+)", text):
         name = called[1].rstrip(".,`'\"")
-        return f"asks for {name} to be called, which no weights need; nothing of it was run"
+        return f"calls {name}, which no weights need; nothing of it was run"
     return f"is no table of weights that can be read safely ({first_line(error)})"
 
 

@@ -24,14 +24,14 @@ from albertine.model.task_model import fold_whitening
 from albertine.training.checkpoints import AVERAGE, read, read_state
 
 WORDS = "encoder.embeddings.word.weight"
-"""By which the encoder is found among the tensors of what a run trains."""
+"""Marks the prefix of the encoder among the tensors of a training job."""
 
 
 def encoder_of_checkpoint(folder: Path) -> EncoderConfig:
     """The configuration of the encoder in a checkpoint.
 
     Raises:
-        ModelError: it does not say, or is damaged.
+        ModelError: its fingerprint has none, or it is damaged.
     """
     return _encoder(_fingerprint(folder), folder)[0]
 
@@ -40,7 +40,8 @@ def checkpoint_config(folder: Path) -> dict[str, Any]:
     """The config.json that the run of a checkpoint would have written beside its model.
 
     Raises:
-        ModelError: it does not say, or is damaged; or of a tuned one, its run has saved no model yet.
+        ModelError: its fingerprint has none, or it is damaged; or of a tuned one, its run has saved no model
+            yet.
     """
     fingerprint = _fingerprint(folder)
     config, heads = _encoder(fingerprint, folder)

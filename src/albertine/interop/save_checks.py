@@ -21,7 +21,7 @@ REMEDIES = {
     "parametrizations": "First call torch.nn.utils.parametrize.remove_parametrizations(layer, name)",
     "_mask": "First call torch.nn.utils.prune.remove(layer, name)",
 }
-"""What to do, by a part of the name of a parameter that others have added."""
+"""Remedies by a part of the names of parameters that other programs add."""
 
 
 class SavableTokenizer(Protocol):
@@ -47,14 +47,14 @@ def plain_model(model: nn.Module, where: object) -> Model:
         name, much = odd[0], "more" if odd[0] in found else "less"
         remedy = next((r for part, r in REMEDIES.items() if part in name), "Undo what changed its layers")
         raise ModelError(
-            f"the model has {much} than its configuration says: {name}",
+            f"the model has {much} than its configuration gives: {name}",
             where=where,
             remedy=f"{remedy}; nothing was written",
         )
     for name, x in found.items():
         if x.shape != wanted[name].shape:
             raise ModelError(
-                f"{name} has shape {list(x.shape)}, its configuration says {list(wanted[name].shape)}",
+                f"{name} has shape {list(x.shape)}, its configuration gives {list(wanted[name].shape)}",
                 where=where,
                 remedy="Save it with the shape that it was made with; nothing was written",
             )

@@ -1,4 +1,5 @@
-"""The files by which sentence-transformers knows how a folder turns texts into vectors."""
+"""Reading and writing of sentence-transformers' files, which describe how a folder turns texts into
+vectors."""
 
 from __future__ import annotations
 
@@ -36,12 +37,12 @@ UNLIMITED = 1 << 30
 _NOT_FELT = frozenset(
     {"max_length", "truncation", "padding", "pad_to_multiple_of", "return_tensors", "verbose"}
 )
-"""Words for a tokenizer that are heeded, or change no number: padding is masked."""
+"""Tokenizer arguments that are supported or have no effect on vectors, as padding is masked."""
 _UNCUT = (False, "do_not_truncate")
-"""Values of `truncation` where texts are read as far as the model has positions."""
+"""Values of `truncation` with which texts are read up to the positions of the model."""
 _MODES: Mapping[Pooling, str] = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
 _LAST = "pooling_mode_lasttoken"
-"""Of [CLS] where it is the last token, as XLNet's is: its "cls" is the first."""
+"""For [CLS] as the last token, as in XLNet: the mode "cls" is the first token."""
 _OTHER_MODES = (
     "pooling_mode_max_tokens",
     "pooling_mode_mean_sqrt_len_tokens",
@@ -173,7 +174,7 @@ def read_vectors(folder: Path, *, last: bool = False) -> VectorSettings:
         raise ModelError(
             f"cuts every vector to its first {size} numbers",
             where=folder / PROMPTS,
-            remedy="Set truncate_dim to null there, and cut the vectors; of a server ask for `dimensions`",
+            remedy="Set truncate_dim to null there, and cut the vectors; with a server send `dimensions`",
         )
     return VectorSettings(
         pooling, "Normalize" in kinds, _length(folder, settings), settings.get("do_lower_case") is True
@@ -329,7 +330,7 @@ def _modules(file: Path) -> tuple[Sequence[str], str]:
     if kinds[2:3] == ["Dense"]:
         if not (file.parent / WHITENING).is_file():
             raise ModelError(
-                f"has a layer behind its pooling, and no {WHITENING} that says the same",
+                f"has a layer behind its pooling, and no {WHITENING} with the same values",
                 where=file.parent,
                 remedy="Copy that file from where Albertine tuned it; layers of others are not computed",
             )

@@ -1,5 +1,5 @@
-"""Detection of tied weights: recovers the model with shared weights from its expansion, as long as the copies
-are equal."""
+"""Detection of tied weights: recovers the model with shared weights from its expansion, if the copies are
+equal."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ _FREE = (
     "max_position_embeddings",
     "initializer_range",
 )
-"""What a person may change in the config.json of copies without making another model of them."""
+"""Settings that may differ in the config.json of copies of the same model."""
 _RTOL, _ATOL = 1e-5, 1e-6
 
 
 @dataclass(frozen=True, eq=False)
 class TiedWeights:
-    """A model and its copies, a parameter at a time.
+    """The parameters of a model and of its expansion.
 
     Attributes:
-        config: of the model. written: of its copies.
-        shapes: of the model's parameters. copies: those of the copies, float32, by our names.
-        kept: what stands beside the copies in the file (`unrecoverable_parameters`).
-        stored: the number format that a copy has in the file.
+        config: of the model. written: of its expansion.
+        shapes: of the model's parameters. copies: parameters of the expansion, float32, by our names.
+        kept: further parameters in the file (`unrecoverable_parameters`).
+        stored: from a name to the number format of that copy in the file.
     """
 
     config: EncoderConfig
@@ -114,7 +114,7 @@ class TiedWeights:
         return [source, f"encoder.own.{depth}.{part}.scale"] if scaled else [source]
 
     def _copies_of(self, name: str) -> list[str]:
-        """Where a parameter stands unchanged, if all is as it should be."""
+        """The names of the unchanged copies of a parameter in the expansion."""
         if (own := _OWN_NORM.match(name)) is not None:
             return [f"encoder.{own[2]}.{own[1]}.{own[3]}"]
         if (block := _BLOCK.match(name)) is None:
@@ -143,7 +143,7 @@ class TiedWeights:
 
     @property
     def _own(self) -> tuple[str, ...]:
-        """What each depth of the model has of its own, and each copy inside."""
+        """The per-layer parameters of the model that are part of its copies."""
         return tuple(own for own in self.config.plan.own if own not in self.written.plan.own)
 
     def _order(self, copy: str) -> tuple[str, ...]:
@@ -170,11 +170,11 @@ def unrecoverable_parameters(model: Model, copies: Model) -> dict[str, Tensor]:
 def detect_tied(
     copies: Model, config: EncoderConfig, kept: Mapping[str, Tensor], stored: Callable[[str], torch.dtype]
 ) -> Model | None:
-    """The model that was written as these copies; None where they are no longer copies of one model, as after
-    training by a library that knows of no sharing.
+    """The model whose expansion these copies are; None if they differ, as after training by a library without
+    sharing.
 
     Args:
-        config: of the model. kept: what `unrecoverable_parameters` gave. stored: as in `TiedWeights`.
+        config: of the model. kept: from `unrecoverable_parameters`. stored: as in `TiedWeights`.
     """
     if (both := match_expansion(config, copies.config)) is None:
         return None
@@ -195,30 +195,30 @@ def detect_tied(
 def match_expansion(
     config: EncoderConfig, found: EncoderConfig
 ) -> tuple[EncoderConfig, EncoderConfig] | None:
-    """A model's configuration, with what may have been changed since, and that of its copies, which is
-    `found`; None where no way of writing the model out gives `found`."""
+    """The configuration of a model, with the settings in `_FREE` from `found`, and that of its expansion;
+    None if no expansion of the model has the configuration `found`."""
     config = replace(config, **{name: getattr(found, name) for name in _FREE})
     if unsupported_features(config, "transformers"):
         return None
-    # What transformers could share may have been written out all the same, for who knows only stacks.
+    # A plan that transformers supports may have been expanded too, for programs without sharing.
     ways = expanded_config(config), unshared_config(multiplied_embeddings_config(config))
     written = next((way for way in ways if _computes(way, found)), None)
     return None if written is None else (config, written)
 
 
 def _computes(one: EncoderConfig, other: EncoderConfig) -> bool:
-    """Whether two configurations are the same; that of a tokenizer's padding token may differ."""
+    """Whether two configurations are equal up to the id of the padding token."""
     return replace(one, pad_token_id=other.pad_token_id) == other
 
 
 @dataclass(frozen=True)
 class ExpandedModel:
-    """A model that is written out in a folder, a copy of its shared weights for every depth.
+    """An expanded model in a folder, with a copy of its shared weights for every layer.
 
     Attributes:
-        config: of the model, which its weights fold back to while they are copies.
-        equal: whether they are copies still, as after training elsewhere they are not; None: there are no
-            safetensors to look at.
+        config: of the model, which is recovered while the copies are equal.
+        equal: whether the copies are equal; after training by other programs they are not. None: there are no
+            safetensors.
     """
 
     config: EncoderConfig
@@ -226,10 +226,10 @@ class ExpandedModel:
 
 
 def detect_expanded(file: Path) -> ExpandedModel | None:
-    """What the depths of the model beside a config.json are copies of; None where it is no folder of copies.
+    """The shared model whose expansion a folder has, by its config.json; None if it has no expansion.
 
-    The depths are compared tensor by tensor in the file, so that no more than those of one name are in
-    memory, and no further than the first difference.
+    Layers are compared tensor by tensor in the file, up to the first difference, so that only those of one
+    name are in memory.
 
     Raises:
         ModelError: a configuration or a file of weights that is damaged.
@@ -260,8 +260,8 @@ def detect_expanded(file: Path) -> ExpandedModel | None:
 
 
 def _maps_nothing(kind: ModelType, copied: EncoderConfig, weights: OpenWeights) -> bool:
-    """Whether the mapping that transformers' ALBERT has in any case is, where the copies have none, the
-    identity still, and no mapping that was trained."""
+    """Whether the mapping, which transformers' ALBERT always has, is the identity if the expansion has none:
+    it may have been trained."""
     if kind != "albert" or copied.has_mapping:
         return True
     names = {name: f"encoder.embeddings.mapping.{name}" for name in ("weight", "bias")}
@@ -271,13 +271,13 @@ def _maps_nothing(kind: ModelType, copied: EncoderConfig, weights: OpenWeights) 
 
 
 def _parameters(config: EncoderConfig) -> dict[str, Tensor]:
-    """Those of an encoder, without their numbers."""
+    """The parameters of an encoder, without values."""
     with torch.device("meta"):
         return Model(config, ()).state_dict()
 
 
 class _OnDemand(Mapping[str, Tensor]):
-    """Our parameters out of a file, each read on access and not kept."""
+    """Our parameters in a file, each read on access and not cached."""
 
     def __init__(
         self, rules: Mapping[str, Rule], read: Callable[[str], Tensor], where: Path, heads: int
@@ -288,7 +288,7 @@ class _OnDemand(Mapping[str, Tensor]):
         return to_ours({name: self._rules[name]}, self._read, self._where, self._heads)[name]
 
     def stored(self, name: str) -> Tensor:
-        """What the file has in its place."""
+        """The tensor of a parameter as it is in the file."""
         return self._read(self._rules[name].theirs)
 
     def __iter__(self) -> Iterator[str]:

@@ -19,14 +19,15 @@ from albertine.model.resharing import replan
 from albertine.model.sharing import SharingPlan
 
 Layout = Literal["transformers", "bert", "electra", "roformer", "modernbert", "xlnet", "albertine"]
-"""Of folders with config.json and safetensors: transformers' (the first is the nearest of them), and ours."""
+"""Layouts of folders with config.json and safetensors: transformers' (the first means the nearest of them),
+and ours."""
 MAX_PRODUCT = 1 << 28
-"""Numbers in a table of words that is multiplied out; that of the largest model has 123 million. Two narrow
-factors in a small file must not ask for more memory than there is."""
+"""Most elements of a word embedding table that is multiplied out; the largest model has 123 million. It
+bounds the memory that two narrow factors in a small file can require."""
 LAYOUTS: dict[str, Layout] = {name: name for name in get_args(Layout)} | {"hf": "transformers"}
-"""By the names that a person gives them."""
+"""The layouts by their names on the command line."""
 KEPT = f"{OURS}kept."
-"""What the names of our parameters begin with that no copy gives back exactly."""
+"""Prefix of our parameters that cannot be recovered exactly from copies."""
 
 WORD, MAPPING = "encoder.embeddings.word.weight", "encoder.embeddings.mapping.weight"
 _FIRST = "encoder.attention.0."
@@ -49,7 +50,8 @@ _BLOCKS: Mapping[str, Mapping[str, object]] = {
 
 
 def unsupported_features(config: EncoderConfig, layout: Layout) -> list[str]:
-    """What of an encoder a layout has no place for; "transformers" is the nearest of its layouts."""
+    """The features of an encoder that a layout does not support; "transformers" is the nearest of its
+    layouts."""
     nearest = {"rotary": "roformer", "relative": "xlnet"}.get(config.positions, "albert")
     nearest = "modernbert" if config.norm == "pre" else nearest
     kind = nearest if layout == "transformers" else layout
@@ -137,15 +139,15 @@ def model_with_state(config: EncoderConfig, like: Model, state: Mapping[str, Ten
 
 
 def size_change(model: Model, copies: Model) -> str:
-    """What a model costs as `copies` of it."""
+    """A note on the number of parameters of a model and of its expansion `copies`."""
     before, after = (sum(x.numel() for x in m.state_dict().values()) for m in (model, copies))
     return f"{after:,} numbers instead of {before:,}, for the same outputs"
 
 
 def expanded(model: Model, layout: Layout = "transformers") -> Model:
-    """The same model with a block of its own for every depth, and for ModernBERT and brightmart's with
-    embeddings as wide as the hidden states, the product of the two factors (which is all of it where the
-    layout knows the sharing). Its outputs are the same up to rounding.
+    """The expansion of a model: a block for every layer unless the layout supports its sharing, and for
+    ModernBERT and brightmart's the product of the two embedding factors. Its outputs are the same up to
+    rounding.
 
     Raises:
         SettingsError: as `expanded_config`.

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 WEIGHTS = (SINGLE, INDEX, PICKLED, PICKLED_INDEX)
-"""One of which every folder has that `open_weights` opens."""
+"""Files that `open_weights` opens; a folder needs one of them."""
 REPORT = "export.json"
-"""Of an export: what was written, and how near it is to its source."""
+"""The report of an export: its files, and their difference from the source."""
 MAX_JSON_BYTES = 20_000_000
 SHOWN = 200
-"""Characters of a name out of a file that is not to be trusted."""
+"""Most characters of a name from an untrusted file in messages."""
 FLOATS = frozenset({"F16", "BF16", "F32", "F64"})
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 ADAPTER = "adapter_config.json"
@@ -77,8 +77,8 @@ def open_weights(folder: Path) -> Iterator[OpenWeights]:
     torch.save pickled, which another process reads first.
 
     Raises:
-        ModelError: no weights, a damaged file, a shard that is missing, an integer tensor, a pickle that asks
-            for more than tensors.
+        ModelError: no weights, a damaged file, a missing shard, an integer tensor, a pickle with more than
+            tensors.
     """
     with ExitStack() as stack:
         shapes: dict[str, tuple[int, ...]] = {}
@@ -146,7 +146,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def _source(report: Path) -> str:
-    """What a report names as its source, as words; none where it is damaged."""
+    """The source in a report, for messages; empty if it has none or is damaged."""
     try:
         source = read_json(report).get("source")
     except ModelError:
@@ -156,10 +156,10 @@ def _source(report: Path) -> str:
 
 
 def refuse_keras(folder: Path) -> None:
-    """Say of a folder that has its weights in a file of Keras alone how they get out of it.
+    """Refuse a folder whose only weights are a file of Keras.
 
     Raises:
-        ModelError: it is one.
+        ModelError: with a way to convert it.
     """
     files = sorted(path for path in folder.iterdir() if path.suffix in KERAS)
     if files and not any(path.suffix in (".safetensors", *PICKLES) for path in folder.iterdir()):
@@ -172,10 +172,10 @@ def refuse_keras(folder: Path) -> None:
 
 
 def refuse_adapter(folder: Path) -> None:
-    """Say of a folder with an adapter of peft, which transformers adds to the weights, how they become one.
+    """Refuse a folder with an adapter of peft, which is not added to the weights.
 
     Raises:
-        ModelError: it has one.
+        ModelError: with a way to merge it.
     """
     if (folder / ADAPTER).is_file():
         raise ModelError(

@@ -99,7 +99,7 @@ def application(service: Service, token: bytes | None = None, host: str = "local
 
 
 class Guard:
-    """What stands before every route.
+    """Middleware with the checks before every route.
 
     Args:
         token, host: as in `application`. posted: paths of requests to the model.
@@ -225,16 +225,16 @@ def _posted(service: Service, handler: Handler) -> Callable[[Request], Awaitable
 async def _body(request: Request, limits: ServingLimits) -> bytes:
     """The bytes of a body. Raises as `read_body`.
 
-    Whose connection is closed behind the answer, as urllib asks and HTTP/1.0 means, is heard out before it is
-    refused, for as long as a body may take: a socket that is closed while bytes still come is reset, and the
-    answer is lost.
+    If the connection closes after the response (`connection: close`, as urllib sends, or HTTP/1.0), the rest
+    of the body is read before an error is sent, within the time limit of bodies: closing a socket while bytes
+    still arrive resets it, and the response is lost.
     """
     try:
         return await read_body(request.stream(), request.headers, limits)
     except HttpError as error:
         connection = request.headers.get("connection", "").lower()
         closes = "close" in connection or request.scope["http_version"] == "1.0"
-        sends = "expect" not in request.headers  # who expects a word of ours sends nothing before it
+        sends = "expect" not in request.headers  # a client that expects 100-continue sends nothing before it
         if closes and sends and error.code != "slow_body":
             with suppress(TimeoutError):
                 async with asyncio.timeout(limits.body_seconds):
@@ -257,8 +257,8 @@ def _got(service: Service, handler: Handler) -> Callable[[Request], Awaitable[Re
 
 
 async def _guarded(respond: Callable[[], Awaitable[Response]]) -> Response:
-    """An answer; an error of ours as an error: Starlette would log it with its message, which may quote what
-    was sent."""
+    """The response; unexpected errors become HTTP 500, since Starlette would log their messages, which may
+    quote the request."""
     try:
         return await respond()
     except HttpError:
@@ -267,7 +267,7 @@ async def _guarded(respond: Callable[[], Awaitable[Response]]) -> Response:
         raise HttpError(499, "client_left", "the client has left") from None
     except Exception as error:
         log.error("a request failed: %s", traceback_without_text(error))
-        raise HttpError(500, "internal", "the server failed; its log says where", headers=NEVER) from None
+        raise HttpError(500, "internal", "the server failed; see its log", headers=NEVER) from None
 
 
 def as_json(found: Any) -> bytes:

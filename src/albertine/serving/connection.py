@@ -38,7 +38,7 @@ class Room:
     def __init__(self, files: int | None = None) -> None:
         """
         Args:
-            files: that may still be opened; None: as the system says.
+            files: number that may still be opened; None: the system's limit.
         """
         free = _free_files() if files is None else files
         self.at_once = max(1, min(AT_ONCE, free // (2 * ROUNDS)))
@@ -138,8 +138,8 @@ class Connection(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _look(self) -> None:
-        """What the connection waits for now. Time counts from the beginning of a state: a byte now and then
-        does not prolong it."""
+        """Update the state of the connection. Time limits count from the beginning of a state: single bytes
+        do not extend it."""
         if self.transport.is_closing():
             self._enter("")
         elif self._answering:

@@ -34,7 +34,7 @@ class Result(NamedTuple):
 
 
 class Observer(Protocol):
-    """Who counts what the engine does."""
+    """Receives the counts of the engine, for metrics."""
 
     def step(self, kind: Hashable, items: int, tokens: int, seconds: float) -> None: ...
 

@@ -28,4 +28,4 @@ def http_error_of(error: BaseException, index: int) -> HttpError:
     if isinstance(error, AlbertineError):
         advice = f". {error.remedy}" if error.remedy else ""
         return HttpError(422, "not_answerable", f"{error.what}{advice}", details=details)
-    return HttpError(500, "internal", "the server failed; its log says where", details=details, headers=NEVER)
+    return HttpError(500, "internal", "the server failed; see its log", details=details, headers=NEVER)

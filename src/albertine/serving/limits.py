@@ -1,4 +1,4 @@
-"""What a request may be before anything of it is understood: its token, its size, and its being JSON."""
+"""Checks of a request before its content is read: its token, its size, and that it is JSON."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from albertine.tasks.http.errors import HttpError, invalid
 CHUNKS = 65_536
 """Pieces in which a body may arrive: each costs time, however small it is."""
 FIELDS = 100
-"""Of one object in a body: each that is unknown costs an error of its own."""
+"""Most fields of an object in a body: each unknown one would be an error of its own."""
 
 
 @dataclass(frozen=True)
 class ServingLimits:
-    """What a server takes in.
+    """Limits of a server.
 
     Attributes:
         body_bytes: of a request. header_seconds, body_seconds: in which its head, and then its body, must
@@ -84,7 +84,7 @@ async def read_body(stream: AsyncIterator[bytes], headers: Mapping[str, str], li
         return await asyncio.wait_for(_joined(stream, limits), limits.body_seconds)
     except TimeoutError:
         message = f"the body took longer than {limits.body_seconds:g} s"
-        # Or who goes on sending a byte now and then keeps the connection for ever.
+        # Closed, as a client that sends a byte now and then would hold the connection forever.
         raise HttpError(408, "slow_body", message, headers={"connection": "close"}) from None
 
 

@@ -67,7 +67,7 @@ class ServerMetrics:
         self._tokens.labels("truncated").inc(tokens)
 
     def dropped(self, tokens: int, reason: str) -> None:
-        """Of what left the queue without being computed."""
+        """Count tokens that left the queue without being computed."""
         self._tokens.labels("cancelled").inc(tokens)
         self.failed(reason)
 

@@ -1,7 +1,7 @@
-"""What waits to be computed: items bounded by tokens and by number, each with a deadline.
+"""The queue of items to compute, bounded by tokens and by number, each with a deadline.
 
-It depends on no web framework and no runtime of models, and the clock is an argument. `take` chooses items of
-one kind for the thread that computes.
+It depends on no web framework and no model runtime, and the clock is an argument. `take` chooses items of one
+kind for the thread that computes.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from threading import Condition
 from typing import Any
 
 FORGET = 0.9
-"""What each step leaves of the weight of the steps before it, in the measured pace."""
+"""Decay of earlier steps in the moving average of the measured speed, for each step."""
 
 LEAST = 2
-"""Tokens of a text without any: the special ones."""
+"""Tokens of an empty text: the special ones."""
 
 
 class Overload(Exception):
@@ -80,7 +80,7 @@ class TokenQueue:
 
     @property
     def tokens(self) -> int:
-        """Of the items that wait."""
+        """Tokens of the waiting items."""
         return self._tokens
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""One request, as a route sees it: its body, the model, and what it cost."""
+"""The context of a request for its route: its body, the service, and its costs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from albertine.tasks.http.base import Truncation, characters_of
 
 @dataclass
 class RequestContext:
-    """A request that is being answered.
+    """A request in progress.
 
     Attributes:
-        body: the object that was sent. gone: awaited until the client has left.
-        inputs: how many questions it has. tokens: that were computed for them, after truncation.
-        truncated: how many inputs lost tokens. characters: of all texts.
-        tokenizing, waited, computed: seconds. headers: of the answer.
+        body: the JSON object of the request. gone: returns when the client has disconnected.
+        inputs: number of its inputs. tokens: computed for them, after truncation.
+        truncated: number of truncated inputs. characters: of all texts.
+        tokenizing, waited, computed: seconds. headers: of the response.
     """
 
     service: Service
@@ -44,7 +44,7 @@ class RequestContext:
         return await self.service.answer(key, questions, self, self.gone, truncate=truncate, left=left)
 
     def response_headers(self) -> dict[str, str]:
-        """What was computed, and how long it took, in milliseconds."""
+        """Headers with token counts, and times in milliseconds."""
         seconds = {
             "x-compute-time": self.computed,
             "x-inference-time": self.computed,

@@ -259,7 +259,7 @@ def _filled_size(model: ServedModel, texts: Sequence[str], top: int) -> int:
         raise invalid(
             "batch_too_large",
             f"the filled texts would have {size:,} characters, and the server gives {LONGEST:,}; "
-            "ask for a smaller top_k, or about fewer masks",
+            "send a smaller top_k, or fewer masks",
             limit=LONGEST,
         )
     return size

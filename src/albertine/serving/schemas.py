@@ -26,14 +26,14 @@ class TextsToEmbed(Truncation):
 
 
 class SourceAndSentences(Body):
-    """What is compared with each of which."""
+    """A text, and the texts to compare it with."""
 
     source_sentence: str
     sentences: Several = Field(description="a list of texts")
 
 
 class SimilarityParameters(Truncation):
-    """Of `/similarity`."""
+    """`parameters` of `/similarity`."""
 
     prompt_name: None = Field(None, description="left out: this folder has no prompts")
 
@@ -64,7 +64,7 @@ class OpenAiTexts(Truncation):
 
 
 class MaskParameters(Truncation):
-    """Of filling masks."""
+    """`parameters` of filling masks."""
 
     targets: Annotated[list[str], Field(min_length=1, max_length=1000, fail_fast=True)] | None = Field(
         None, description="a list of 1 to 1000 words of the vocabulary"

@@ -60,8 +60,8 @@ class DrainingServer(uvicorn.Server):
         self._listening()
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """What asyncio makes of an error without a handler. Of a connection that cannot be taken in it would
-        write a traceback for every place of the backlog, each second."""
+        """The exception handler of the event loop. For connections that cannot be accepted asyncio would log
+        a traceback for every entry of the backlog, each second."""
         error, now = context.get("exception"), time.monotonic()
         if not (isinstance(error, OSError) and error.errno in FULL):
             loop.default_exception_handler(context)

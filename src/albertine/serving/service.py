@@ -41,7 +41,7 @@ GRACE = 1.0
 
 
 class Usage(Protocol):
-    """What a request cost."""
+    """The costs of a request."""
 
     tokens: int
     truncated: int
@@ -134,7 +134,7 @@ class Service:
             False: ThreadPoolExecutor(TOKENIZING, "albertine lengths"),
             True: ThreadPoolExecutor(1, "albertine long lengths"),
         }
-        """By whether a request is long, as the next."""
+        """Thread pools for short (False) and long requests; so are the counts of characters."""
         self._characters, self._changing = {False: 0, True: 0}, Lock()
         self.draining, self.running = False, 0
 
@@ -201,7 +201,7 @@ class Service:
 
     @property
     def deadline(self) -> float:
-        """Of a request that arrives now."""
+        """The deadline of a request that arrives now."""
         return self.clock() + self.limits.deadline_seconds
 
     async def run(
@@ -292,7 +292,7 @@ class Service:
             raise invalid(
                 "input_too_long",
                 f"input {too_long[0]} has {one.length} tokens, and the model reads {one.limit}; "
-                "shorten it, or ask with truncate: true",
+                "shorten it, or send truncate: true",
                 index=too_long[0],
                 tokens=one.length,
                 limit=one.limit,

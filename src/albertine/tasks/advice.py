@@ -1,6 +1,6 @@
-"""What is known to go wrong with some models, said before a run begins.
+"""Warnings about combinations of model and settings that are known to train badly, printed before a run.
 
-What is said of wide models and of RACE is from google-research/albert's README and from the threads of users
+Those on wide models and on RACE are from google-research/albert's README and issues of its users
 (google-research/google-research#151, google-research/albert#89 and #197, huggingface/transformers#2104).
 """
 
@@ -21,12 +21,12 @@ WIDE, WIDE_RATE = 2048, 1e-5
 RACE_RATE = 1e-5
 FEW = 10_000
 SMALL = ("cola", "rte", "mrpc", "sts-b", "wnli", "cluewsc")
-"""Data sets of fewer than that many examples, on which BERT-like models differ by points, or fail, from
-seed to seed."""
+"""Data sets of fewer than `FEW` examples: scores of BERT-like models vary by points with the seed, and some
+runs fail."""
 
 
 def advice(settings: FinetuneSettings, seeds: int = 1) -> list[str]:
-    """Warnings about the model and the settings together; empty where nothing is known against them.
+    """Warnings about the model and the settings together.
 
     Args:
         seeds: how many runs there will be.
@@ -42,7 +42,7 @@ def advice(settings: FinetuneSettings, seeds: int = 1) -> list[str]:
         found.append(
             f"models as wide as this one ({width}) often stay at chance or diverge at rates like "
             f"{rate:g}; training.learning_rate=0.000005 has rescued them, and "
-            "several seeds tell (--seeds 5)"
+            "run several seeds (--seeds 5)"
         )
     if rate < usual / 4:
         found.append(
@@ -68,16 +68,16 @@ def advice(settings: FinetuneSettings, seeds: int = 1) -> list[str]:
     if one_row and _classes_pairs(settings.task):
         found.append(
             f"a model as narrow as this one ({width}) hardly learns to compare two texts in one row; where a "
-            "class says how far they say the same, set task.pooling=compared"
+            "class is how similar they are, set task.pooling=compared"
         )
     if width < NARROW and _raw_vectors(settings.task):
         found.append(
-            f"the first depth of a model as narrow as this one ({width}) makes the better vectors, once they "
+            f"the first layer of a model as narrow as this one ({width}) gives better vectors, once they "
             "are whitened: task.similarity.pooling=whitened"
         )
     if seeds == 1 and _is_small(settings.task):
         found.append(
-            "scores on a data set as small as this one differ much from seed to seed; --seeds 5 tells the "
+            "scores on a data set as small as this one vary much with the seed; --seeds 5 reports the "
             "median, as the ALBERT paper does, and the spread"
         )
     return found
@@ -90,7 +90,7 @@ def _scores_pairs(task: TaskChoice) -> bool:
 
 
 def _in_one_row(task: TaskChoice, model_type: str) -> bool:
-    """Whether a classifier of it looks at one vector of all that a row holds."""
+    """Whether its classifier reads one vector for both texts of a row."""
     if not isinstance(task, PooledTask):
         return False
     usual = task.pooling is None and not classified_by_first(model_type)
@@ -98,12 +98,12 @@ def _in_one_row(task: TaskChoice, model_type: str) -> bool:
 
 
 def _classes_pairs(task: TaskChoice) -> bool:
-    """Whether it is a class of pairs in own files."""
+    """Whether pairs in own files are classified."""
     return task.kind == "single" and task.dataset is None and task.pair is not None
 
 
 def _raw_vectors(task: TaskChoice) -> bool:
-    """Whether vectors that are not whitened are to learn how alike texts are."""
+    """Whether text vectors are learned from scores of pairs without whitening."""
     own = task.similarity if isinstance(task, VectorsTask) else None
     return own is not None and own.pooling != "whitened" and own.loss not in CONTRASTS
 
@@ -112,9 +112,9 @@ def _is_small(task: TaskChoice) -> bool:
     if task.dataset is not None:
         return task.dataset in SMALL or str(task.dataset).startswith("fewclue-")
     paths = task.own("train")
-    lines_tell = (path.suffix in (".csv", ".jsonl", ".tsv") and path.is_file() for path in paths)
-    if not all(lines_tell):
-        return False  # elsewhere a line is no example
+    line_per_example = (path.suffix in (".csv", ".jsonl", ".tsv") and path.is_file() for path in paths)
+    if not all(line_per_example):
+        return False
     lines = 0
     for path in paths:
         with path.open("rb") as file:

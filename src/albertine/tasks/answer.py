@@ -1,7 +1,7 @@
-"""Questions answered by a span of a passage (SQuAD v1.1): start and end logits for every token.
+"""Extractive question answering (SQuAD v1.1): start and end logits for every token of a passage.
 
 The loss is the mean of the two cross-entropies over each window's tokens (google-research/albert,
-`squad_utils.py`); a window that does not show the answer points to [CLS].
+`squad_utils.py`); the targets of a window without the answer are [CLS].
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Question:
     """One question.
 
     Attributes:
-        answers: (text, first character) of every right answer, the character -1 where the text is not in the
-            passage; empty if the passage has no answer, None where the file has none.
-        where: for messages.
+        answers: (text, offset) of every right answer, the offset -1 if the text is not in the passage; empty
+            if the passage has no answer, None if the file has no labels.
+        where: its location for messages.
     """
 
     name: str
@@ -57,11 +57,11 @@ class Question:
 
 @dataclass(frozen=True)
 class EncodedQuestion:
-    """A question as the model sees it.
+    """An encoded question.
 
     Attributes:
         passage: its tokens; questions about one passage share them.
-        cut: whether the question lost tokens. cls_last: whether [CLS] is the last token of a row.
+        cut: whether the question was truncated. cls_last: whether [CLS] is the last token of a row.
         whole: whether one of its right answers can be predicted as a whole.
     """
 
@@ -73,26 +73,27 @@ class EncodedQuestion:
     whole: bool = False
 
     def nowhere(self, length: int) -> int:
-        """The place in a row of so many tokens that stands for "not here": that of [CLS]."""
+        """The target in a row of this length for a window without the answer: the position of [CLS]."""
         return length - 1 if self.cls_last else 0
 
 
 def encode(
     examples: Sequence[Question], tokenizer: Tokenizer, reading: WindowSettings, *, learning: bool = False
 ) -> Encoded:
-    """A row a window; its target are the places of a right answer's first and last token in it, int64
-    (1, 2), or twice that of [CLS] if the window does not show the answer. Of several right answers it is the
-    first that can be predicted, else the first that a window shows.
+    """One row a window. Its target is the positions of a right answer's first and last token in it, int64
+    (1, 2), or twice that of [CLS] if the window does not contain the answer. Of several right answers it is
+    the first that can be predicted, else the first that a window contains.
 
     Args:
-        learning: leave out questions whose answers no window shows: they would teach that there are none.
+        learning: leave out questions whose answers are in no window: they would be trained as questions
+            without an answer.
     """
     rows, entries, targets, tally = RowBuilder(tokenizer, reading.max_length), [], [], Tally()
     questions = tokenizer.encode_batch([example.question for example in examples])
     seen, passage = "", PassageTokens.of(tokenizer, "")
     known = all(example.answers is not None for example in examples)
     for example, question in zip(examples, questions, strict=True):
-        if example.passage is not seen and example.passage != seen:  # the questions of one stand together
+        if example.passage is not seen and example.passage != seen:  # questions of one passage are adjacent
             seen, passage = example.passage, PassageTokens.of(tokenizer, example.passage)
         windows, laid_out = rows_of(tokenizer, question, passage, reading)
         cut = len(question) > reading.question
@@ -117,13 +118,13 @@ def encode(
 def _place(
     example: Question, passage: PassageTokens, windows: Sequence[Window], reading: WindowSettings
 ) -> tuple[tuple[int, int] | None, str | None]:
-    """The first and the last token of the right answer to learn, None where no window shows one; and why none
-    can be predicted, None where one can or there is none."""
+    """The first and the last token of the right answer to learn, None if no window contains one; and the
+    reason why none can be predicted, None if one can or there is none."""
     shown, there = None, False
     for text, begin in example.answers or ():
         if begin < 0:
             continue
-        # The tokens that the answer touches: its ends may stand inside of one.
+        # The tokens that overlap the answer: its ends may be inside a token.
         inside = np.flatnonzero((passage.starts < begin + len(text)) & (passage.ends > begin))
         if not len(inside):
             continue
@@ -146,7 +147,7 @@ def _targets(
     """The targets of the windows of a question, whose rows have these lengths.
 
     Args:
-        place: of the first and the last token of its answer in the passage.
+        place: indices of the first and the last token of its answer in the passage.
     """
     places = np.array([[entry.nowhere(length)] * 2 for length in lengths], dtype=np.int64)
     if place is None:
@@ -160,8 +161,8 @@ def _targets(
 
 
 def windows_to_learn(data: Encoded, blank: float) -> Encoded:
-    """Every window as an example of its own, but of those that do not show their question's answer only a
-    share `blank`, the same ones in every run."""
+    """Every window as an example of its own; of the windows without their question's answer only a share
+    `blank`, the same ones in every run."""
     data = data.apart
     assert data.targets is not None
     draws = generator(0, "windows without their answer").random(len(data.targets))
@@ -175,13 +176,13 @@ QUESTIONS = Fields("context", "question")
 
 
 def question_of(row: Row, fields: Fields, prefix: str = "") -> Question:
-    """The question that a row of a table is, without its answers."""
+    """The question in a row of a table, without its answers."""
     question = fields.needed(row)
     return Question(prefix + row.name, question, fields.first(row), None, row.where)
 
 
 def question_fields(fields: Fields) -> Fields:
-    """The columns of questions from files that are no tables."""
+    """The columns of questions from files that are not tables."""
     return replace(fields, pair=fields.pair or "question")
 
 
@@ -191,10 +192,10 @@ def question_row(example: Question, fields: Fields) -> dict[str, Any]:
 
 
 class FromPassages(Family):
-    """What the families of extracted answers share; whose outputs are a `LikelySpans` for every question.
+    """The base of extractive families, whose outputs are a `LikelySpans` for every question.
 
     Attributes:
-        reading: how passages are read. no_answer: whether a passage may not answer.
+        reading: lengths of questions, windows and answers. no_answer: whether a passage may have no answer.
     """
 
     task: ClassVar[Task] = "answer"
@@ -226,8 +227,8 @@ class FromPassages(Family):
         return {"question": example.question}
 
     def extra_columns(self, outputs: list[LikelySpans], data: Encoded) -> Iterable[dict[str, Any]]:
-        """The likeliest spans: begin, end, probability; and where the model knows it, the probability that
-        there is no answer."""
+        """The most probable spans: begin, end, probability; and the probability that there is no answer, if
+        the model has it."""
         for found in outputs:
             none = {} if found.no_answer is None else {"no_answer": found.no_answer}
             yield none | {"spans": [[a, b, round(p, 6)] for (a, b), p in found.spans.items()]}
@@ -299,14 +300,14 @@ class Answer(FromPassages, OneLayer):
         )
 
     def answers(self, outputs: list[LikelySpans], data: Encoded) -> list[str]:
-        """The words of the best span of every passage, "" where there is none."""
+        """The text of the best span of every passage, "" if there is none."""
         return [
             words(found, entry.example.passage) for found, entry in zip(outputs, data.examples, strict=True)
         ]
 
 
 def of_questions(data: Encoded, find: Callable[[EncodedQuestion, slice], LikelySpans]) -> list[LikelySpans]:
-    """What is found for every question, given it and its rows."""
+    """The result of `find` for every question and its rows."""
     return [
         find(entry, slice(int(data.starts[i]), int(data.starts[i + 1])))
         for i, entry in enumerate(data.examples)
@@ -314,6 +315,6 @@ def of_questions(data: Encoded, find: Callable[[EncodedQuestion, slice], LikelyS
 
 
 def words(found: LikelySpans, passage: str) -> str:
-    """The words of the likeliest span, "" where there is none."""
+    """The text of the most probable span, "" if there is none."""
     span = next(iter(found.spans), (0, 0))
     return passage[slice(*span)]

@@ -1,7 +1,7 @@
-"""Questions that a passage may not answer (SQuAD v2.0): the joint head of `model.answerability_head`.
+"""Extractive question answering with unanswerable questions (SQuAD v2.0), by `model.answerability_head`.
 
 The loss of a window is ½ (start + end) + ½ answerability (google-research/albert, `squad_utils.py`). A window
-that does not show the answer counts as one without: its start and end point to [CLS].
+that does not contain the answer counts as unanswerable: its start and end targets are [CLS].
 """
 
 from __future__ import annotations
@@ -29,22 +29,21 @@ if TYPE_CHECKING:
     from albertine.tasks.family import AnyModel
 
 FOREIGN_WINDOW = 384
-"""Default tokens of a window: what most models that answer were tuned with."""
+"""Tokens of a window for models of other programs: what most of them were tuned with."""
 
 
 def scores(rules: str) -> tuple[str, ...]:
-    """The metrics by some rules; the first picks the best model."""
+    """The metrics with some rules; the first selects the best model."""
     return tuple(f"{squad2_prefix(rules)}_{name}" for name in SQUAD2_METRICS)
 
 
 @dataclass
 class AnswerOrNot(FromPassages):
-    """The family of answers that may not be there.
+    """The family of extracted answers with unanswerable questions.
 
     Attributes:
-        metrics: as `scores` names them. rules: how answers are compared, one of
-            `evaluation.answer_scores.RULES`.
-        threshold: above this probability that there is no answer none is given; `tune_on_dev` finds it.
+        metrics: from `scores`. rules: how answers are compared, one of `evaluation.answer_scores.RULES`.
+        threshold: above this probability of no answer the prediction is no answer; `tune_on_dev` sets it.
     """
 
     metrics: tuple[str, ...] = scores("squad")
@@ -91,12 +90,12 @@ class AnswerOrNot(FromPassages):
         return JointSpan(model)
 
     def tune_on_dev(self, outputs: list[LikelySpans], data: Encoded) -> None:
-        """Take the threshold that gives the best F1, as SQuAD's script looks for it."""
+        """Set the threshold with the best F1, found as in SQuAD's script."""
         found = squad2(self.gold(data), self.answers(outputs, data), self.rules)
         self.threshold = found["best_f1_threshold"]
 
     def load_state(self, flags: Mapping[str, Any]) -> None:
-        """Take the threshold of a folder."""
+        """Load the threshold of a folder."""
         self.threshold = float(flags.get("threshold", self.threshold))
 
     def answers(self, outputs: list[LikelySpans], data: Encoded) -> list[AnswerDecision]:
@@ -107,12 +106,12 @@ class AnswerOrNot(FromPassages):
         return found
 
     def as_json(self, answer: Any, example: Any) -> Any:
-        """The words of an answer, "" for none."""
+        """The text of an answer, "" for none."""
         return answer.text if isinstance(answer, AnswerDecision) else answer
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
         tree = super().config(model_type, dropout)
-        tree.pop("architectures", None)  # those of the head of two numbers a token
+        tree.pop("architectures", None)  # of a head with start and end logits only
         tree |= joint_architecture(model_type)
         tree["albertine"] |= {"threshold": self.threshold}
         return tree

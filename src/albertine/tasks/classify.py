@@ -1,7 +1,7 @@
-"""Classification and similarity of texts and pairs: a class, several, or a score from one row of each text.
+"""Classification and regression of texts and pairs: a class, several classes, or a score.
 
 As in google-research/albert's `classifier_utils.py`: cross-entropy for a class, squared error for a score;
-several classes at once are one sigmoid each.
+several classes have a sigmoid each.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from albertine.inference.probabilities import sigmoid, softmax
 from albertine.interop.heads import Kind, Task, head_config
 from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch
 from albertine.tasks.examples import Example
-from albertine.tasks.family import Beginning, Fields, OneLayer, Tuned
+from albertine.tasks.family import Fields, OneLayer, RunContext, Tuned
 from albertine.tasks.readers.table import Row
 from albertine.tokenizers.base import Tokenizer
 
@@ -54,12 +54,12 @@ class Classify(OneLayer):
     """The family of one class, several classes, or a score.
 
     Attributes:
-        labels: in the order of their numbers; none of a score. max_length: tokens of a text or pair.
+        labels: in the order of their numbers; empty for a score. max_length: tokens of a text or pair.
         weights: (classes,) of the classes in the loss of "single", or None. pooling: of the tokens of a text.
         pairs: whether it was tuned with pairs of texts; None: with both, or unknown.
-        likeliest: how many classes a line of predictions has, beside those that it predicts.
-        sigmoid: whether a score is the sigmoid of the output, as of other cross-encoders; loss and order go
-            by the output itself.
+        likeliest: number of most probable classes in a line of predictions, besides the predicted ones.
+        sigmoid: a score is the sigmoid of the output, as in other cross-encoders; the loss and the order use
+            the output itself.
     """
 
     kind: Kind
@@ -84,19 +84,19 @@ class Classify(OneLayer):
         found = {example.pair is not None for example in examples}
         return found.pop() if len(found) == 1 else None
 
-    def for_run(self, beginning: Beginning) -> Self:
-        weights, examples = None, beginning.train.examples
-        if beginning.balanced and self.kind == "single":
-            weights = balanced(beginning.train, len(self.labels)).to(beginning.device)
-            beginning = replace(beginning, balanced=False)
-        return replace(super().for_run(beginning), pairs=self.has_pairs(examples), weights=weights)
+    def for_run(self, context: RunContext) -> Self:
+        weights, examples = None, context.train.examples
+        if context.balanced and self.kind == "single":
+            weights = balanced(context.train, len(self.labels)).to(context.device)
+            context = replace(context, balanced=False)
+        return replace(super().for_run(context), pairs=self.has_pairs(examples), weights=weights)
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer) -> Encoded:
         """One row an example. Its target is a class number int64 (1,), memberships float32 (1, classes), or a
         score float32 (1,). Every label must be among the classes.
 
         Raises:
-            DataError: the model was tuned with pairs of texts, and there is one, or the other way round.
+            DataError: single texts for a model tuned with pairs, or the reverse.
         """
         compares = self.pooling == "compared"
         if (compares or self.pairs) and (alone := next((e for e in examples if e.pair is None), None)):
@@ -191,7 +191,7 @@ class Classify(OneLayer):
         return sorted(answer) if isinstance(answer, frozenset) else answer
 
     def extra_columns(self, logits: Logits, data: Encoded) -> Iterable[dict[str, Any]]:
-        """How likely the likeliest classes are."""
+        """The probabilities of the most probable classes."""
         if self.kind == "score":
             return super().extra_columns(logits, data)
         return [{"probabilities": chances} for chances in self._likeliest(logits)]
@@ -206,7 +206,7 @@ class Classify(OneLayer):
         return sigmoid(logits) if self.kind == "multi" or self.sigmoid else logits
 
     def _likeliest(self, logits: Logits) -> list[dict[str, float]]:
-        """For every row the probabilities of its answer and of its likeliest classes, in their order."""
+        """For every row the probabilities of its predicted and its most probable classes, in class order."""
         chances, several = self._chances(logits), self.kind == "multi"
         kept = logits > 0 if several else np.zeros(logits.shape, dtype=bool)
         best = np.argsort(-logits, axis=-1, kind="stable")[:, : max(1, self.likeliest)]

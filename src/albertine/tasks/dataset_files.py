@@ -1,4 +1,4 @@
-"""The files of a data set, and what all kinds of tasks check and tell of them."""
+"""The files of a data set: their rows, checks and notes that all kinds of tasks share."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from albertine.tasks.readers.files import File, find
 from albertine.tasks.readers.table import Row, rows_of
 
 SHOWN = 30
-"""Names that a message lists."""
+"""Most names that a message lists."""
 NOTHING = Encoded((), [], [], np.zeros(1, dtype=np.int64), None, 0)
 Lost = tuple[int, str]
-"""How many rows something befell, and what."""
+"""A count of rows, and a description for a note on the file."""
 
 
 @dataclass(frozen=True)
 class Data:
-    """What a run learns from and is judged by.
+    """The encoded files of a task.
 
     Attributes:
-        family: how the model is asked. train: nothing where a model is only judged. test: may lack labels.
-        notes: what a person should know of the files: rows left out, empty or cut short.
+        family: the task family. train: empty where a model is only evaluated. test: may lack labels.
+        notes: remarks on the files: rows left out, empty or truncated.
     """
 
     family: Family
@@ -53,8 +53,8 @@ def rows_in(dataset: Dataset, file: File, split: Split, *, broken: bool = False)
     """The rows of a table of a data set.
 
     Args:
-        broken: also those of another number of fields, which have none; else they are passed over, where the
-            data set does not refuse them.
+        broken: include rows with a wrong number of fields, as rows without fields. By default they are
+            skipped where `dataset.ragged` allows them.
     """
     rows = rows_of(
         file,
@@ -74,11 +74,11 @@ def all_rows(dataset: Dataset, folder: Path, split: Split, *, broken: bool = Fal
         yield from rows_in(dataset, file, split, broken=broken)
 
 
-def check_told(examples: Sequence[Any], label: str, *, test: bool) -> None:
-    """Refuse a file of which a row lacks its answer; a test file may lack all.
+def check_labelled(examples: Sequence[Any], label: str, *, test: bool) -> None:
+    """Check that every row has a label; a test file may have none at all.
 
     Raises:
-        DataError: with the first such row.
+        DataError: with the first row without a label.
     """
     without = [e for e in examples if e.label is None]
     if without and not (test and len(without) == len(examples)):
@@ -92,16 +92,16 @@ def check_told(examples: Sequence[Any], label: str, *, test: bool) -> None:
 
 
 def held_out(examples: Sequence[Any], share: float) -> tuple[list[Any], list[Any]]:
-    """Examples to learn from, and a share of them to be judged by, both in their order.
+    """Split examples into a training set and a dev set with a share of them, both in their order.
 
-    Those about the same text or passage stay together, so that none is asked that was learned. Texts are
-    taken in the order of their hashes: the same ones whatever the seed, and most of the same when rows come.
+    Examples with the same text or passage stay together, so that no text is in both sets. Texts are drawn in
+    the order of their hashes: the choice does not depend on the seed, and changes little when rows are added.
 
     Raises:
-        DataError: all are about the same text.
+        DataError: all examples have the same text.
     """
-    about = [" ".join(_about(example).casefold().split()) for example in examples]
-    texts, held, count = Counter(about), set(), 0
+    keys = [" ".join(_shared_text(example).casefold().split()) for example in examples]
+    texts, held, count = Counter(keys), set(), 0
     if len(texts) < 2:
         what = "task.dev_share wants rows about two texts or more, and all are about the same one"
         raise DataError(what, where=examples[0].where, remedy="Name a dev file: task.dev=FILE")
@@ -110,12 +110,12 @@ def held_out(examples: Sequence[Any], share: float) -> tuple[list[Any], list[Any
             break
         held.add(text)
         count += texts[text]
-    learned = [example for example, text in zip(examples, about, strict=True) if text not in held]
-    return learned, [example for example, text in zip(examples, about, strict=True) if text in held]
+    train = [example for example, text in zip(examples, keys, strict=True) if text not in held]
+    return train, [example for example, text in zip(examples, keys, strict=True) if text in held]
 
 
-def _about(example: Any) -> str:
-    """The text of an example, or the passage that its question is about."""
+def _shared_text(example: Any) -> str:
+    """The text of an example, or the passage of its question."""
     return str(example.passage or example.question) if hasattr(example, "passage") else str(example.text)
 
 
@@ -125,42 +125,48 @@ def check_known(
     names_of: Callable[[Any], Iterable[str]],
     known: Sequence[str],
 ) -> None:
-    """Refuse a class, or what else answers name, that the model does not know.
+    """Check that all labels of the examples are among the names that the model knows.
+
+    Args:
+        what: the kind of label in messages, such as "class" or "predicate".
+        names_of: the label names of an example.
 
     Raises:
-        DataError: with the row of the first one.
+        DataError: with the row of the first unknown name.
     """
     names = set(known)
     for example in (example for examples in splits.values() for example in examples):
-        if strange := sorted({*names_of(example)} - names):
-            more = f" and {len(known) - SHOWN:,} others" if len(known) > SHOWN else ""
-            remedy = f"Known: {', '.join(known[:SHOWN])}{more}"
-            seen = _as_seen(strange[0])
-            if twin := next((name for name in known if _as_seen(name) == seen), None):
+        if unknown := sorted({*names_of(example)} - names):
+            others = f" and {len(known) - SHOWN:,} others" if len(known) > SHOWN else ""
+            remedy = f"Known: {', '.join(known[:SHOWN])}{others}"
+            visible = _visible_form(unknown[0])
+            if twin := next((name for name in known if _visible_form(name) == visible), None):
                 remedy = (
                     f"`{twin}` is known, of other characters that look the same: {twin!a}, and here "
-                    f"{strange[0]!a}"
+                    f"{unknown[0]!a}"
                 )
             raise DataError(
-                f"has the {what} `{strange[0]}`, which is not known", where=example.where, remedy=remedy
+                f"has the {what} `{unknown[0]}`, which is not known", where=example.where, remedy=remedy
             )
 
 
 def alike(names: Iterable[str], what: str = "of them") -> list[Lost]:
-    """How many names of classes, types or predicates a person would take for another of them: they differ in
-    capitals alone, or look the same (their Unicode form, width, or characters that are not seen)."""
+    """Count label names that look like another one: they differ only in capitals, Unicode form, width or
+    invisible characters."""
     different = {*names}
-    seen = len({_as_seen(name) for name in different})
-    folded = len({_as_seen(name).casefold() for name in different})
+    visible = len({_visible_form(name) for name in different})
+    folded = len({_visible_form(name).casefold() for name in different})
     return [
-        (len(different) - seen, f"{what} like another but for Unicode form, width or invisible characters"),
-        (seen - folded, f"{what} like another but for capitals"),
+        (
+            len(different) - visible,
+            f"{what} like another but for Unicode form, width or invisible characters",
+        ),
+        (visible - folded, f"{what} like another but for capitals"),
     ]
 
 
-def _as_seen(name: str) -> str:
-    """A name without what a reader does not see: compatibility forms and widths (NFKC), characters of no
-    width, and which blanks are in it."""
+def _visible_form(name: str) -> str:
+    """A name in NFKC, without characters of zero width, and with all whitespace as single spaces."""
     blanks = "".join(" " if c.isspace() else c for c in unicodedata.normalize("NFKC", name))
     return " ".join(_UNSEEN.sub("", blanks).split())
 
@@ -175,21 +181,21 @@ _UNSEEN = re.compile(
 def as_data(
     family: Family, encoded: Mapping[str, Encoded], lost: Mapping[str, Sequence[Lost]], max_length: int
 ) -> Data:
-    """The encoded files, with a note on each of what befell its rows.
+    """The encoded files, with a note on each: how many examples it has, and how many were left out or cut.
 
     Raises:
-        DataError: an example to learn from or to be judged by lacks its answer.
+        DataError: an example of the training or dev file has no label.
     """
     notes = []
     for name, found in encoded.items():
         if name != "test" and found.targets is None:
             raise DataError(f"the {name} file has examples without an answer")
         counts = (*lost[name], (found.truncated, f"cut to {max_length} tokens"))
-        befell = "".join(f", {count:,} {what}" for count, what in counts if count)
-        notes.append(f"{name}: {len(found.examples):,} examples{befell}")
+        remarks = "".join(f", {count:,} {what}" for count, what in counts if count)
+        notes.append(f"{name}: {len(found.examples):,} examples{remarks}")
     return Data(family, encoded.get("train", NOTHING), encoded.get("dev"), encoded.get("test"), tuple(notes))
 
 
 def blank(examples: Sequence[Any], *texts: str) -> Lost:
-    """How many examples have nothing in any of these fields; they are kept, and answered like any other."""
+    """Count the examples whose fields `texts` are all empty. They are kept."""
     return sum(not any((getattr(e, t) or "").strip() for t in texts) for e in examples), "without text"

@@ -1,4 +1,4 @@
-"""What data sets are: those known by name, which stand in `datasets/known.yaml`, and a person's own YAML."""
+"""Descriptions of data sets: those known by name, from `datasets/known.yaml`, and YAML files of users."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 Rules = Literal["squad", "cmrc", "dureader", "mlqa"]
 LabelIs = Literal["place", "place_from_1", "text"]
-"""How a label names the right one of several options: its number from 0 or 1, or its letter; or its text."""
+"""How a label names the right option: by its number from 0 or 1 or its letter, or by its text."""
 Column = Annotated[str, Field(coerce_numbers_to_str=True)]
 """A column by its name, or by its number where a table has no names."""
 PARTS = ("few_all", "0", "1", "2", "3", "4")
 
 
 class Columns(Settings):
-    """Which column holds what; None where there is none."""
+    """The names of the columns; None: the table has no such column."""
 
     text: Column = "text"
     pair: Column | None = None
@@ -59,7 +59,7 @@ class Dataset(Settings):
     labels: tuple[Column, ...] = Field(
         (), description="in the order of their numbers; default: those of the training file, sorted"
     )
-    left_out: tuple[Column, ...] = Field((), description="labels of rows that the authors tell to drop")
+    left_out: tuple[Column, ...] = Field((), description="labels of rows that the data set's authors drop")
     separator: str = Field(",", min_length=1, description="between the classes of one row")
     scores: tuple[float, float] | dict[str, float] | None = Field(
         None, description="for similarity: the lowest and the highest score, or the score of every class"
@@ -136,7 +136,7 @@ def _part(name: Any, part: str) -> Any:
 
 
 def listed(kind: str | None = None) -> list[str]:
-    """The names of the data sets that a task of a kind can be on, or of all; without splits by number."""
+    """The names of all data sets, or of those with tasks of a kind; without numbered parts."""
     names = [name for name in known() if not re.search(r"-\d$", name)]
     return names if kind is None else [name for name in names if kind in named(name).kinds]
 

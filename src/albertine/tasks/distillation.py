@@ -39,14 +39,15 @@ class TaskTeacher:
 
     @cached_property
     def sha256(self) -> str:
-        """Of its weights, head included."""
+        """The digest of its weights, head included."""
         return weights_digest(self.model)
 
     def losses(self, weight: float, temperature: float) -> Losses:
         """The loss function of a student: "task" by the labels, and "soft", `weight` times the distillation
         loss of the family; its `correct` counts the predictions on which both models agree.
 
-        A prediction is a text; for entities a token, for multiple choice an example, for answers a window.
+        A prediction is that of a text; for entities of a token, for multiple choice of an example, for
+        answers of a window.
         """
         family = self.family
 

@@ -1,7 +1,7 @@
-"""Text vectors: texts that mean the same are to point the same way. A row a text, judged by cosines.
+"""Text vectors: the cosine of two vectors is the similarity of the texts.
 
-Two ways to learn them: from scores of pairs (`cosine`, `cosent`), or from texts that belong together, against
-all others of the batch (`contrastive`; `simcse` is that with a text and itself under other dropout).
+They are learned from scores of pairs (`cosine`, `cosent`), or from positive pairs against all other texts of
+the batch (`contrastive`; in `simcse` a pair is a text twice, with different dropout).
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ Objective = Literal["cosine", "cosent", "contrastive", "simcse"]
 VectorPooling = Literal["mean", "cls", "depths", "whitened"]
 CONTRASTS = ("contrastive", "simcse")
 DIGITS = 6
-"""Of a cosine behind the point; float32 has one more."""
+"""Decimals of a cosine; float32 has one more."""
 
 
 @dataclass(frozen=True)
 class Likeness(Example):
-    """Two texts and how alike they are: the label runs from 0, unlike, to 1, the same.
+    """A pair of texts with a similarity score from 0 to 1 as label.
 
     Attributes:
-        negative: a text that is unlike the first one, in contrast to the second.
-        left_out: by its label, the authors of the data set drop it.
+        negative: a text that is not similar to the first one (hard negative).
+        left_out: has a label that the authors of the data set drop.
     """
 
     pair: str
@@ -54,8 +54,8 @@ def encode(
 ) -> Encoded:
     """Two rows an example, with `contrast` a third for its negative.
 
-    The target is the score float32 (1,), with `contrast` the numbers of its texts int64 (1, 3), equal for
-    equal texts, -1 for no negative. A batch to contrast, or to put in order, is never cut up.
+    The target is the score float32 (1,), with `contrast` the ids of its texts int64 (1, 3), equal for equal
+    texts, -1 for no negative.
     """
     texts = [[e.text, e.pair, *([e.negative] if contrast and e.negative else [])] for e in examples]
     number = {text: i for i, text in enumerate(dict.fromkeys(t for row in texts for t in row))}
@@ -79,11 +79,11 @@ class Embed(Family):
     """The family of text vectors.
 
     Attributes:
-        objective: how they are learned. max_length: tokens of a text.
-        scale: of cosines under a softmax, one over the temperature.
+        objective: the loss. max_length: tokens of a text.
+        scale: of cosines in a softmax, one over the temperature.
         pooling, normalize: as in `model.pooling`, or "whitened" (`WhitenedEmbedder`). symmetric: as in
             `contrastive`.
-        heads: the pooler is kept, unused, for other users of the folder.
+        heads: the pooler, unused, for other programs that load the folder.
     """
 
     objective: Objective
@@ -118,7 +118,7 @@ class Embed(Family):
         return encode(examples, tokenizer, self.max_length)
 
     def encode_to_learn(self, examples: Sequence[Likeness], tokenizer: Tokenizer) -> Encoded:
-        """A batch of them is never cut up where its members are compared."""
+        """As `encode`, with negatives; a batch is one micro-batch if the loss compares its examples."""
         found = encode(examples, tokenizer, self.max_length, contrast=self.objective in CONTRASTS)
         return replace(found, together=self.objective != "cosine")
 
@@ -150,7 +150,7 @@ class Embed(Family):
         return mean_score(outputs)
 
     def answers(self, outputs: NDArray[np.float32], data: Encoded) -> list[float]:
-        """The cosines as they are shown: those that differ by rounding alone are equal, and has one rank."""
+        """The rounded cosines: those that differ by rounding only are equal, and have the same rank."""
         return [round(cosine, DIGITS) for cosine in outputs.tolist()]
 
     def as_json(self, answer: float, example: Any) -> float:
@@ -158,7 +158,7 @@ class Embed(Family):
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
         flags: dict[str, Any] = {"task": self.task, "max_length": self.max_length}
-        if self.pooling in ("depths", "whitened"):  # the default of other files
+        if self.pooling in ("depths", "whitened"):  # files of sentence-transformers have the others
             flags |= {"pooling": self.pooling, "normalize": self.normalize}
         return {"albertine": flags}
 

@@ -1,5 +1,5 @@
-"""Examples of a task as model input: some rows of tokens for each, all of them in memory as NumPy arrays; a
-batch to learn from is tensors."""
+"""Examples of a task as model input: one or more rows of tokens for each, as NumPy arrays in memory; a
+training batch is tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Numbers = list[int] | NDArray[Any]
 IGNORED = -100
-"""The target of a token that nothing is learned of."""
+"""The target of a token that is not in the loss."""
 
 
 @dataclass(frozen=True)
@@ -28,21 +28,21 @@ class TaskBatch:
     """A packed batch of examples.
 
     Attributes:
-        packed: the rows of all examples, end to end.
-        targets: what is to be learned; its form is the family's.
-        rows: how many rows each example has.
-        predictions: how many targets count. taught: whether a teacher is asked about them too.
+        packed: the rows of all examples, concatenated.
+        targets: in the form of the family.
+        rows: number of rows of each example.
+        predictions: number of targets in the loss. distilled: the loss of a teacher's outputs is added.
     """
 
     packed: Packed
     targets: Tensor
     rows: tuple[int, ...]
     predictions: int
-    taught: bool = field(default=False, kw_only=True)
+    distilled: bool = field(default=False, kw_only=True)
 
     @property
     def counts(self) -> dict[str, int]:
-        return {"task": self.predictions} | ({"soft": self.predictions} if self.taught else {})
+        return {"task": self.predictions} | ({"soft": self.predictions} if self.distilled else {})
 
     @property
     def num_tokens(self) -> int:
@@ -57,13 +57,13 @@ class Encoded:
     """Examples as model input.
 
     Attributes:
-        examples: what was encoded. truncated: how many rows lost tokens.
+        examples: the encoded examples. truncated: number of rows that were truncated.
         ids, types: token and segment ids of every row.
-        starts: number of each example's first row, and of rows in all, int64 (examples + 1,).
-        targets: of every example an array that others are appended to, or None where a label is missing.
-        together: a batch of them is one micro-batch, however long, because its examples are compared.
-        prefix: of every row how many tokens are its source, where the rest is read causally; else None.
-        cut_questions: how many questions to passages lost tokens, which no row by itself tells.
+        starts: index of each example's first row, and the number of rows, int64 (examples + 1,).
+        targets: an array for every example, concatenated in a batch; None if a label is missing.
+        together: a batch is one micro-batch, however long, because its examples are compared.
+        prefix: number of source tokens of every row, after which attention is causal; else None.
+        cut_questions: number of truncated questions to passages, each of which may have several rows.
         lost: labels that a model cannot predict, or not learn: how many, and why, with the first one.
     """
 
@@ -80,7 +80,7 @@ class Encoded:
 
     @property
     def source_examples(self) -> list[Any]:
-        """The examples as they were read, whatever a family keeps beside them."""
+        """The examples as they were read, without what a family adds to them."""
         return [getattr(example, "example", example) for example in self.examples]
 
     @property
@@ -96,13 +96,13 @@ class Encoded:
 
     @property
     def apart(self) -> Encoded:
-        """Every row as an example of its own, which has the row's target."""
+        """Every row as an example of its own, with the row's target."""
         examples = tuple(e for e, count in zip(self.examples, self.sizes, strict=True) for _ in range(count))
         targets = None if self.targets is None else [row[None] for rows in self.targets for row in rows]
         return replace(self, examples=examples, starts=np.arange(len(self.ids) + 1), targets=targets)
 
     def some(self, chosen: Sequence[int]) -> Encoded:
-        """These examples alone, in this order."""
+        """A subset of the examples, in this order."""
         rows, sizes = self.rows_of(chosen), np.diff(self.starts)[list(chosen)]
         return replace(
             self,
@@ -130,10 +130,10 @@ class Encoded:
         return pack(*self.rows(rows), prefix)
 
     def batch(self, chosen: Sequence[int], *, seed: int = 0, epoch: int = 0) -> TaskBatch:
-        """Some examples as a batch to learn from.
+        """A training batch of some examples.
 
         Args:
-            seed, epoch: name the draws of a family that draws, together with the example.
+            seed, epoch: keys of random draws in families that have them, together with the example.
         """
         import torch
 
@@ -146,7 +146,7 @@ class Encoded:
 
 
 class Tally:
-    """Counts labels by what happens to them, with the first one of each kind."""
+    """Counts labels that cannot be predicted or learned, by reason, with the first one of each."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -156,10 +156,10 @@ class Tally:
         """Count a label.
 
         Args:
-            what: it is one of, and what happens to it, in words behind a number. where: its row.
+            what: the reason and its effect, as text after a number. where: the location of its row.
         """
         self._counts[what] = self._counts.get(what, 0) + 1
-        # What ends with "), " and a number is the end of an example, which a published card leaves out.
+        # A published card leaves out the example, which ends with "), " and a number.
         label = label.replace("), ", ") ")
         self._first.setdefault(what, f"{label} in {where}" if where else label)
 
@@ -171,8 +171,8 @@ class Tally:
 
 @dataclass(frozen=True)
 class CutText:
-    """A text as the model sees it: the tokens that it has room for, where they stand in the text, and how
-    many special pieces stand before them in the row."""
+    """A truncated text: its tokens with their offsets in the text, and the number of special tokens before
+    them in the row."""
 
     example: Any
     spans: Spans
@@ -180,7 +180,7 @@ class CutText:
 
 
 def cut_text(example: Any, tokenizer: Tokenizer, max_length: int) -> tuple[CutText, list[int]]:
-    """The `text` of an example as the model sees it, alone in its row, and the ids of all its tokens."""
+    """The `text` of an example truncated for a row of its own, and the ids of all its tokens."""
     spans = tokenizer.encode_spans(example.text)
     cut = Spans(*(part[: max_length - 2] for part in spans))
     return CutText(example, cut, tokenizer.lead), spans.ids
@@ -190,7 +190,7 @@ class RowBuilder:
     """Collects the rows of examples.
 
     Attributes:
-        cut: how many rows lost tokens.
+        cut: number of truncated rows.
     """
 
     def __init__(self, tokenizer: Tokenizer, max_length: int) -> None:
@@ -201,13 +201,13 @@ class RowBuilder:
         self.cut = 0
 
     def add(self, first: Sequence[int], second: Sequence[int] | None) -> None:
-        """A row of one text or a pair, by its token ids; the longer one loses tokens from its end."""
+        """Add a row of one text or a pair, by its token ids; the longer one is truncated at its end."""
         wanted = len(first) + 2 + (0 if second is None else len(second) + 1)
         ids, types = self._tokenizer.layout(first, second, max_length=self._max_length)
         self._put(ids, types, wanted > self._max_length)
 
     def take(self, rows: Sequence[tuple[Numbers, Numbers]], cut: int) -> None:
-        """One example of rows that are laid out already, `cut` of which lost tokens."""
+        """Add an example of complete rows, `cut` of which were truncated."""
         for ids, types in rows:
             self._put(ids, types, False)
         self.cut += cut
@@ -219,7 +219,7 @@ class RowBuilder:
         self.cut += cut
 
     def end(self) -> None:
-        """The rows since the last call are one example."""
+        """End an example: the rows since the last call."""
         self._starts.append(len(self._ids))
 
     def encoded(self, examples: Sequence[Any], targets: list[NDArray[Any]] | None) -> Encoded:

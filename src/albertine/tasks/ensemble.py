@@ -1,8 +1,8 @@
-"""Several tuned runs as one model: members picked by their dev scores, what they say averaged.
+"""Ensembles of tuned runs: members are selected by their dev scores, and their predictions averaged.
 
 The protocol of the ALBERT paper (Lan et al. 2019, section 4.9): candidates may differ in seed, checkpoint and
-depth; the dev set picks, predictions are averaged. Every member reads the data in its own way, so tokenizers
-may differ where answers do not depend on them.
+number of layers. Every member encodes the data itself, so that tokenizers may differ unless answers depend on
+them.
 """
 
 from __future__ import annotations
@@ -21,15 +21,23 @@ from albertine.evaluation.report import write_report
 from albertine.evaluation.runs import read_run, without_seed
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family, Mergeable, TunedOnDev
-from albertine.tasks.rescore import SPLITS, Judged, Split, TunedRun, ask, judged, write_judged
+from albertine.tasks.rescore import (
+    SPLITS,
+    Split,
+    SplitResult,
+    TunedRun,
+    predict_splits,
+    score_outputs,
+    write_results,
+)
 
 
 @dataclass(frozen=True)
 class Member:
-    """One candidate.
+    """A candidate.
 
     Attributes:
-        scores: by split, of itself alone.
+        scores: its own, by split.
     """
 
     run: TunedRun
@@ -39,19 +47,19 @@ class Member:
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Members and what they score together.
+    """The members of an ensemble and its scores.
 
     Attributes:
-        candidates: all that were given. members: numbers of those that were taken, in that order.
-        rule: how they were picked, in words. picked: whether the dev set picked them.
-        found: what they answer together, split by split.
+        candidates: all runs that were given. members: indices of the selected ones, in that order.
+        rule: how they were selected, in words. picked: whether they were selected on the dev set.
+        found: the result of the ensemble for each split.
     """
 
     candidates: tuple[Member, ...]
     members: tuple[int, ...]
     rule: str
     picked: bool
-    found: tuple[Judged, ...]
+    found: tuple[SplitResult, ...]
 
     @property
     def family(self) -> Family:
@@ -70,11 +78,11 @@ def ensemble(
     splits: Sequence[Split] = SPLITS,
     device: torch.device | str = "cpu",
 ) -> Ensemble:
-    """Ask all candidates, pick members, and score them together.
+    """Evaluate all candidates, select members, and evaluate the ensemble.
 
     Args:
-        pick: so many members at most, picked on dev; by default all are taken.
-        rule: forward selection, or simply the best ones.
+        pick: most members, selected on the dev set; default: all candidates.
+        rule: "greedy", forward selection, or "best", those with the best scores of their own.
 
     Raises:
         SettingsError: fewer than two candidates, no such split, or nothing to pick on.
@@ -82,8 +90,8 @@ def ensemble(
     """
     check(runs, splits)
     family, first = runs[0].family, runs[0]
-    settles = isinstance(family, TunedOnDev) and "dev" in first.splits
-    if (pick is not None or settles) and "dev" not in splits:
+    tunes_on_dev = isinstance(family, TunedOnDev) and "dev" in first.splits
+    if (pick is not None or tunes_on_dev) and "dev" not in splits:
         for other in runs[1:]:
             _check_data(first, other, "dev")
         splits = ("dev", *splits)
@@ -94,11 +102,11 @@ def ensemble(
         data = first.splits[split]
         return family.merge([candidates[i].outputs[split] for i in numbers], data), data
 
-    def together(numbers: Sequence[int], split: Split) -> Judged:
-        if settles and isinstance(family, TunedOnDev):
-            family.tune_on_dev(*merged(numbers, "dev"))  # a threshold is of these members together
+    def together(numbers: Sequence[int], split: Split) -> SplitResult:
+        if tunes_on_dev and isinstance(family, TunedOnDev):
+            family.tune_on_dev(*merged(numbers, "dev"))  # every set of members has a threshold of its own
         outputs, data = merged(numbers, split)
-        return judged(family, split, data, outputs)
+        return score_outputs(family, split, data, outputs)
 
     members, how = tuple(range(len(runs))), "all that were named"
     if pick is not None:
@@ -121,13 +129,16 @@ def ensemble(
 
 
 def _member(run: TunedRun, splits: Sequence[Split], device: torch.device | str) -> Member:
-    outputs = ask(run, splits, device)
-    alone = {split: judged(run.family, split, run.splits[split], words) for split, words in outputs.items()}
+    outputs = predict_splits(run, splits, device)
+    alone = {
+        split: score_outputs(run.family, split, run.splits[split], output)
+        for split, output in outputs.items()
+    }
     return Member(run, outputs, {split: one.scores for split, one in alone.items()})
 
 
 def check(runs: Sequence[TunedRun], splits: Sequence[Split]) -> None:
-    """Refuse candidates that do not belong together. Raises as `ensemble`."""
+    """Check that candidates fit together. Raises as `ensemble`."""
     if len(runs) < 2:
         raise SettingsError(
             "an ensemble has two members or more",
@@ -179,12 +190,12 @@ def _check_data(first: TunedRun, other: TunedRun, split: Split) -> None:
 
 
 def _content(example: Any) -> Any:
-    """What an example asks, whatever file it stood in."""
+    """An example without its location in a file."""
     return replace(example, where="") if hasattr(example, "where") else example
 
 
 def write_ensemble(folder: Path, found: Ensemble) -> Path:
-    """Leave predictions, a record and a report in a folder.
+    """Write predictions, a record and a report into a folder.
 
     Returns:
         The path of the report.
@@ -199,7 +210,7 @@ def write_ensemble(folder: Path, found: Ensemble) -> Path:
         for i, member in enumerate(found.candidates)
     ]
     task = runs[0].settings.task
-    write_judged(
+    write_results(
         folder,
         folder.name,
         found.family,
@@ -231,7 +242,7 @@ def ensemble_folder(runs: Sequence[TunedRun]) -> Path:
 
 
 def remarks(found: Ensemble) -> list[str]:
-    """What a report says of an ensemble: the members, the rule, and how far its dev score can be trusted."""
+    """Paragraphs of a report on an ensemble: the members, the rule, and a warning on its dev score."""
     splits = [one.split for one in found.found]
     lines = ["| member | taken | " + " | ".join(splits) + " |", "| --- | ---: |" + " ---: |" * len(splits)]
     *members, together = rows(found)
@@ -242,8 +253,8 @@ def remarks(found: Ensemble) -> list[str]:
 
 
 def rows(found: Ensemble) -> list[list[str]]:
-    """Name, place among the members or "no", and the first score on every split, of each candidate; the last
-    row is that of all together."""
+    """A row for each candidate: its name, its rank among the members or "no", and its first score on every
+    split; the last row is that of the ensemble."""
     metric = found.family.metrics[0]
     table = []
     for i, member in enumerate(found.candidates):
@@ -254,13 +265,13 @@ def rows(found: Ensemble) -> list[list[str]]:
 
 
 def warning(found: Ensemble) -> str:
-    """Why the dev score is too good, empty where the dev set picked nothing."""
+    """A warning that the dev score is optimistic; empty if the members were not selected on the dev set."""
     if not found.picked:
         return ""
     text = "The dev set picked the members, so the dev score of the ensemble is optimistic"
     if found.scores.get("test"):
         return f"{text}; the test score is not."
-    return f"{text}, and no labelled test file tells how much."
+    return f"{text}, and there is no labelled test file to measure by how much."
 
 
 def _number(scores: Mapping[str, float], metric: str) -> str:

@@ -1,4 +1,4 @@
-"""What a task asks about: one text or a pair, and the right answer where there is one."""
+"""Examples of a task: a text or a pair of texts, and a label."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Example:
-    """One question to a model.
+    """One example.
 
     Attributes:
-        name: how predictions name it: its id in the file, or its number from 0.
-        text, pair: the first text and, where there are two, the second.
-        label: the right answer in the form of its family: a class, a score from 0 to 1 or of any size, a set
-            of classes, `Entity`s, `Triple`s, or a text; None where the file does not tell.
+        name: its name in predictions: its id in the file, or its number from 0.
+        text, pair: the first text, and the second one if there are two.
+        label: in the form of its family: a class, a score, a set of classes, `Entity`s, `Triple`s, or a text;
+            None if the file has none.
         where: `file:line`, for messages.
     """
 

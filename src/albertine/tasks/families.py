@@ -1,4 +1,4 @@
-"""Every family and every kind of task: from settings to a kind, from a model folder back to its family."""
+"""The registry of families and kinds of tasks: from settings to a kind, from a model folder to its family."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from albertine.interop.huggingface.config import our_flags
 from albertine.interop.model_folder import ModelDescription, ModelFolder
 from albertine.tasks.dataset_registry import SPLITS, Dataset, described, listed
 from albertine.tasks.family import Family, OneLayer, Tuned, TunedOnDev
-from albertine.tasks.kind_settings import Known, TaskChoice, is_of_own_files, named_or_file
+from albertine.tasks.kind_settings import Registration, TaskChoice, is_of_own_files, named_or_file
 from albertine.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
@@ -32,15 +32,15 @@ MODULES = (
     "datasets.similarity",
     "datasets.generation",
 )
-"""Every family: a module of `albertine.tasks` with a `FAMILY`. To add one is to name it here."""
-FAMILIES: dict[Task, Known] = {}
+"""The modules of `albertine.tasks` with a `FAMILY`. A new family is added here."""
+FAMILIES: dict[Task, Registration] = {}
 """The families by their tasks."""
 KINDS: dict[str, type[TaskChoice]] = {}
 """The kinds of task by their names."""
 
 
-def register(family: Known) -> None:
-    """Make a family and its kinds of task known."""
+def register(family: Registration) -> None:
+    """Register a family and its kinds of task."""
     FAMILIES[family.task] = family
     KINDS.update({kind: task for task in family.kinds for kind in kinds_of(task)})
 
@@ -54,34 +54,34 @@ for _module in MODULES:
     register(import_module(f"albertine.tasks.{_module}").FAMILY)
 
 
-def of_its_kind(given: Any) -> Any:
-    """The settings of a task as those of its kind, which a data set tells where they do not.
+def of_its_kind(values: Any) -> Any:
+    """The settings of a task as the class of its kind, which is in the settings or that of the data set.
 
     Raises:
         ValueError: a setting, or the data set, is for other kinds. SettingsError: there is no such data set.
     """
-    if isinstance(given, TaskChoice):
-        return given
-    if not isinstance(given, dict):
+    if isinstance(values, TaskChoice):
+        return values
+    if not isinstance(values, dict):
         raise ValueError("give its settings, such as task.train=FILE")
-    kind = kind_of(given)
-    for name in given:
+    kind = kind_of(values)
+    for name in values:
         others = [other for other, model in KINDS.items() if name in model.model_fields]
         if others and kind not in others:
             raise ValueError(f"task.{name} is for {', '.join(others)}, and this task is {kind}")
-    return KINDS[kind].model_validate({**given, "kind": kind})
+    return KINDS[kind].model_validate({**values, "kind": kind})
 
 
 def checked(dataset: str | Path) -> Dataset:
-    """A data set by its name or YAML file, whose kind, metrics and reader are known.
+    """A data set by its name or YAML file, with its kind, metrics and reader checked.
 
     Raises:
-        SettingsError: one is not, or there is no such data set.
+        SettingsError: one of them is unknown, or there is no such data set.
     """
     found = described(dataset)
     if (kind := KINDS.get(found.kind)) is None:
         raise SettingsError(f"there is no kind `{found.kind}`; known are {', '.join(KINDS)}", where=dataset)
-    allowed = (*kind.usual, *kind.further)
+    allowed = (*kind.default_metrics, *kind.other_metrics)
     which = f"of {found.kind} there are {', '.join(allowed)}" if allowed else "answers go by `rules`"
     for name in found.metrics:
         if name not in allowed:
@@ -96,11 +96,11 @@ def checked(dataset: str | Path) -> Dataset:
     return found
 
 
-def kind_of(given: Mapping[str, Any]) -> str:
-    """The kind of a task. Raises as `of_its_kind`."""
-    dataset, kind = named_or_file(given.get("dataset")), given.get("kind")
+def kind_of(task: Mapping[str, Any]) -> str:
+    """The kind of a task from its settings. Raises as `of_its_kind`."""
+    dataset, kind = named_or_file(task.get("dataset")), task.get("kind")
     if kind is not None and str(kind) not in KINDS:
-        known = (f"{name}: {_in_words(task)}" for name, task in KINDS.items())
+        known = (f"{name}: {_in_words(choice)}" for name, choice in KINDS.items())
         raise ValueError(f"there is no task.kind `{kind}`; known are {'; '.join(known)}")
     if not isinstance(dataset, Path | str):
         return kind or "single"
@@ -129,7 +129,7 @@ def saved(task: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         own = KINDS[kind_of(now)]
     except (ValueError, AttributeError):
-        return task  # whoever reads it says what is wrong
+        return task  # its validation reports the error
     others = {name for model in KINDS.values() for name in model.model_fields} - own.model_fields.keys()
     task = {name: value for name, value in task.items() if name not in others}
     return _of_data_set(task, own) if now.get("dataset") else task
@@ -148,13 +148,14 @@ def _of_data_set(part: Mapping[str, Any], model: type[Settings]) -> Mapping[str,
 
 
 def family_of(folder: ModelDescription, tokenizer: Tokenizer, where: Path) -> Family:
-    """The family of the head that a folder holds, with the lengths, labels and thresholds it was scored with.
+    """The family of the head in a folder, with the lengths, labels and thresholds with which it was
+    evaluated.
 
     Raises:
-        ModelError: it holds no head of a task, or what it says of it does not fit.
+        ModelError: it has no task head, or its configuration of the head is invalid.
     """
     if folder.left_aside:
-        read_classifier(folder, where)  # which says what is there and cannot be computed
+        read_classifier(folder, where)  # raises an error that names the unsupported head
     if lacks_head(folder, where):
         raise ModelError(
             "is a checkpoint, of which only the encoder is read: how vectors are made, and the threshold for "
@@ -193,10 +194,11 @@ def tuned_model(folder: ModelFolder, family: Family, where: Path) -> TaskModel:
 
 
 def take_head(model: TaskModel, family: Family, folder: ModelFolder, where: Path) -> None:
-    """Give a model the head and the whitening of a folder, and its family what it settled.
+    """Load the head and the whitening of a folder into a model, and what was tuned on the dev set into its
+    family.
 
     Raises:
-        ModelError: the head is not that of the family, or looks at a pooler that is not there.
+        ModelError: the head is not that of the family, or needs a pooler that is missing.
     """
     from albertine.tasks.whitened_start import take_whitening
 
@@ -214,25 +216,25 @@ def take_head(model: TaskModel, family: Family, folder: ModelFolder, where: Path
 
 
 def load_state(family: Family, folder: ModelDescription) -> None:
-    """Let a family take what it settled, such as a threshold, from the folder that tells it."""
+    """Load what a family has tuned on the dev set, such as a threshold, from a folder."""
     if isinstance(family, TunedOnDev):
         family.load_state(our_flags(folder.config))
 
 
 def task_of_kind(task: TaskChoice) -> Task:
-    """What the models of a kind of task do."""
+    """The task of a model that is tuned with a kind of task."""
     return next(name for name, family in FAMILIES.items() if isinstance(task, family.kinds))
 
 
 def in_words(task: Task) -> str:
-    """What a family does; its name where it is not known."""
+    """What a family does, as a verb with object; its name if it is not registered."""
     return FAMILIES[task].words if task in FAMILIES else task
 
 
 def wrong_task_error(found: Task | None, wanted: Task, where: Path) -> ModelError:
-    """The error of asking a model for what it was not made for."""
+    """The error of using a model for another task than its own."""
     if found is not None:
-        remedy = "Ask it for that, or name a model tuned for this"
+        remedy = "Use it for its own task, or name a model tuned for this one"
         return ModelError(
             f"was tuned to {in_words(found)}, and cannot {in_words(wanted)}", where=where, remedy=remedy
         )
@@ -242,9 +244,9 @@ def wrong_task_error(found: Task | None, wanted: Task, where: Path) -> ModelErro
 
 
 def _how_to_tune(task: Task) -> str:
-    """Which kind of task makes models of a family, and a recipe for one."""
+    """A remedy that names a kind of task for models of a family, and a recipe."""
     kinds = [name for name, kind in KINDS.items() if task in FAMILIES and kind in FAMILIES[task].kinds]
-    if not kinds:  # reading, which has the head of generation
+    if not kinds:  # "read" is no family of its own: it has the head of "generate"
         kinds = [task] if task in KINDS else ["reading"] if task == "read" else []
     if not kinds:
         return "Tune one for it: albertine finetune"
@@ -254,7 +256,7 @@ def _how_to_tune(task: Task) -> str:
 
 
 def _recipe_kind(name: str) -> str | None:
-    """The kind of task of a recipe in the package; None of one that tunes nothing."""
+    """The kind of task of a recipe in the package; None if it is no fine-tuning recipe."""
     with suppress(AlbertineError, ValueError):
         task = read_recipe(Path(name)).get("task")
         return kind_of(task) if isinstance(task, Mapping) else None

@@ -1,6 +1,6 @@
-"""What a task family gives to the run: the model that it tunes, its loss, and what the model's words mean.
+"""The interface of task families: encoding, model, loss, outputs and predictions of a kind of task.
 
-Examples and outputs are NumPy arrays. Methods that build, train or compute a model of torch import torch
+Examples and outputs are NumPy arrays. Methods that build, train or compute a torch model import torch
 themselves, so that a family can compute an exported graph without it.
 """
 
@@ -44,12 +44,12 @@ Poll = Callable[[], None]
 
 
 @dataclass(frozen=True)
-class Beginning:
-    """What a run starts from, for `Family.for_run`.
+class RunContext:
+    """The start of a fine-tuning run, for `Family.for_run`.
 
     Attributes:
         encoder: config of the pretrained model. train: the training examples.
-        pooling: of the settings; None: the usual one. balanced: weight the classes by `class_weights`.
+        pooling: from the settings; None: the default. balanced: weight the classes (`class_weights`).
         device: of the model in training.
     """
 
@@ -66,10 +66,10 @@ Runs = Callable[[Sequence[int]], Iterator[list[int]]]
 
 @dataclass(frozen=True)
 class Fields:
-    """Which columns of a table hold a question.
+    """The columns of a table with the input of a task.
 
     Attributes:
-        text: the text, or the passage. pair: the second text, or the question about the passage; None where
+        text: the text, or the passage. pair: the second text, or the question about the passage; None if
             there is none. options: a list of answers to choose from.
     """
 
@@ -77,7 +77,7 @@ class Fields:
     pair: str | None = None
     options: str = "options"
     named_by: ClassVar[str] = "--{} COLUMN"
-    """How messages name an option for a column."""
+    """Format of the option for a column in messages."""
 
     def first(self, row: Row) -> str:
         """The text of a row.
@@ -93,7 +93,7 @@ class Fields:
         return None if self.pair is None else self._named(row, self.pair, "pair").text(self.pair)
 
     def choices(self, row: Row) -> Any:
-        """What stands in the column of the options of a row.
+        """The value of the options column of a row.
 
         Raises:
             DataError: there is no such column.
@@ -101,7 +101,7 @@ class Fields:
         return self._named(row, self.options, "options").get(self.options)
 
     def needed(self, row: Row) -> str:
-        """The same; it is an error where there is no such column."""
+        """As `second`, but required. Raises DataError."""
         if (found := self.second(row)) is None:
             remedy = f"Name it: {self.named_by.format('pair')}"
             raise DataError(
@@ -110,7 +110,7 @@ class Fields:
         return found
 
     def _named(self, row: Row, column: str, name: str) -> Row:
-        """A row whose error names the option, where it lacks the column."""
+        """The row, with a remedy that names the option if it lacks the column."""
         if column in row.fields:
             return row
         no_header = "--no-header" if self.named_by == Fields.named_by else "header=False"
@@ -119,14 +119,14 @@ class Fields:
 
 
 class ArgumentFields(Fields):
-    """`Fields` of a call in Python, whose messages name its arguments."""
+    """`Fields` from Python, whose messages name arguments."""
 
     named_by = "{}=COLUMN"
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """A model folder to make a family from."""
+    """A tuned model folder, from which a family is built."""
 
     folder: ModelDescription
     tokenizer: Tokenizer
@@ -134,12 +134,12 @@ class Tuned:
 
     @property
     def flags(self) -> dict[str, Any]:
-        """The part of config.json that is Albertine's own."""
+        """The Albertine part of config.json."""
         return our_flags(self.folder.config)
 
     @property
     def length(self) -> int:
-        """Tokens of a row that the head was tuned with."""
+        """Most tokens of a row with which the head was tuned."""
         return max_length_of(self.folder)
 
     @property
@@ -151,7 +151,7 @@ class Tuned:
 class Family(ABC):
     """A task: the encoding of its examples, head, loss, outputs, predictions, exported graph and distillation
     loss. Families are dataclasses. Their HTTP interface and the code of their card are registered beside them
-    (`kind_settings.Known`).
+    (`kind_settings.Registration`).
 
     Attributes:
         task: its name, which is also that of its head.
@@ -167,38 +167,37 @@ class Family(ABC):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings of its task that it was tuned with: kind, lengths and the like."""
+        """The task settings with which it was tuned: kind, lengths and the like."""
         return {}
 
     @property
     def heads(self) -> frozenset[str]:
-        """The pretraining heads that the tuned model keeps."""
+        """The pretraining heads that the tuned model has."""
         return frozenset()
 
     @abstractmethod
     def example(self, row: Row, fields: Fields) -> Any:
-        """The example that a row of a table is, its answer unknown.
+        """The example in a row of a table, without a label.
 
         Raises:
-            DataError: a column is missing, or is not what it should be.
+            DataError: a column is missing or invalid.
         """
 
     @abstractmethod
     def encode(self, examples: Any, tokenizer: Tokenizer) -> Encoded:
-        """Examples as model input, to predict or to evaluate, cut to the length that the family was made
-        for."""
+        """Examples as model input for prediction and evaluation, truncated to the family's length."""
 
     def encode_to_learn(self, examples: Any, tokenizer: Tokenizer) -> Encoded:
-        """The same to be learned from."""
+        """Examples as model input for training."""
         return self.encode(examples, tokenizer)
 
-    def for_run(self, beginning: Beginning) -> Self:
-        """The family with what the encoder and the training examples decide.
+    def for_run(self, context: RunContext) -> Self:
+        """The family with settings that depend on the encoder and the training examples.
 
         Raises:
             SettingsError: settings do not fit the task or the tokenizer.
         """
-        if beginning.balanced:
+        if context.balanced:
             raise SettingsError(
                 "training.class_weights is for tasks with one class a text",
                 remedy="Leave it out, or set task.kind=single",
@@ -218,25 +217,25 @@ class Family(ABC):
         """The outputs for all examples, in order, computed on the device of the model; its mode is kept.
 
         Args:
-            model: what `build` made, or an exported graph of it.
+            model: from `build`, or an exported graph of it.
         """
 
     @abstractmethod
     def answers(self, outputs: Any, data: Encoded) -> list[Any]:
-        """What that means, one answer an example."""
+        """One prediction an example, from the outputs."""
 
     def gold(self, data: Encoded) -> list[Any]:
-        """The right answers, of the same kind as `answers`; None where the file has none."""
+        """The labels, in the form of `answers`; None if the file has none."""
         return [example.label for example in data.source_examples]
 
     def predictions(self, outputs: Any, data: Encoded, answers: Sequence[Any]) -> list[dict[str, Any]]:
         """For every example `prediction`, and its probabilities or score."""
         every = zip(data.source_examples, answers, self.extra_columns(outputs, data), strict=True)
-        return [{"prediction": self.as_json(answer, example), **more} for example, answer, more in every]
+        return [{"prediction": self.as_json(answer, example), **extra} for example, answer, extra in every]
 
     def lines(self, outputs: Any, data: Encoded, answers: Sequence[Any]) -> list[dict[str, Any]]:
-        """The predictions file: one object an example, with its id, input, prediction, the right
-        answer if known, and how sure the model is."""
+        """The lines of a predictions file: for every example its id, input, prediction, label if known, and
+        probabilities or score."""
         lines = []
         for example, gold, prediction in zip(
             data.source_examples, self.gold(data), self.predictions(outputs, data, answers), strict=True
@@ -247,19 +246,19 @@ class Family(ABC):
         return lines
 
     def with_top(self, count: int) -> Family:
-        """The family whose `predictions` have at least so many likeliest classes, where it has classes."""
+        """The family with at least `count` classes in its `predictions`, if it has classes."""
         return self
 
     def input_columns(self, example: Any) -> dict[str, Any]:
-        """What a line of predictions has of a question."""
+        """The input of an example in a predictions file."""
         return {}
 
     def as_json(self, answer: Any, example: Any) -> Any:
-        """An answer, or a right one, as JSON has it."""
+        """A prediction or a label as JSON."""
         return answer
 
     def extra_columns(self, outputs: Any, data: Encoded) -> Iterable[dict[str, Any]]:
-        """What a line has besides the answer, such as its probability: for every example."""
+        """For every example further columns, such as its probability."""
         return [{} for _ in data.examples]
 
     @abstractmethod
@@ -283,7 +282,7 @@ class Family(ABC):
 
     @property
     def not_distillable(self) -> str | None:
-        """Why a model of this family cannot be a teacher in fine-tuning; None: `soft_loss` compares two."""
+        """Why a model of this family cannot be a teacher in fine-tuning; None: it can, with `soft_loss`."""
         return "no layer of classes"
 
     def soft_loss(
@@ -311,13 +310,13 @@ class TunedOnDev(Protocol):
         ...
 
     def load_state(self, flags: Mapping[str, Any]) -> None:
-        """Take what was tuned from the part of config.json that is Albertine's own."""
+        """Load what was tuned from the Albertine part of config.json."""
         ...
 
 
 @runtime_checkable
 class Mergeable(Protocol):
-    """A family whose models can be an ensemble."""
+    """A family that supports ensembles."""
 
     def merge(self, outputs: Sequence[Any], data: Encoded) -> Any:
         """The outputs of an ensemble, in the form of those of one model.
@@ -334,13 +333,12 @@ class Mergeable(Protocol):
 
 @dataclass
 class OneLayer(Family):
-    """The part that families share whose head is one linear layer; whose outputs are logits (rows or
-    tokens, outputs) of all rows.
+    """The base of families with one linear layer as head, whose outputs are logits (rows or tokens, outputs).
 
     Attributes:
-        outputs: numbers that the head gives for every row or token.
-        per_token: whether the head looks at every token, or at one row of a sequence.
-        pooling: which one that is.
+        outputs: number of outputs of the head.
+        per_token: apply the head to every token, not to one pooled vector of a row.
+        pooling: how that vector is pooled.
         layer: name of the layer in files.
     """
 
@@ -360,23 +358,23 @@ class OneLayer(Family):
         """Whether examples are pairs of texts with one output; None: some are, and some are single."""
         return False
 
-    def for_run(self, beginning: Beginning) -> Self:
-        pairs = self.has_pairs(beginning.train.examples) is True
-        pooling = beginning.pooling or usual_pooling(beginning.encoder, pairs=pairs)
+    def for_run(self, context: RunContext) -> Self:
+        pairs = self.has_pairs(context.train.examples) is True
+        pooling = context.pooling or usual_pooling(context.encoder, pairs=pairs)
         if pooling == "compared" and not pairs:
             raise SettingsError(
                 "compares the two texts of a pair, and this task has no pairs of texts with a class or score",
                 where="task.pooling=compared",
                 remedy="Name the columns of both (task.text, task.pair), or set task.pooling=depths",
             )
-        if pooling == "compared" and not beginning.tokenizer.segments:
+        if pooling == "compared" and not context.tokenizer.segments:
             raise SettingsError(
                 "compares two texts by their segments, and the tokenizer of this model has one segment for "
                 "both",
                 where="task.pooling=compared",
                 remedy="Set task.pooling=cls or task.pooling=depths",
             )
-        return replace(super().for_run(beginning), pooling=pooling)
+        return replace(super().for_run(context), pooling=pooling)
 
     def build(self, base: Model, dropout: float, seed: int) -> TaskModel:
         from albertine.model.pair_head import Comparer
@@ -436,13 +434,13 @@ def over_rows(
     compute: Callable[[Packed], Tensor] | None = None,
     rows: Sequence[int] | None = None,
 ) -> NDArray[Any]:
-    """What a model of packed rows gives, (rows or tokens, outputs) float32, in the order of the rows; the
-    model's mode is kept.
+    """The outputs of a model for rows of tokens, (rows or tokens, outputs) float32, in the order of the rows.
+    Rows are batched by length; the model's mode is restored.
 
     Args:
-        model: one of torch, or an exported graph.
+        model: of torch, or an exported graph.
         compute: called in place of the model; its output has a row for every row or token.
-        rows: which rows, in this order; default all.
+        rows: indices of rows, in this order; default: all.
 
     Raises:
         NotFinite: a number is NaN or infinite; names the row of tokens.
@@ -462,7 +460,7 @@ def over_rows(
             for i, part in zip(chosen, np.split(numbers, ends[:-1]), strict=True):
                 found[i] = part
     whole = np.concatenate(found)
-    if not (whole < np.inf).all():  # nor NaN; minus infinity is the score of a place where nothing can be
+    if not (whole < np.inf).all():  # also false for NaN; minus infinity is the score of impossible positions
         raise NotFinite.of_items(
             "row", [i for i, own in zip(wanted, found, strict=True) if not (own < np.inf).all()]
         )
@@ -471,8 +469,8 @@ def over_rows(
 
 @contextmanager
 def in_evaluation(model: AnyModel) -> Iterator[Runs]:
-    """A context in which a model computes without gradients; its mode is restored. Gives a function from the
-    lengths of rows to batches of their numbers."""
+    """A context in which a model computes without gradients; its mode is restored. Yields a function from the
+    lengths of rows to batches of their indices."""
     if isinstance(model, ExportedModel):
         yield partial(batch_padded, limit=model.tokens_per_pass)
         return
@@ -485,7 +483,7 @@ def in_evaluation(model: AnyModel) -> Iterator[Runs]:
 
 
 def loss(family: Family) -> Callable[[Any, Any], dict[str, Part]]:
-    """The loss function of a family, as the training step wants it."""
+    """The loss function of a family for the training step."""
 
     def parts(model: Any, batch: Any) -> dict[str, Part]:
         return {"task": family.part(model, batch)}

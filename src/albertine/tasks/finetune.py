@@ -1,5 +1,5 @@
-"""One fine-tuning run: a pretrained folder and a task's files in; a tuned model, its scores and predictions
-out."""
+"""A fine-tuning run: from a pretrained model and the files of a task to a tuned model, scores and
+predictions."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ from albertine.tasks.dataset_files import Data
 from albertine.tasks.distillation import TaskTeacher, open_task_teacher
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.families import take_head
-from albertine.tasks.family import Beginning, Family, OneLayer, Poll, TunedOnDev, loss
+from albertine.tasks.family import Family, OneLayer, Poll, RunContext, TunedOnDev, loss
 from albertine.tasks.initial_model import embedding_rate, first_encoder, open_encoder, rates, start_notes
 from albertine.tasks.kind_settings import PooledTask, TaskChoice
-from albertine.tasks.rescore import Split, judged
+from albertine.tasks.rescore import Split, score_outputs
 from albertine.tasks.run_record import (
-    Made,
+    RunIdentity,
     check_files,
     check_finished,
     finished,
+    matching_record,
     models_in,
     predictions_of,
-    remember,
-    remembered,
     stamp,
+    write_run_record,
 )
 from albertine.tasks.settings import FinetuneSettings, TuningChoice
 from albertine.tasks.task_data import read_data
@@ -94,7 +94,7 @@ class TaskBatches:
     def __iter__(self) -> Iterator[Drawn]:
         training, lengths = self.settings.training, self.data.lengths
         limit = int(lengths.sum()) if self.data.together else training.micro_batch_tokens
-        epoch, at, taught = self.epoch, self.at, training.teacher is not None
+        epoch, at, distilled = self.epoch, self.at, training.teacher is not None
         while True:
             order = permutation(len(lengths), self.settings.seed, "finetune", epoch)
             while at < len(order):
@@ -103,19 +103,21 @@ class TaskBatches:
                 mine = chosen[self.rank :: self.world]
                 groups = batch_by_tokens(mine.tolist(), lengths, limit)
                 batches = [self.data.batch(g, seed=self.settings.seed, epoch=epoch) for g in groups]
-                micro_batches: list[MicroBatch] = [replace(b, taught=True) if taught else b for b in batches]
+                micro_batches: list[MicroBatch] = [
+                    replace(b, distilled=True) if distilled else b for b in batches
+                ]
                 yield {"epoch": epoch, "at": at}, micro_batches
             epoch, at = epoch + 1, 0
 
 
 @dataclass(frozen=True)
 class FinetuneResult:
-    """How a run ended.
+    """The result of a fine-tuning run.
 
     Attributes:
         scores: of the best model on the dev set, and its `step`; empty without a dev set.
-        notes: what a person should know of the files.
-        test: scores of the best model on the test file; empty where that has no labels.
+        notes: remarks on the files.
+        test: scores of the best model on the test file; empty if that has no labels.
     """
 
     folder: Path
@@ -126,7 +128,7 @@ class FinetuneResult:
 
     @property
     def model(self) -> Path:
-        """The folder of the best model by the dev set; of the last one where there was no dev set."""
+        """The folder of the best model by the dev set, or of the last one without a dev set."""
         return model_of_run(self.folder)
 
 
@@ -137,28 +139,28 @@ def finetune(
     reporter: Reporter | None = None,
     read: Callable[[TaskChoice, Tokenizer], Data] = read_data,
 ) -> FinetuneResult:
-    """Fine-tune, or go on with a run that was interrupted. Under `torchrun` every process calls this.
+    """Fine-tune, or resume a run that was interrupted. Under `torchrun` every process calls this.
 
-    A run that is done with the same settings, from files that hold what they held, is not done again; where
-    only its dev or test file changed, its best model is scored anew. What is refused changes nothing.
+    A finished run with the same settings and files is not repeated; if only its dev or test file changed, its
+    best model is evaluated again. A run that is refused changes nothing.
 
     Args:
         resume: as in `pretrain`.
-        read: gives the data; of runs that share theirs (`once`) it is read and encoded once.
+        read: reader of the data; `once()` reads and encodes the data that runs share only once.
 
     Returns:
         The run's folder: the best model by the dev set in `best/`, the last in `final/`, the dev set's
-        predictions in `predictions-dev.jsonl`, scores in `scores.json`, all that is known of the run in
+        predictions in `predictions-dev.jsonl`, scores in `scores.json`, the record of the run in
         `result.json`, and a report in `report/`.
 
     Raises:
-        AlbertineError: settings, files or model do not allow it, or the files of a run that is done are not
-            what it wrote; the message says what to do.
+        AlbertineError: settings, files or model are invalid or do not fit together, or the files of a
+            finished run have changed.
     """
     stamped = stamp(settings)  # before the files are read: they may change while the run is under way
-    if resume == "auto" and (record := remembered(settings, stamped)) is not None:
+    if resume == "auto" and (record := matching_record(settings, stamped)) is not None:
         check_files(record, settings.folder)
-        return _done_before(settings, record)
+        return _result_of_record(settings, record)
     _check_unused_settings(settings)
     world = start()
     with isolated_process_state(world, settings.training.threads):
@@ -167,7 +169,7 @@ def finetune(
         settings = settings.model_copy(update={"task": task})
         data = read(settings.task, tokenizer)
         data = replace(data, notes=(*data.notes, *start_notes(settings, pretrained, data.family)))
-        beginning = Beginning(
+        context = RunContext(
             pretrained.config,
             tokenizer,
             data.train,
@@ -175,8 +177,8 @@ def finetune(
             settings.training.class_weights == "balanced",
             str(world.device),
         )
-        data = replace(data, family=data.family.for_run(beginning))
-        _check_compared(settings, data, world.size)
+        data = replace(data, family=data.family.for_run(context))
+        _check_batch_size(settings, data, world.size)
         base = first_encoder(settings, pretrained, data.family.heads)
         model = data.family.build(base, settings.encoder.classifier_dropout, settings.seed).to(world.device)
         teacher: TaskTeacher | None = None
@@ -184,16 +186,17 @@ def finetune(
             teacher = open_task_teacher(name, data.family, tokenizer, settings.task.max_length)
             teacher.model.to(world.device).base.encoder.apply_settings(settings.training)
         with RunFolder(settings.folder, main=world.main) as folder:
-            made = Made(stamped, _fingerprint(settings, model, tokenizer, data, teacher))
+            identity = RunIdentity(stamped, _fingerprint(settings, model, tokenizer, data, teacher))
             if resume in ("auto", "never") and (record := finished(folder.path)) is not None:
-                return _score_anew(settings, folder, model, data, world, made, record, resume)
+                return _evaluate_again(settings, folder, model, data, world, identity, record, resume)
             if _whitens(settings, model):
                 whiten(cast("Classifier | WhitenedEmbedder", model), data.train)
-            return _run(settings, folder, model, tokenizer, data, teacher, world, made, resume, reporter)
+            return _run(settings, folder, model, tokenizer, data, teacher, world, identity, resume, reporter)
 
 
 def _check_unused_settings(settings: FinetuneSettings) -> None:
-    """Raises SettingsError for weights of a teacher that nobody named, and for patience with no score."""
+    """Raises SettingsError for distillation settings without a teacher, and early stopping without a dev
+    set."""
     training = settings.training
     if settings.watching.early_stopping is not None and not settings.task.has_dev:
         raise unused_setting_error("watching.early_stopping", "task.dev or task.dev_share", "null")
@@ -211,7 +214,7 @@ def _run(
     data: Data,
     teacher: TaskTeacher | None,
     world: World,
-    made: Made,
+    identity: RunIdentity,
     resume: str | Path,
     reporter: Reporter | None,
 ) -> FinetuneResult:
@@ -253,7 +256,7 @@ def _run(
             settings=_loop(settings, steps, family.metrics[0], model.base.config.hidden_size),
             folder=folder,
             evaluate=evaluate if data.dev is not None else None,
-            fingerprint=made.fingerprint,
+            fingerprint=identity.fingerprint,
             world=world,
             reporter=reporter,
             on_start=partial(describe, folder, settings, world),
@@ -263,7 +266,7 @@ def _run(
             if model.base.config.solves
             else dict,
             average=average,
-            # The last batch of an epoch may have fewer examples than there are processes.
+            # Fixed, as the last batch of an epoch may have fewer examples than there are processes.
             parts=("task",) if teacher is None else ("soft", "task"),
             no_gradient=NO_GRADIENT if teacher is None else None,
         ),
@@ -273,48 +276,49 @@ def _run(
     if world.main and outcome.done:
         with nullcontext() if average is None else average.in_place():
             if outputs is None and data.dev is not None and isinstance(family, TunedOnDev):
-                evaluate(world.busy)  # resumed after the last evaluation, which this process has not seen
+                evaluate(world.busy)  # resumed after the last evaluation, so the family is not tuned yet
             save_tuned(model, tokenizer, family, folder.final)
-        test = _tell(settings, folder, model, data, outcome, made, world.busy)
+        test = _finish(settings, folder, model, data, outcome, identity, world.busy)
     world.together()  # until the files are written
     return FinetuneResult(folder.path, outcome, _best_scores(folder.path), data.notes, test)
 
 
-def _tell(
+def _finish(
     settings: FinetuneSettings,
     folder: RunFolder,
     model: TaskModel,
     data: Data,
     outcome: Outcome,
-    made: Made,
+    identity: RunIdentity,
     busy: Poll,
 ) -> Mapping[str, float]:
-    """Answer the test file, write the record of the run and its report; the scores of the test file."""
+    """Predict the test file, and write the record of the run and its report. Returns the test scores."""
     family, scores = data.family, _best_scores(folder.path)
     test: Mapping[str, float] = {}
     if data.test is not None:
-        _recall(model, family, folder)
-        test = _answer(folder, model, family, "test", data.test, busy)
-    remember(settings, model, family, outcome, scores, test, data.notes, made)
+        _load_best(model, family, folder)
+        test = _predict_split(folder, model, family, "test", data.test, busy)
+    write_run_record(settings, model, family, outcome, scores, test, data.notes, identity)
     _report(settings)
     return test
 
 
-def _score_anew(
+def _evaluate_again(
     settings: FinetuneSettings,
     folder: RunFolder,
     model: TaskModel,
     data: Data,
     world: World,
-    made: Made,
+    identity: RunIdentity,
     record: Mapping[str, Any],
     resume: str | Path,
 ) -> FinetuneResult:
-    """Score the best model of a run that is done on the dev and test files as they are now, and write that
-    into its record; nothing is trained.
+    """Evaluate the best model of a finished run on the current dev and test files, and update its record;
+    nothing is trained.
 
     Raises:
-        RunError: a new run was wanted. CheckpointError: another model is asked for than the run's.
+        RunError: a new run was requested. CheckpointError: the settings describe another model than the
+            run's.
     """
     if resume == "never":
         raise RunError(
@@ -322,18 +326,18 @@ def _score_anew(
             where=folder.path,
             remedy="Choose another name, delete the folder, or go on with --resume auto",
         )
-    notes = (*data.notes, *check_finished(record, made, folder.path))
+    notes = (*data.notes, *check_finished(record, identity, folder.path))
     check_files(record, folder.path, predictions=False)
     world.together()  # until all have read the record
     if world.main:
         folder.begin()
-        _recall(model, data.family, folder)
+        _load_best(model, data.family, folder)
         models = models_in(record)
-        # Without a stamp the next command scores anew, too, if this one is interrupted.
+        # Without a stamp the next command evaluates again, if this one is interrupted.
         write_record(folder.path, {**record, "stamp": None, "files": models})
         splits: dict[Split, Encoded | None] = {"dev": data.dev, "test": data.test}
         found = {
-            name: _answer(folder, model, data.family, name, split, world.busy)
+            name: _predict_split(folder, model, data.family, name, split, world.busy)
             for name, split in splits.items()
             if split is not None
         }
@@ -345,22 +349,23 @@ def _score_anew(
             record["scores"] = {"step": _best_scores(folder.path).get("step", record["step"]), **found["dev"]}
             _write_scores(folder, record["scores"])
         files = models | predictions_of(folder.path)
-        write_record(folder.path, {**record, "stamp": made.stamp, "files": files})
+        write_record(folder.path, {**record, "stamp": identity.stamp, "files": files})
         _report(settings)
     world.together()
-    return _done_before(settings, finished(folder.path) or record)
+    return _result_of_record(settings, finished(folder.path) or record)
 
 
-def _done_before(settings: FinetuneSettings, record: Mapping[str, Any]) -> FinetuneResult:
+def _result_of_record(settings: FinetuneSettings, record: Mapping[str, Any]) -> FinetuneResult:
+    """The result of a finished run."""
     outcome = Outcome(True, 0, record["step"], record["tokens"], record["seconds"], record["scores"])
     return FinetuneResult(settings.folder, outcome, record["scores"], tuple(record["notes"]), record["test"])
 
 
-def _check_compared(settings: FinetuneSettings, data: Data, processes: int) -> None:
-    """Refuse batches that have nothing to compare where examples are learned by comparing them.
+def _check_batch_size(settings: FinetuneSettings, data: Data, processes: int) -> None:
+    """Check that batches of a loss that compares examples have at least two for each process.
 
     Raises:
-        SettingsError: no process has two examples a batch, and some have no hard negative.
+        SettingsError: they have not, and some examples have no hard negative.
     """
     size = settings.training.batch_size
     compares = data.train.together and not all(e.negative for e in data.train.examples)
@@ -376,8 +381,8 @@ def _check_compared(settings: FinetuneSettings, data: Data, processes: int) -> N
 def _whitens(settings: FinetuneSettings, model: TaskModel) -> bool:
     if not settings.training.whiten:
         return False
-    part_of_it = isinstance(model, Comparer | WhitenedEmbedder)
-    return part_of_it or (isinstance(model, Classifier) and model.uses_mean_pooling)
+    has_whitening = isinstance(model, Comparer | WhitenedEmbedder)
+    return has_whitening or (isinstance(model, Classifier) and model.uses_mean_pooling)
 
 
 def _rates(settings: FinetuneSettings, model: TaskModel) -> Callable[[str], float]:
@@ -392,30 +397,30 @@ def _adversary(settings: FinetuneSettings, model: TaskModel) -> FastGradientMeth
     return FastGradientMethod(table, epsilon) if epsilon else None
 
 
-def _recall(model: TaskModel, family: Family, folder: RunFolder) -> None:
-    """Give the model the weights of the best one, or of the last where no dev set picked one."""
+def _load_best(model: TaskModel, family: Family, folder: RunFolder) -> None:
+    """Load the weights of the best model, or of the last one without a dev set."""
     where = model_of_run(folder.path)
     found = read_folder(where)
     model.base.load_state_dict(found.model.state_dict())
     take_head(model, family, found, where)
 
 
-def _answer(
+def _predict_split(
     folder: RunFolder, model: TaskModel, family: Family, split: Split, data: Encoded, busy: Poll
 ) -> Mapping[str, float]:
-    """Answer a file and write the predictions; their scores, if the file has labels.
+    """Write the predictions for a file. Returns their scores; empty if the file has no labels.
 
     Args:
         busy: called between batches, while other processes wait.
     """
     outputs = family.predict(model, data, busy)
-    found = judged(family, split, data, outputs)
+    found = score_outputs(family, split, data, outputs)
     write_predictions(predictions_file(folder.path, split), family.lines(outputs, data, found.answers))
     return found.scores
 
 
 def save_tuned(model: TaskModel, tokenizer: SavableTokenizer | None, family: Family, folder: Path) -> None:
-    """Write a folder that transformers loads with the head of the family, where its plan allows."""
+    """Write a model folder with the head of the family, which transformers loads if it supports the plan."""
     config = family.config(model_type(model.base.config), model.dropout)
     save_model(
         model.base,
@@ -432,7 +437,7 @@ def _write_scores(folder: RunFolder, scores: Mapping[str, float]) -> None:
 
 
 def _report(settings: FinetuneSettings) -> None:
-    """Tell a run whose record is written in `report/`, if the settings want that."""
+    """Write the report of a run whose record is written into `report/`, if the settings enable it."""
     if settings.watching.report:
         write_report(settings.folder / "report", settings.name, {settings.name: [read_run(settings.folder)]})
 
@@ -467,7 +472,7 @@ def _fingerprint(
     data: Data,
     teacher: TaskTeacher | None = None,
 ) -> dict[str, Any]:
-    """All that decides the result of a run; models by their weights."""
+    """Everything that determines the result of a run; models by digests of their weights."""
     targets = data.train.targets
     assert targets is not None
     content = _hashed(*map(_bytes_of_row, data.train.ids), np.concatenate(targets).tobytes())
@@ -516,8 +521,8 @@ def _bytes_of_row(ids: NDArray[np.int32]) -> bytes:
     return np.int64(len(ids)).tobytes() + ids.tobytes()
 
 
-def _hashed(*pieces: bytes) -> str:
+def _hashed(*parts: bytes) -> str:
     content = hashlib.sha256()
-    for piece in pieces:
-        content.update(piece)
+    for part in parts:
+        content.update(part)
     return content.hexdigest()

@@ -1,7 +1,7 @@
 """Texts written after a source: titles, free answers, and reading by generation.
 
 The encoder reads source and target as one row, in which the source sees itself and the target is read
-causally; the masked-LM head predicts the next token from the source's last token on (UniLM, Dong et
+causally; the masked-LM head predicts the next token from the last source token on (UniLM, Dong et
 al. 2019, section 2.3). The loss is the cross-entropy of the target's tokens and of the [SEP] after them.
 """
 
@@ -44,17 +44,17 @@ LEAST_SOURCE = 8
 
 @dataclass(frozen=True)
 class Room:
-    """Most tokens of a source and of a target, special pieces included."""
+    """Most tokens of a source and of a target, special ones included."""
 
     source: int
     target: int
 
     @classmethod
     def of(cls, max_length: int, target: int) -> Room:
-        """Of a whole row.
+        """From the length of a row.
 
         Raises:
-            SettingsError: the target leaves none to the source.
+            SettingsError: there is no room for the source.
         """
         if max_length - target < LEAST_SOURCE:
             raise SettingsError(
@@ -67,11 +67,11 @@ class Room:
 
 @dataclass(frozen=True)
 class ReadQuestion(PassageQuestion):
-    """A question as the model sees it.
+    """An encoded question.
 
     Attributes:
-        name: how predictions name it. label: the right answers; one of "" where there is none, None where
-            the file does not tell.
+        name: its name in predictions. label: the right answers; ("",) if it has no answer, None if the file
+            has no labels.
     """
 
     name: str
@@ -79,7 +79,7 @@ class ReadQuestion(PassageQuestion):
 
 
 def encode_texts(examples: Sequence[Example], tokenizer: Tokenizer, room: Room) -> Encoded:
-    """A row an example: source and, where it is known, target."""
+    """One row an example: source and, if known, target."""
     rows, prefix, targets = RowBuilder(tokenizer, room.source + room.target), [], []
     firsts, tally = map(tokenizer.encode, [e.text for e in examples]), Tally()
     known = all(e.label is not None for e in examples)
@@ -99,20 +99,20 @@ def encode_texts(examples: Sequence[Example], tokenizer: Tokenizer, room: Room) 
 
 
 def key_of(question: Question) -> tuple[str, str, str]:
-    """The identity of a question, whatever its passages: ids alone may repeat."""
+    """The identity of a question with several passages: ids alone may repeat."""
     return question.name, question.question, question.where
 
 
 def encode_questions(
     questions: Sequence[Question], tokenizer: Tokenizer, room: Room, *, together: bool
 ) -> Encoded:
-    """A row a window of a passage; what it is to say is the first right answer that it shows, in the
-    passage's own tokens, or nothing.
+    """One row a window of a passage; its target is the first right answer that it contains, in the passage's
+    own tokens, or empty.
 
     Args:
-        together: the passages of a question, which stand together, are one example, to be voted on; otherwise
-            each is its own, to be learned from, and one is left out if no window shows the answer that it
-            has: it would teach that there is none.
+        together: the adjacent passages of a question are one example, whose answer they vote on; otherwise
+            each passage is a training example, and is left out if it has an answer that is in no window: it
+            would be trained as a passage without an answer.
     """
     rows, targets, entries, tally = RowBuilder(tokenizer, room.source + room.target), [], [], Tally()
     prefix: list[int] = []
@@ -149,11 +149,11 @@ def encode_questions(
 
 
 def _why_never(there: bool, shown: bool, room: Room, *, together: bool) -> str | None:
-    """Why no right answer of a question can be written as a whole, and what follows; None where it is not in
-    a passage to learn from, which teaches to say nothing.
+    """Why no right answer of a question can be generated as a whole, and the effect; None if it is not in a
+    training passage, whose target is then empty.
 
     Args:
-        there: one is in a passage. shown: a window shows one as a whole. together: as in `encode_questions`.
+        there: one is in a passage. shown: a window contains one. together: as in `encode_questions`.
     """
     if shown:
         fate = "never predicted as a whole" if together else "learned without its end"
@@ -165,8 +165,8 @@ def _why_never(there: bool, shown: bool, room: Room, *, together: bool) -> str |
 
 
 def _shown(window: Window, spans: Spans, answers: Sequence[tuple[str, int]], room: int) -> list[int]:
-    """The tokens of the first answer that stands in a window as a whole and, with [SEP], has no more than
-    `room`; else of the first that stands there; empty if none does."""
+    """The tokens of the first answer that a window contains and that has, with [SEP], at most `room` tokens;
+    else of the first that it contains; empty if there is none."""
     shown, longer = range(window.first, window.first + window.size), list[int]()
     for text, begin in answers:
         end = begin + len(text)
@@ -189,10 +189,10 @@ def _row(
 
 @dataclass
 class Generate(Family):
-    """What writing and reading share; their model says the best text of every example.
+    """The base of generating families, whose outputs are the best text of every example.
 
     Attributes:
-        search: how texts are looked for when the model is judged. kind: of its task, in settings.
+        search: parameters of beam search in evaluation. kind: of its task, in settings.
     """
 
     kind: ClassVar[str]
@@ -244,7 +244,7 @@ class Generate(Family):
         raise ModelError(
             "generates token by token and reads its own output (UniLM), for which a graph has no loop",
             where=where,
-            remedy="Ask it with albertine predict generate, or export its states: --head features",
+            remedy="Use it with albertine predict generate, or export its states: --head features",
         )
 
     @abstractmethod
@@ -294,10 +294,10 @@ class Write(Generate):
 
 @dataclass
 class Read(Generate):
-    """The family of answers taken from passages word for word.
+    """The family of answers generated from passages as spans of them (generative reading).
 
     Attributes:
-        always: every question that was learned from has an answer, so every one gets one.
+        always: every question of the training file has an answer, so the model always returns one.
     """
 
     always: bool = False
@@ -307,14 +307,14 @@ class Read(Generate):
     fields: ClassVar[Fields] = QUESTIONS
 
     def example(self, row: Row, fields: Fields) -> Question:
-        # Passages of one name would be read together: every row is a question of its own.
+        # Passages with the same name would be read together: every row is a separate question.
         return question_of(row, fields, f"{row.number} ")
 
     def encode(self, examples: Sequence[Question], tokenizer: Tokenizer) -> Encoded:
         return encode_questions(examples, tokenizer, self.room, together=True)
 
     def encode_to_learn(self, examples: Sequence[Question], tokenizer: Tokenizer) -> Encoded:
-        """Every passage is an example of its own."""
+        """As `encode`, with every passage as an example of its own."""
         return encode_questions(examples, tokenizer, self.room, together=False)
 
     def generated(self, model: Model, data: Encoded, poll: Poll) -> list[list[Written]]:
@@ -333,7 +333,7 @@ def of_folder(found: Tuned) -> Read | Write:
     flags = found.flags
     source, target, beams = flags.get("source_length"), flags.get("target_length"), flags.get("beams")
     if not (isinstance(source, int) and isinstance(target, int)):
-        raise ModelError("does not tell the lengths that it generates with", where=found.where)
+        raise ModelError("has no source_length and target_length for generation", where=found.where)
     search, room = Search(beams if isinstance(beams, int) else 2, target), Room(source, target)
     if flags.get("reads") is True:
         return Read(found.tokenizer, room, search, always=flags.get("always") is True)

@@ -1,5 +1,5 @@
-"""The model a fine-tuning run begins with: the pretrained encoder by the plan that the settings ask for, and
-how fast each of its depths learns."""
+"""The initial model of a fine-tuning run: the pretrained encoder with the sharing plan of the settings, and
+the learning rates of its layers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from albertine.tokenizers.base import Tokenizer
 from albertine.tokenizers.load import check_tokenizer, load_tokenizer
 
 FASTEST = 8.0
-"""The most by which word vectors learn faster than the rest, if nobody says otherwise."""
+"""Highest default of `training.embedding_rate`."""
 
 
 def open_encoder(settings: FinetuneSettings) -> tuple[Model, Tokenizer]:
@@ -52,10 +52,10 @@ def open_encoder(settings: FinetuneSettings) -> tuple[Model, Tokenizer]:
 
 
 def left_aside(folder: Path, family: Family) -> list[str]:
-    """A note on the head of a task that the encoder's folder has.
+    """A note on the task head in the encoder's folder.
 
-    It is never gone on with, even if task and labels are the same: a run is a function of encoder, data and
-    seed, and seeds that began with the same head would differ too little to tell the spread.
+    It is never used, even if task and labels are the same: a run is a function of encoder, data and seed, and
+    runs from the same head would vary too little to measure the spread over seeds.
     """
     config = folder_config(folder)
     task = task_in(config)
@@ -95,7 +95,7 @@ def first_encoder(settings: FinetuneSettings, pretrained: Model, heads: frozense
     state = model.state_dict()
     model.load_state_dict(state | {k: v for k, v in pretrained.state_dict().items() if k in state})
     if choice.unshare == "share":
-        model = shared_again(model)  # of all depths that there are, before some may be left out
+        model = shared_again(model)  # the mean of all layers, before some are left out
     try:
         model = model if config.plan == model.config.plan else replan(model, config.plan)
     except SettingsError as error:
@@ -108,15 +108,15 @@ def first_encoder(settings: FinetuneSettings, pretrained: Model, heads: frozense
 
 
 def tuned_config(config: EncoderConfig, choice: EncoderChoice, usual: int | None = None) -> EncoderConfig:
-    """The encoder that is tuned, by the configuration of the pretrained one; no weights are needed.
+    """The configuration of the encoder to tune, from that of the pretrained one.
 
     Args:
-        usual: how many depths it has where nobody says, unless it solves, which needs its iterations; None:
-            as many as before.
+        usual: default number of layers, ignored for fixed-point encoders, which need all their iterations;
+            None: as many as before.
 
     Raises:
-        SettingsError: there is no such plan, or the encoder, which halts or runs to a fixed point, needs one
-            block for all depths.
+        SettingsError: there is no such plan, or the encoder halts or runs to a fixed point and so needs one
+            block for all layers.
     """
     if (dropout := choice.dropout) is not None:
         config = replace(config, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
@@ -135,8 +135,8 @@ def tuned_config(config: EncoderConfig, choice: EncoderChoice, usual: int | None
 
 
 def start_notes(settings: FinetuneSettings, pretrained: Model, family: Family) -> tuple[str, ...]:
-    """What a person should know of the model that the run begins with: its revision on the hub, how far the
-    depths were apart that now share their weights, and a head that is not gone on with."""
+    """Notes on the initial model: its revision on the hub, the distance of layers that now share their
+    weights, and a task head that is not used."""
     notes, folder = [], model_folder(settings.encoder.folder)
     if commit := commit_of(folder):
         notes.append(f"encoder: {settings.encoder.folder}, revision {commit} of the hub")
@@ -151,8 +151,8 @@ def start_notes(settings: FinetuneSettings, pretrained: Model, family: Family) -
 
 def _plan(plan: SharingPlan, choice: EncoderChoice, depth: int) -> SharingPlan:
     unshare = choice.unshare
-    before = [d % plan.depth for d in range(depth)]  # more depths than before begin again from the first
-    # What is unshared gets a block a depth, or a group; what stays shared keeps sharing as it does.
+    before = [d % plan.depth for d in range(depth)]  # additional layers repeat the plan from its first layer
+    # The unshared part gets a block for each layer or group; the other part keeps its plan.
     each = SharingPlan.grouped(depth, choice.groups or depth).attention
     attention = each if unshare in ("all", "attention") else tuple(plan.attention[d] for d in before)
     feed_forward = each if unshare in ("all", "ffn") else tuple(plan.feed_forward[d] for d in before)
@@ -160,11 +160,12 @@ def _plan(plan: SharingPlan, choice: EncoderChoice, depth: int) -> SharingPlan:
 
 
 def embedding_rate(training: TuningChoice, model: TaskModel) -> float:
-    """The learning rate of the word vectors over that of the rest: given, or so that vectors which have grown
-    long in pretraining turn as fast as new ones, up to `FASTEST`. AdamW's steps have a length of their own.
+    """The learning rate of the word vectors over that of the rest: from the settings, or the ratio of their
+    length to that at initialisation, up to `FASTEST`. The length of AdamW's steps does not depend on that of
+    the vectors, so long vectors would turn more slowly.
 
-    Only for a classifier of means: where two vectors are compared as they are, it harms. And only below the
-    width of BERT base, where the learning rate is higher too; wider ones are tuned as their papers do.
+    The default is 1 except for a classifier of means (it harms where vectors are compared directly) below the
+    width of BERT base (wider models are tuned as in their papers).
     """
     if training.embedding_rate is not None:
         return training.embedding_rate
@@ -178,14 +179,13 @@ def embedding_rate(training: TuningChoice, model: TaskModel) -> float:
 def rates(
     plan: SharingPlan, decay: float, crf: float = 1.0, embedding: float = 1.0
 ) -> Callable[[str], float]:
-    """Share of the learning rate by parameter name under layer-wise decay: 1 for the head, the pooler and the
-    top depth, one factor `decay` more for every depth below it, as in XLNet's `model_utils.py`, and the last
-    for the embeddings; `crf` for a conditional random field, whose few numbers have far to go; `embedding`
-    for word vectors and their projection, on top of their decay.
+    """Factor of the learning rate by parameter name with layer-wise decay, as in XLNet's `model_utils.py`: 1
+    for the head, the pooler and the top layer, a further factor `decay` for every layer below, and one more
+    for the embeddings; `crf` for a conditional random field, whose few parameters have far to move;
+    `embedding` for word vectors and their projection, in addition to their decay.
 
-    A block that several depths share has the rate of the highest of them; what a depth has of its own has
-    that of the depth. Signals of places and steps are embeddings; what else belongs to the loop has the rate
-    of the top.
+    A block that several layers share has the factor of the highest of them; per-layer parameters have that of
+    their layer. Position and step embeddings count as embeddings; other parameters of the loop have factor 1.
     """
     top = {
         part: {block: max(d for d, b in enumerate(blocks) if b == block) for block in set(blocks)}

@@ -1,4 +1,4 @@
-"""Texts that a program hands over, in whatever it holds them, as a list."""
+"""Texts passed in Python, in any container, as a checked list."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from albertine.errors import DataError
 from albertine.tasks.readers.values import kind_of_value, plain
 
 
-def texts_of(given: Any, name: str = "texts", *, pairs: bool | None = False) -> list[Any]:
-    """Texts as a list, each checked; a single text as a list of one: its letters are never meant.
+def texts_of(texts: Any, name: str = "texts", *, pairs: bool | None = False) -> list[Any]:
+    """Texts as a checked list; a single text is a list of one, not of its letters.
 
     Args:
-        name: what messages call them. pairs: whether each is a pair of texts; None: it may be either.
+        name: of the argument in messages. pairs: each is a pair of texts; None: a text or a pair.
 
     Raises:
-        DataError: they are a table, a mapping or nothing of the kind; one of them is no text, or has half
-            of a character.
+        DataError: the container is not supported; an element is not text, or has an unpaired surrogate.
     """
-    found = [given] if isinstance(given, str) else values_of(given, name)
+    found = [texts] if isinstance(texts, str) else values_of(texts, name)
     for number, one in enumerate(found):
         where = f"{name}[{number}]"
         value = plain(one, where)
@@ -29,9 +28,9 @@ def texts_of(given: Any, name: str = "texts", *, pairs: bool | None = False) -> 
     return found
 
 
-def text_of(given: Any, name: str) -> str:
-    """A single text. Raises DataError as `texts_of`."""
-    value = plain(given, name)
+def text_of(text: Any, name: str) -> str:
+    """A single checked text. Raises DataError as `texts_of`."""
+    value = plain(text, name)
     if not isinstance(value, str):
         raise DataError(f"is {kind_of_value(value)}, not text", where=name)
     return value
@@ -54,7 +53,7 @@ def values_of(column: Any, name: str) -> list[Any]:
 
 
 def _no_text(value: Any, where: str, pairs: bool | None) -> DataError:
-    """What is wrong with a value that is no text or, as `pairs` says, no pair; of a pair, with its part."""
+    """The error for a value that is not a text, or with `pairs` not a pair; for a pair, of its wrong part."""
     parts = value if pairs is not False and isinstance(value, list) and len(value) == 2 else []
     for number, part in enumerate(parts):
         if not isinstance(part, str):

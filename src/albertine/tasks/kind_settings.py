@@ -1,8 +1,7 @@
-"""What a task is, of whatever kind: its settings, and the way from the files that they name to what a run
-learns from and is judged by.
+"""Settings of a task, and reading, checking and encoding its files.
 
-A kind of task is a class below `TaskChoice`: settings that only it has, its usual metrics, and how a file of
-it is read; `families.py` lists them.
+A kind of task is a subclass of `TaskChoice` with its own settings, default metrics and readers; `families.py`
+lists them.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from albertine.core.settings import Settings
 from albertine.errors import DataError, SettingsError
 from albertine.interop.heads import Task
 from albertine.model.config import EncoderConfig
-from albertine.tasks.dataset_files import Data, Lost, as_data, blank, check_told, held_out
+from albertine.tasks.dataset_files import Data, Lost, as_data, blank, check_labelled, held_out
 from albertine.tasks.dataset_registry import SPLITS, Column, Columns, Dataset, Split, described
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family, Fields, Tuned
@@ -54,20 +53,20 @@ def named_or_file(dataset: Any) -> Any:
 
 
 class TaskChoice(Settings):
-    """What is learned, of any kind: a known data set in its folder, or own files by column names.
+    """The data of a task: a known data set in its folder, or own files by column names.
 
     Attributes:
-        usual: the metrics where nothing is said, the first picks the best model; none where the files tell.
-        further: what else can judge it. readers: of files that have a form of their own.
-        labelled: every row of a training and a dev file must tell its answer.
-        paired: a second text, or a question, may stand beside the first.
-        drops: rows of the labels that a data set leaves out are dropped.
-        share_passages: several examples may be about one passage, and their errors are not independent.
+        default_metrics: the first selects the best model; empty if they depend on the settings.
+        other_metrics: further ones that are allowed. readers: names of readers of special file formats.
+        labelled: every row of a training and a dev file must have a label.
+        paired: examples may have a second text or a question.
+        drops: rows with labels in `Dataset.left_out` are dropped.
+        share_passages: several examples may have the same passage, so that their errors are not independent.
         as_benchmark: on a data set known by name the task is that of its benchmark.
     """
 
-    usual: ClassVar[tuple[str, ...]] = ()
-    further: ClassVar[tuple[str, ...]] = ()
+    default_metrics: ClassVar[tuple[str, ...]] = ()
+    other_metrics: ClassVar[tuple[str, ...]] = ()
     readers: ClassVar[tuple[str, ...]] = ()
     labelled: ClassVar[bool] = True
     paired: ClassVar[bool] = True
@@ -88,19 +87,20 @@ class TaskChoice(Settings):
     )
     dev: Path | None = Field(
         None,
-        description="a file, by which the best model is picked; beside task.dataset instead of its dev file",
+        description="a file, by which the best model is selected; beside task.dataset instead of its dev "
+        "file",
     )
     dev_share: float | None = Field(
         None,
         gt=0,
         lt=1,
-        description="own files: where no dev file is named, judge by so large a share of the training rows, "
-        "such as 0.1, and learn from the others; rows about the same text stay together",
+        description="own files: without a dev file, evaluate on this share of the training rows, "
+        "such as 0.1, and train on the others; rows with the same text stay together",
         json_schema_extra=OWN_FILES,
     )
     test: Path | Literal[False] | None = Field(
         None,
-        description="its rows need no labels, they are answered all the same; beside task.dataset instead of "
+        description="a file, whose rows need no labels to be predicted; beside task.dataset instead of "
         "its test file, and null (saved as false): none",
     )
     header: bool = Field(
@@ -117,23 +117,23 @@ class TaskChoice(Settings):
         "label", description="own files: column of the class or score", json_schema_extra=OWN_FILES
     )
     examples: int | None = Field(
-        None, ge=1, description="learn from so many of the training examples, drawn at random; default all"
+        None, ge=1, description="number of training examples, drawn at random; default all"
     )
     encoding: str = Field("utf-8", description="of the files, such as gb18030")
     max_length: int = Field(
         128,
         ge=SHORTEST,
-        description="tokens, special pieces included; default: 128, or the encoder's positions if fewer",
+        description="tokens, special ones included; default: 128, or the encoder's positions if fewer",
     )
 
     @property
     def source(self) -> str:
-        """What is learned from, in words: the data set, or the own training files."""
+        """The data set, or the own training files, as text."""
         return str(self.dataset or ", ".join(map(str, self.own("train"))))
 
     @property
     def place(self) -> Path:
-        """The folder of the data set's files; own files are named one by one."""
+        """The folder of the data set's files; unused with own files."""
         beside = self.dataset.parent if isinstance(self.dataset, Path) else Path()
         return beside if self.folder is None else self.folder
 
@@ -154,27 +154,27 @@ class TaskChoice(Settings):
         for split in SPLITS:
             if paths := self.own(split):
                 named[split] = paths
-        # A test file of one's own is laid out as the others, whose rows may lack their labels there.
+        # An own test file has the columns of the training file, except that labels may be missing.
         columns = found.test_columns if self.test is None else None
         return found.model_copy(update={"files": named, "test_columns": columns})
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The data set's, or the usual ones where it says none for this kind."""
-        return (self.data.metrics if self.kind == self.data.kind else ()) or self.usual
+        """The metrics of the data set, or `default_metrics` if it has none for this kind."""
+        return (self.data.metrics if self.kind == self.data.kind else ()) or self.default_metrics
 
     @property
     def has_dev(self) -> bool:
-        """Whether there is something to judge by while it learns."""
+        """Whether there is a dev set."""
         return "dev" in self.data.files or self.held_share is not None
 
     @property
     def held_share(self) -> float | None:
-        """The share of the training rows that stands in for a dev file; none where there is one."""
+        """The share of the training rows that is the dev set; None if there is a dev file or neither."""
         return None if "dev" in self.data.files else self.dev_share
 
     def _own_settings(self) -> dict[str, Any]:
-        """What the settings say of own files."""
+        """The fields of `Dataset` for own files."""
         values = {name: value for name, value in self if name in Dataset.model_fields}
         return {**values, "columns": {name: value for name, value in self if name in Columns.model_fields}}
 
@@ -197,13 +197,13 @@ class TaskChoice(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _no_test(cls, given: Any) -> Any:
-        """`test: null` beside a data set leaves its test file out; not so among all settings, as a run saves
-        them, where `train` is null too. `false` leaves it out everywhere."""
-        if not isinstance(given, dict) or given.get("dataset") is None or "test" not in given:
-            return given
-        without = given["test"] is None and given.get("train", "") is not None
-        return {**given, "test": False} if without or given["test"] == "false" else given
+    def _no_test(cls, values: Any) -> Any:
+        """`test: null` beside a data set leaves its test file out, unless `train` is null too, as among all
+        settings of a saved run. `false` always does."""
+        if not isinstance(values, dict) or values.get("dataset") is None or "test" not in values:
+            return values
+        without = values["test"] is None and values.get("train", "") is not None
+        return {**values, "test": False} if without or values["test"] == "false" else values
 
     @model_validator(mode="after")
     def _one_source(self) -> TaskChoice:
@@ -217,7 +217,7 @@ class TaskChoice(Settings):
                     "task.test may name files that are laid out as those of the data set"
                 )
             if idle := next(_of_own_files(self, "task."), None):
-                raise ValueError(f"{idle} is for own files, and {self.dataset} says that itself")
+                raise ValueError(f"{idle} is for own files, and {self.dataset} has a value of its own")
         elif not own:
             raise ValueError("give task.dataset and task.folder, or task.train")
         elif self.folder is not None:
@@ -228,7 +228,7 @@ class TaskChoice(Settings):
     def _one_text(self) -> TaskChoice:
         if not self.paired and self.data.columns.pair is not None:
             name = "task.pair" if self.dataset is None else "columns.pair"
-            raise ValueError(f"task.kind={self.kind} asks about one text; leave {name} out")
+            raise ValueError(f"task.kind={self.kind} takes one text; leave {name} out")
         return self
 
     @model_validator(mode="after")
@@ -241,8 +241,8 @@ class TaskChoice(Settings):
         return self
 
     def fitting(self, positions: int) -> Self:
-        """The same task with its default lengths shortened to what an encoder of so many positions reads;
-        lengths that were given stay."""
+        """The task with default lengths shortened to the positions of an encoder; lengths set by the user
+        stay."""
         if "max_length" in self.model_fields_set or not SHORTEST <= positions < self.max_length:
             return self
         return self.model_copy(update={"max_length": positions})
@@ -285,11 +285,11 @@ class TaskChoice(Settings):
         """Read, check and encode the files.
 
         Args:
-            known: the family of a model that is to be judged, which tells its classes; no training file is
-                read.
+            known: the family of a model that is only evaluated, which has its classes; the training file is
+                not read.
 
         Raises:
-            DataError: a file is missing, or not what its task wants.
+            DataError: a file is missing or does not fit the task.
         """
         task, read = self.decided(self.splits(judging=known is not None), known)
         return task._encoded(read, tokenizer, known)
@@ -309,12 +309,12 @@ class TaskChoice(Settings):
         return as_data(family, encoded, lost, self.max_length)
 
     def decided(self, splits: Splits, known: Family | None) -> tuple[Self, Splits]:
-        """The task with settings that all rows together determine, such as whether labels are places or
-        texts, and the examples as read by them. Arguments and errors as `load`."""
+        """The task with settings that depend on all rows, such as whether labels are numbers or texts of
+        options, and the examples read accordingly. Arguments and errors as `load`."""
         return self, splits
 
     def family(self, splits: Splits, tokenizer: Tokenizer, known: Family | None) -> Family:
-        """How the model is asked, by the examples of all splits, which are checked. Arguments as `load`."""
+        """The family of the task for the examples of all splits, which it checks. Arguments as `load`."""
         raise NotImplementedError
 
     @staticmethod
@@ -326,10 +326,10 @@ class TaskChoice(Settings):
     def in_own_form(
         path: File, columns: Columns | Fields, encoding: str, prefix: str
     ) -> Iterator[Any] | None:
-        """The examples of a file, with their answers or without; None where it is a table.
+        """The examples of a file in a special format, with or without labels; None if it is a table.
 
         Args:
-            columns: of a table, by which it is told apart. encoding, prefix: as in `rows_of`.
+            columns: of a table, by which it is recognised. encoding, prefix: as in `rows_of`.
 
         Raises:
             DataError: it cannot be read.
@@ -338,12 +338,12 @@ class TaskChoice(Settings):
 
     @staticmethod
     def own_fields(fields: Fields) -> Fields:
-        """The columns of rows that `own_row` makes: those given, or the usual ones."""
+        """The columns of the rows from `own_row`: `fields`, with defaults of the kind."""
         return fields
 
     @staticmethod
     def own_row(example: Any, fields: Fields) -> dict[str, Any]:
-        """An example of `in_own_form` as the fields of a row of a table, without its answer."""
+        """An example of `in_own_form` as the fields of a table row, without its label."""
         return {fields.text: example.text}
 
     @staticmethod
@@ -353,7 +353,7 @@ class TaskChoice(Settings):
 
     @staticmethod
     def beside(path: File) -> Iterator[File]:
-        """Files that are read with a file of the task, such as one of its answers."""
+        """Files that are read together with a file of the task, such as that of its answers."""
         return iter(())
 
     def examples_in(self, split: Split) -> Iterator[Any]:
@@ -361,28 +361,28 @@ class TaskChoice(Settings):
         return type(self).read(self.data, self.place, split)
 
     def kept(self, split: str, examples: Examples) -> Examples:
-        """The examples but for those that are never asked."""
+        """The examples without those that the data set drops."""
         return examples
 
     def used(self, split: str, examples: Examples) -> Examples:
-        """What is made of the examples that are left, before they are encoded."""
+        """The examples to encode, from those that were kept."""
         return examples
 
     def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
-        """What a person should know of a file: how many of its examples were left out, are empty or the
-        like."""
+        """Counts for the note on a file: how many of its examples were left out, are empty or the like."""
         return [blank(kept, "text", "pair")]
 
     def splits(self, *, judging: bool = False) -> Splits:
-        """The examples of every split that there is; of a set known by name the test file may be missing.
+        """The examples of every split; the test file of a data set known by name may be missing.
 
         Args:
-            judging: the training file is not read, but for a share of it by which a model is judged.
+            judging: the model is only evaluated: the training file is not read, unless the dev set is a share
+                of it.
 
         Raises:
-            DataError: a file is missing, empty or not what it should be; a row of a training or dev file
-                lacks its answer, or one of a test file in which others have theirs; all training rows are
-                about the same text, of which a share is wanted.
+            DataError: a file is missing, empty or invalid; a row of a training or dev file has no label, or
+                only some rows of a test file have one; all training rows have the same text and the dev set
+                is a share of them.
         """
         dataset, share, found = self.data, self.held_share, Splits()
         for split in SPLITS[judging and share is None :]:
@@ -397,7 +397,7 @@ class TaskChoice(Settings):
             if not found[split]:
                 raise DataError(f"holds no {split} examples", where=self.folder or dataset.files[split][0])
             if self.labelled:
-                check_told(found[split], dataset.columns_of(split).label or "", test=split == "test")
+                check_labelled(found[split], dataset.columns_of(split).label or "", test=split == "test")
         if "train" not in found and not judging:
             if self.dataset is None:
                 raise SettingsError("give task.train, the file to learn from")
@@ -412,8 +412,8 @@ class TaskChoice(Settings):
         return found
 
     def _drawn(self, examples: list[Any]) -> list[Any]:
-        """`examples` of the training examples, drawn once and for all and left in their order: after what is
-        told by all of them, such as the names of the classes."""
+        """As many of the training examples as the setting `examples`, in their order, the same in every run.
+        They are drawn after all examples have determined the classes."""
         if self.examples is None or self.examples >= len(examples):
             return examples
         chosen = np.sort(permutation(len(examples), 0, "task examples")[: self.examples])
@@ -421,23 +421,24 @@ class TaskChoice(Settings):
 
 
 class PooledTask(TaskChoice):
-    """What looks at one vector of a text."""
+    """The base of tasks whose head reads one pooled vector of a text."""
 
     pooling: Literal["cls", "mean", "depths", "compared"] | None = Field(
         None,
-        description="learn from cls, the token [CLS]; mean, that of all tokens; depths, the mean over all "
-        "depths too; compared, how the means of two texts differ and agree. Default: cls for an ALBERT, "
-        "BERT or XLNet that transformers has, else depths, but compared for pairs below a hidden size of 512",
+        description="input of the head: cls, the token [CLS]; mean, over all tokens; depths, the mean over "
+        "all layers too; compared, differences and products of the means of two texts. Default: cls for an "
+        "ALBERT, BERT or XLNet in transformers' format, else depths, but compared for pairs below a hidden "
+        "size of 512",
     )
 
 
 def is_of_own_files(field: FieldInfo) -> bool:
-    """Whether a setting says something of own files, and nothing beside a named data set."""
+    """Whether a setting is only for own files, not for a named data set."""
     return field.json_schema_extra == OWN_FILES
 
 
 def _of_own_files(part: Settings, prefix: str) -> Iterator[str]:
-    """The settings that say something of own files, by their names."""
+    """The names of settings for own files that are not at their default."""
     for name, field in type(part).model_fields.items():
         value = getattr(part, name)
         if isinstance(value, Settings):
@@ -452,7 +453,7 @@ class TaskCard:
 
     Attributes:
         pipeline: the Hub's name of the task (`pipeline_tag`); None: it has none.
-        call: of config.json the call of a `Predictor` in the example of use, such as `tag("a text")`; None:
+        call: from config.json to the `Predictor` call in the usage example, such as `tag("a text")`; None:
             the card has no such example.
     """
 
@@ -461,20 +462,20 @@ class TaskCard:
 
 
 def usual_http() -> type[HttpTask]:
-    """The HTTP interface of a family that registers no other."""
+    """The default HTTP interface of a family."""
     from albertine.tasks.http.base import HttpTask
 
     return HttpTask
 
 
-class Known(NamedTuple):
+class Registration(NamedTuple):
     """The registration of a family.
 
     Attributes:
-        task: its name. words: what it does. of_folder: the way from a model folder to it.
-        kinds: the kinds of task by which it is tuned.
+        task: its name. words: what it does, as a verb with object. of_folder: builds it from a model folder.
+        kinds: the kinds of task with which it is tuned.
         http: imports its HTTP interface; None: it is not served.
-        card: what model cards say of it.
+        card: its part of model cards.
         padded: imports its call with padded batches (`albertine.load_task`); None: it has none.
     """
 

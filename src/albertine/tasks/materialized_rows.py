@@ -1,4 +1,4 @@
-"""Rows that a program holds in memory, as a file of the run that learns from them."""
+"""Rows in memory, written as a file into the folder of the run that uses them."""
 
 from __future__ import annotations
 
@@ -21,48 +21,50 @@ from albertine.tasks.readers.values import kind_of_value
 
 
 @dataclass(frozen=True)
-class KeptRows:
-    """Rows in memory, and the file of JSON lines that they are or will be.
+class MaterializedRows:
+    """Rows in memory and their file of JSON lines.
 
-    Its name has a digest of its rows, so that other rows of a later call do not take its place.
+    The file name contains a digest of the rows, so that other rows of a later call get another file.
 
     Attributes:
-        name: of the rows in messages. odd: by row and column what a value is that no line can say, such as
-            bytes. Its line says so, and nothing is wrong as long as nobody asks for that column.
+        name: of the rows in messages. unsupported: by row and column the types of values that JSON cannot
+            represent, such as bytes. A placeholder is written for them; using their column is an error.
     """
 
     name: str
     path: Path
     content: bytes
-    odd: Mapping[tuple[int, str], str]
+    unsupported: Mapping[tuple[int, str], str]
 
     @classmethod
-    def of(cls, source: Any, folder: Path, name: str) -> KeptRows:
-        """Of rows in any form that `rows_of` reads, for `folder/data`; nothing is written yet. Dates, UUIDs
+    def of(cls, source: Any, folder: Path, name: str) -> MaterializedRows:
+        """From rows in any form that `rows_of` reads, for `folder/data`; nothing is written yet. Dates, UUIDs
         and paths become text.
 
         Raises:
             DataError: not rows, or none.
         """
-        lines, odd = list[str](), dict[tuple[int, str], str]()
+        lines, unsupported = list[str](), dict[tuple[int, str], str]()
         for row in rows_of(source, name=name):
             try:
                 lines.append(_line(row.fields))
             except (TypeError, ValueError):
-                strange = {column: value for column, value in row.fields.items() if not _is_said(value)}
-                odd |= {(row.number, column): kind_of_value(value) for column, value in strange.items()}
-                told = {**row.fields, **{c: {"not kept": type(v).__name__} for c, v in strange.items()}}
-                if "id" in strange:  # then its number names the row
-                    del told["id"]
-                lines.append(_line(told))
+                dropped = {column: value for column, value in row.fields.items() if not _is_json(value)}
+                unsupported |= {
+                    (row.number, column): kind_of_value(value) for column, value in dropped.items()
+                }
+                fields = {**row.fields, **{c: {"not kept": type(v).__name__} for c, v in dropped.items()}}
+                if "id" in dropped:  # the row is then named by its number
+                    del fields["id"]
+                lines.append(_line(fields))
         if not lines:
             raise DataError(f"holds no {name} examples", where=type(source).__name__)
-        content = "".join(lines).encode("utf-8-sig")  # whose mark tells it from files in task.encoding
+        content = "".join(lines).encode("utf-8-sig")  # the mark overrides task.encoding
         digest = hashlib.blake2b(content, digest_size=6).hexdigest()
-        return cls(name, folder / "data" / f"{name}-{digest}.jsonl", content, odd)
+        return cls(name, folder / "data" / f"{name}-{digest}.jsonl", content, unsupported)
 
     def write(self) -> bool:
-        """Make the file; whether it was not there yet."""
+        """Write the file if it does not exist; whether it was written."""
         if self.path.is_file():
             return False
         with os_errors_as_run_errors(self.path):
@@ -71,13 +73,13 @@ class KeptRows:
         return True
 
     def named(self, error: AlbertineError) -> AlbertineError:
-        """An error of a row by its place in memory, `train[2]`, instead of a line of the file; any other as
-        it is, such as one of the disk."""
+        """An error with the location of a row in memory, `train[2]`, in place of a line of the file; any
+        other error unchanged."""
         found = re.fullmatch(re.escape(str(self.path)) + r"(?::(\d+))?", str(error.where))
         if found is None or isinstance(error, RunError):
             return error
         number, what = int(found[1] or 0) - 1, error.what
-        for (row, column), kind in self.odd.items():
+        for (row, column), kind in self.unsupported.items():
             if row == number and f"`{column}`" in what:
                 what = what.replace(kind_of_value({}), kind)
         where = self.name if number < 0 else f"{self.name}[{number}]"
@@ -85,9 +87,9 @@ class KeptRows:
 
 
 @contextmanager
-def keeping(kept: Sequence[KeptRows], folder: Path) -> Iterator[None]:
-    """Write files for what is done within. Where that fails before the run in `folder` tells of them, nothing
-    is left of those that were not there; an error of a row names it by its place in memory.
+def materialized(kept: Sequence[MaterializedRows], folder: Path) -> Iterator[None]:
+    """A context with the files written. If it fails before the run in `folder` refers to them, new files are
+    deleted; errors have the location of rows in memory.
     """
     new = list[Path]()
     try:
@@ -96,7 +98,7 @@ def keeping(kept: Sequence[KeptRows], folder: Path) -> Iterator[None]:
                 new.append(rows.path)
         yield
     except BaseException as error:
-        _forget(new, folder)
+        _delete_unused(new, folder)
         named = error
         for rows in kept:
             named = rows.named(named) if isinstance(named, AlbertineError) else named
@@ -105,27 +107,28 @@ def keeping(kept: Sequence[KeptRows], folder: Path) -> Iterator[None]:
         raise named from error.__cause__
 
 
-def _forget(files: Sequence[Path], folder: Path) -> None:
-    """Delete files that the settings of a run do not tell, and what else a refused run left."""
+def _delete_unused(files: Sequence[Path], folder: Path) -> None:
+    """Delete files that the settings of a run do not name, and the empty folders of a refused run."""
     with suppress(OSError):
         settings, lock = folder / "settings.yaml", folder / "lock"
-        told = settings.read_text(encoding="utf-8") if settings.is_file() else ""
+        text = settings.read_text(encoding="utf-8") if settings.is_file() else ""
         for file in files:
-            if file.name not in told:
+            if file.name not in text:
                 file.unlink(missing_ok=True)
         if files and not any((folder / "data").iterdir()):
             (folder / "data").rmdir()
-            if [path.name for path in folder.iterdir()] == ["lock"] and not lock.stat().st_size:  # nobody's
+            if [path.name for path in folder.iterdir()] == ["lock"] and not lock.stat().st_size:  # not held
                 lock.unlink()
             folder.rmdir()
 
 
 def _line(fields: Mapping[str, Any]) -> str:
     line = json.dumps(dict(fields), ensure_ascii=False, default=_text)
-    return line.replace("\ufeff", "\\ufeff") + "\n"  # which `prepare` drops where it stands bare
+    return line.replace("\ufeff", "\\ufeff") + "\n"  # readers drop it where it is not escaped
 
 
-def _is_said(value: Any) -> bool:
+def _is_json(value: Any) -> bool:
+    """Whether a value can be written as JSON."""
     try:
         _line({"": value})
     except (TypeError, ValueError):
@@ -134,7 +137,7 @@ def _is_said(value: Any) -> bool:
 
 
 def _text(value: Any) -> str:
-    """A value that JSON has no word for."""
+    """Text for a value without a form in JSON. Raises TypeError."""
     if isinstance(value, UUID | PurePath):
         return str(value)
     if hasattr(value, "isoformat"):

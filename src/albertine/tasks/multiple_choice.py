@@ -1,6 +1,6 @@
 """Multiple choice: a passage, a question and some options, one of which is right.
 
-A row an option (`inference.option_rows`), one number from each, a softmax over the options of a question.
+Each option is a row (`inference.option_rows`) with one logit; a softmax over the options of a question.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from albertine.objectives.losses import Part
 
 SHOWN = 300
-"""Characters of a passage in the predictions file: all of RACE's would be nine megabytes."""
+"""Most characters of a passage in the predictions file; all passages of RACE would be nine megabytes."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Choice:
     """One question.
 
     Attributes:
-        name: how predictions name it. passage: what it is about.
-        question: may hold a gap, "_"; empty where the passage itself holds one, "#idiom#".
-        options: at least two. label: number of the right one from 0, or None where the file has none.
-        where: `file:line` or file, for messages. group: part of the data set that is reported apart, or "".
+        name: its name in predictions. passage: the text of the question.
+        question: may contain a gap, "_"; empty if the passage itself has one, "#idiom#".
+        options: at least two. label: number of the right one from 0, or None if the file has none.
+        where: `file:line` or file, for messages. group: part of the data set with a score of its own, or "".
     """
 
     name: str
@@ -53,15 +53,15 @@ class Choice:
     group: str = ""
 
 
-def choices_of(asked: Sequence[tuple[Any, Any, Any]]) -> list[Choice]:
+def choices_of(questions: Sequence[tuple[Any, Any, Any]]) -> list[Choice]:
     """Questions from (passage, options, question).
 
     Raises:
-        DataError: fewer than two options, or something that is no text; names the question.
+        DataError: fewer than two options, or something that is not text; names the question.
     """
     found = []
-    for i, (passage, options, question) in enumerate(asked):
-        where = f"asked[{i}]"
+    for i, (passage, options, question) in enumerate(questions):
+        where = f"asked[{i}]"  # the argument of `Predictor.choose_all`
         texts = checked_options(options, where)
         if not isinstance(passage, str) or not isinstance(question, str):
             raise DataError("has a passage or a question that is no text", where=where)
@@ -73,10 +73,10 @@ def checked_options(options: Any, where: str, name: str = "options") -> tuple[st
     """Options as texts; numbers as they are written.
 
     Args:
-        name: what messages call them.
+        name: of the options in messages.
 
     Raises:
-        DataError: they are no list of two or more.
+        DataError: they are not a list of two or more.
     """
     options = nested(options, where)
     several = isinstance(options, list) and len(options) > 1
@@ -90,7 +90,7 @@ def checked_options(options: Any, where: str, name: str = "options") -> tuple[st
 
 
 def encode(examples: Sequence[Choice], tokenizer: Tokenizer, max_length: int) -> Encoded:
-    """A row an option; the target is the number of the right one, int64 (1,)."""
+    """One row an option; the target is the number of the right one, int64 (1,)."""
     rows = RowBuilder(tokenizer, max_length)
     for e in examples:
         found, cut = option_rows(tokenizer, e.passage, e.question, e.options, max_length)
@@ -109,7 +109,7 @@ class Choose(OneLayer):
 
     Attributes:
         max_length: tokens of the row of an option.
-        label_is: how the files of its run give the right option; None: in a way that makes no difference.
+        label_is: form of the labels in the files of its run; None: both forms give the same options.
     """
 
     max_length: int

@@ -1,4 +1,4 @@
-"""Rows and their answers as the bytes of a part, and the parts as one file: CSV, TSV, JSON lines, Parquet."""
+"""Rows with predictions as the bytes of a part, and parts as one file: CSV, TSV, JSON lines, Parquet."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _USUAL = frozenset((str, float, int, type(None)))
 """Types whose values every format has."""
 _BREAKS = re.compile("[\t\n\r]")
 _FORMULA = tuple("=+-@\t\r\n＝＋－＠")
-"""What a cell begins with that spreadsheets take for a formula, in some languages in full width too."""
+"""First characters of cells that spreadsheets take for a formula, in some languages in full width too."""
 Columns = dict[str, Any]
 
 
@@ -54,7 +54,7 @@ def check_escaped(escaped: bool, form: str, output: Path) -> None:
 
 
 def without_formula(value: Any) -> Any:
-    """A cell with an apostrophe before what a spreadsheet would take for a formula; a number stays."""
+    """A cell with an apostrophe before a text that a spreadsheet would take for a formula; numbers stay."""
     if not isinstance(value, str) or not value.startswith(_FORMULA):
         return value
     try:
@@ -71,10 +71,10 @@ def content_of(
     chunk: Sequence[tuple[Row, Columns]],
     escaped: bool = False,
 ) -> bytes:
-    """The bytes of a part; all parts of text one after the other are the output, but for its header.
+    """The bytes of a part; the output in a text format is its header and all parts, concatenated.
 
     Args:
-        escaped: formulas are made texts, as `without_formula` does.
+        escaped: escape formulas (`without_formula`).
     """
     if form == ".jsonl":
         return "".join(_json(row) + "\n" for row in table).encode()
@@ -110,7 +110,7 @@ def check_columns(fields: Mapping[str, Any], known: Set[str], where: str) -> Non
 def check_lines(fields: Mapping[str, Any], where: str) -> None:
     """
     Raises:
-        DataError: a row is more than a line, or a field more than one of TSV.
+        DataError: a field has a tab or a line break, which TSV cannot represent.
     """
     for name, value in fields.items():
         held = _plain(value) if isinstance(value, bytes) else value
@@ -127,8 +127,7 @@ def _json(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no form for: vectors as lists, times as ISO 8601 writes them, bytes as the text that they
-    are."""
+    """A value without a form in JSON: vectors as lists, times in ISO 8601, bytes decoded as text."""
     if isinstance(value, np.ndarray):
         return decimals(value)
     if isinstance(value, bytes):
@@ -137,8 +136,8 @@ def _plain(value: Any) -> Any:
 
 
 def _cell(value: Any, form: str) -> Any:
-    """A value as a column of CSV, TSV or Parquet has it."""
-    # True and false as in JSON, and as the classes of such a column are called.
+    """A value for a column of CSV, TSV or Parquet."""
+    # Booleans as in JSON, which are also the class names of such a column.
     if isinstance(value, NESTED) or (isinstance(value, np.ndarray | bool) and form != ".parquet"):
         return _json(value)
     return _plain(value) if isinstance(value, bytes) and form != ".parquet" else value
@@ -148,7 +147,7 @@ def _text(cells: Sequence[Sequence[Any]], form: str) -> bytes:
     text = io.StringIO()
     how: Any = {"delimiter": "," if form == ".csv" else "\t", "lineterminator": "\n"}
     csv.writer(text, **how).writerows(cells)
-    if "\r" in text.getvalue():  # which is left bare, and readers take it for the end of a row
+    if "\r" in text.getvalue():  # the writer does not quote it, and readers take it for the end of a row
         text = io.StringIO()
         usual, quoting = csv.writer(text, **how), csv.writer(text, **how, quoting=csv.QUOTE_ALL)
         for row in cells:
@@ -166,7 +165,7 @@ def _parquet(cells: Sequence[Sequence[Any]], names: Sequence[str]) -> bytes:
 
 
 def _column(values: Sequence[Any], arrow: Any) -> Any:
-    """A column of Parquet: text where its values are of no one type."""
+    """A column of Parquet; text if its values have different types."""
     try:
         return arrow.array(values)
     except (arrow.ArrowException, OverflowError):
@@ -175,7 +174,7 @@ def _column(values: Sequence[Any], arrow: Any) -> Any:
 
 
 def _schema(parts: Sequence[Any], arrow: Any) -> Any:
-    """The columns of Parquet that hold those of all parts: text where their types do not go together.
+    """A schema for all parts; columns with incompatible types become text.
 
     Args:
         parts: their schemas, all with the same names.
@@ -203,7 +202,8 @@ def _pyarrow() -> tuple[Any, Any]:
 
 
 def mark_of(source: Path) -> bytes:
-    """The mark of UTF-8, if it begins a file: without it Excel takes a text for one of another encoding."""
+    """The byte order mark of UTF-8 if a file has it, else nothing; without it Excel assumes another
+    encoding."""
     if source.is_dir():
         return b""
     with unpacked(source) as stream:
@@ -219,10 +219,11 @@ def assemble(
     *,
     mark: bytes,
 ) -> None:
-    """Make the parts the output, in one step; a text with names begins with the mark.
+    """Join the parts and move the result to the output in one step.
 
     Args:
-        folder: of the parts, where the output is made. contents: give the bytes of each part.
+        folder: of the parts, where the result is written first. contents: return the bytes of each part.
+        mark: written before the header of CSV and TSV.
     """
     whole = folder / f"whole{form}"
     if form == ".parquet":

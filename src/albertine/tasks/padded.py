@@ -1,5 +1,5 @@
 """Calls with padded batches in a training loop of one's own: logits, the checks of labels, and the loss, by
-family. A family registers its class (`kind_settings.Known.padded`)."""
+family. A family registers its class (`kind_settings.Registration.padded`)."""
 
 from __future__ import annotations
 

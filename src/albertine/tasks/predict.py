@@ -1,8 +1,9 @@
-"""A file of questions to a file of answers: any number of rows, and a kill loses at most the last thousands.
+"""Bulk prediction from file to file, for any number of rows; an interrupted job loses at most a few thousand.
 
-Answers are kept in parts beside the output, in `.NAME.parts/`, with `job.json`: what the job is, and
-`parts.jsonl`: a line for every part with its number, rows and digest. A part that differs from its record is
-computed again. When the last part is written, all are checked, joined to the output in one step, and deleted.
+Predictions are written in parts beside the output, in `.NAME.parts/`, with `job.json`, which identifies the
+job, and `parts.jsonl`, a line for every part with its number, rows and digest. A part that differs from its
+record is computed again. When the last part is written, all are checked, joined to the output in one step,
+and deleted.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from albertine.tasks.output_parts import (
     without_formula,
 )
 from albertine.tasks.prediction_columns import chunks, taken, with_answers
-from albertine.tasks.prediction_rows import rows_to_ask
+from albertine.tasks.prediction_rows import rows_to_predict
 from albertine.tasks.predictor import CHUNK, Predictor
 from albertine.tasks.readers.table import Header, Row, rows_of
 from albertine.tasks.text_vectors import cosines
@@ -50,18 +51,19 @@ JOB, RECORDS = "job.json", "parts.jsonl"
 ENOUGH = 4
 """Parts for each process; with fewer, one process computes with all threads."""
 Progress = Callable[[int, int], None]
-Ask = Callable[..., Iterator[tuple[Row, Columns]]]
+ColumnFunction = Callable[..., Iterator[tuple[Row, Columns]]]
+"""From rows to the rows with the columns to add, as `Predictor.columns`."""
 
 
 @dataclass(frozen=True)
-class Answered:
-    """How a file was answered.
+class FileResult:
+    """The result of predicting a file.
 
     Attributes:
         rows: in all. before: those of an earlier command that was interrupted.
-        cut: rows of tokens that lost their end.
-        again: rows of an earlier command that were computed again, as their part or its record had changed
-            since.
+        cut: rows of tokens that were truncated.
+        again: rows of an earlier command that were computed again, because their part or its record had
+            changed.
     """
 
     rows: int
@@ -72,7 +74,8 @@ class Answered:
 
 @dataclass(frozen=True)
 class _Part:
-    """Some rows, answered: how many, how many rows of tokens lost their end, the columns, and the bytes."""
+    """A block of rows with predictions: how many, how many rows of tokens were truncated, the columns, and
+    the bytes."""
 
     number: int
     rows: int
@@ -87,7 +90,7 @@ def predict_file(
     output: Path,
     *,
     fields: Fields | None = None,
-    ask: Ask = Predictor.columns,
+    function: ColumnFunction = Predictor.columns,
     header: Header = True,
     encoding: str = "utf-8",
     overwrite: bool = False,
@@ -95,42 +98,42 @@ def predict_file(
     workers: int | None = None,
     progress: Progress = lambda done, total: None,
     **how: Any,
-) -> Answered:
-    """Ask a model about every row of a table, and write the rows with its answers as further columns.
+) -> FileResult:
+    """Predict every row of a table, and write the rows with the predictions as further columns.
 
-    All rows are looked at before the first is asked about, so that a wrong one costs no answers. The same
-    command goes on where it was interrupted.
+    All rows are checked before the first is computed, so that an invalid one is reported at once. The same
+    command resumes an interrupted job.
 
     Args:
-        source: as `finetune` reads it for the model's task, with answers or without; for vectors a table.
-        output: told apart by its ending, one of `FORMATS`; lists and the like are JSON in it where the format
-            has none, and a column of Parquet whose values are of no one type is text. TSV, in which a row is
-            a line, holds no tab and no line break. CSV and TSV have the mark of UTF-8 where `source` has it.
-        ask: gives every row its further columns, called as `ask(predictor, rows, fields, **how)`.
-        fields, how: as `ask` has them. header, encoding: of `source`, as in `rows_of`.
-        overwrite: an output that is there is replaced, and an interrupted job of other files forgotten.
-        escape_formulas: in CSV and TSV, an apostrophe is put before a text that a spreadsheet would take for
-            a formula: one that begins with =, +, -, @ or a line break and is no number. Else cells stay.
-        workers: processes that answer, each with a thread of its own, on a processor and Linux, forked from
-            this one. By default one for each thread of torch where every one has `ENOUGH` parts to answer.
-        progress: told how many rows are done of how many.
+        source: any file that `finetune` reads for the model's task, with or without labels; for vectors a
+            table.
+        output: its suffix, one of `FORMATS`, gives the format. Nested values are JSON in formats without
+            them, and a column of Parquet with values of several types is text. TSV, in which a row is a line,
+            has no tab and no line break in fields. CSV and TSV have a byte order mark if `source` has one.
+        function: computes the columns to add, called as `function(predictor, rows, fields, **how)`.
+        fields, how: arguments of `function`. header, encoding: of `source`, as in `rows_of`.
+        overwrite: replace an existing output, and discard an interrupted job of other files.
+        escape_formulas: in CSV and TSV, put an apostrophe before a text that a spreadsheet would take for a
+            formula: one that begins with =, +, -, @ or a line break and is not a number.
+        workers: processes that compute, each with one thread, forked from this one; on CPU and Linux only. By
+            default one for each thread of torch if there are `ENOUGH` parts for each.
+        progress: called with the number of rows done and of all rows.
 
     Raises:
-        SettingsError: the output is there, or of an unknown format; several workers where the model lives in
-            one process. DataError: a row is not what the task asks about, or the format cannot hold it.
-            RunError: an interrupted job was of another source, model or other settings, or there are files
-            among its parts that it did not write.
+        SettingsError: the output exists, or its format is unknown; several workers where the model needs a
+            single process. DataError: a row does not fit the task or the format. RunError: an interrupted job
+            had another source, model or other settings, or there are unknown files among its parts.
     """
     form = output_form(output)
     output = output.resolve() if output.is_symlink() else output  # a link to a file stays a link
     check_free(output, overwrite)
     check_escaped(escape_formulas, form, output)
-    alone = _alone(predictor, workers)
+    single = _needs_single_process(predictor, workers)
     job = {
         "source": _digest(source),
         "model": predictor.fingerprint,
         "fields": None if fields is None else asdict(fields),
-        "asked": ask.__name__,
+        "function": function.__name__,
         **how,
         "header": header if isinstance(header, bool) else list(header),
         "encoding": encoding,
@@ -139,75 +142,77 @@ def predict_file(
         **({"escape_formulas": True} if escape_formulas else {}),
     }
     mark, folder = mark_of(source), output.with_name(f".{output.name}.parts")
-    with os_errors_as_run_errors(output), _working_in(folder):
-        check_free(output, overwrite)  # another command may have made it meanwhile
-        begun, dropped = _begun(folder, job, overwrite)
+    with os_errors_as_run_errors(output), _parts_folder(folder):
+        check_free(output, overwrite)  # another command may have written it meanwhile
+        begun, dropped = _resumed_job(folder, job, overwrite)
         reading: Any = {"header": header, "encoding": encoding, "prefix": "--"}
 
         def opened() -> tuple[Iterator[Row], Fields | None]:
-            if ask is Predictor.columns:
-                return rows_to_ask(source, predictor.family, fields, **reading)
+            if function is Predictor.columns:
+                return rows_to_predict(source, predictor.family, fields, **reading)
             return rows_of(source, **reading), fields
 
         (rows, fields), late = opened(), dict[str, str]()
-        if (total := begun.get("total")) is None:  # before hours are spent on answers
-            total, late = _checked(rows, _question(predictor, ask, fields), form, source)
+        if (total := begun.get("total")) is None:  # checked before hours of computing
+            total, late = _checked(rows, _row_check(predictor, function, fields), form, source)
             rows, fields = opened()
         store = _Store(folder, form, {**job, "total": total}, CHUNK, begun)
         dropped &= {*range(len(store))}
         store.check_strays()
         there, changed = store.check()
         before, cut = sum(map(store.rows, there)), predictor.cut
-        processes = 1 if alone else workers or _fitting(total)
+        processes = 1 if single else workers or _default_processes(total)
         every = enumerate(chunks(rows if processes > 1 else _ahead(rows), CHUNK))
         blocks = (block for block in every if block[0] not in there)
 
-        def answer(block: tuple[int, Sequence[Row]]) -> _Part:
-            (number, asked), so_far = block, predictor.cut
-            chunk = _each_named(asked, lambda rows: list(ask(predictor, rows, fields, **how)))
-            table = [with_answers(row, told) for row, told in chunk]
+        def compute(block: tuple[int, Sequence[Row]]) -> _Part:
+            (number, inputs), so_far = block, predictor.cut
+            chunk = _naming_rows(inputs, lambda rows: list(function(predictor, rows, fields, **how)))
+            table = [with_answers(row, columns) for row, columns in chunk]
             names = store.names or list(dict.fromkeys(name for row in table for name in row))
             content = content_of(table, names, form, chunk, escape_formulas)
             return _Part(number, len(table), predictor.cut - so_far, names, content)
 
-        kept = _Kept(store, before, progress)
-        with kept:
-            with _as_a_worker(processes > 1):  # one here: it tells the columns, and tries kernels out for all
+        writer = _PartWriter(store, before, progress)
+        with writer:
+            # The first part is computed here: it gives the columns, and autotunes kernels before the fork.
+            with _one_thread(processes > 1):
                 for block in islice(blocks, 1):
-                    kept.add(_not_late(answer(block), late))
-            kept.tune_on_dev()
-            with WorkerPool(answer, kept.add, processes, weight=lambda _: 1, budget=2 * processes) as pool:
+                    writer.add(_not_late(compute(block), late))
+            writer.wait()
+            with WorkerPool(compute, writer.add, processes, weight=lambda _: 1, budget=2 * processes) as pool:
                 for block in blocks:
                     pool.put(block)
                 pool.finish()
-        predictor.cut = cut + kept.cut
+        predictor.cut = cut + writer.cut
         check_free(output, overwrite)
         contents = [partial(store.content, number) for number in range(len(store))]
         header = list(map(without_formula, store.names)) if escape_formulas else store.names
         assemble(folder, output, contents, header, form, mark=mark)
         _clear(folder)
-    return Answered(kept.rows, before, kept.cut, sum(map(store.rows, changed | dropped)))
+    return FileResult(writer.rows, before, writer.cut, sum(map(store.rows, changed | dropped)))
 
 
-def _each_named(
-    rows: Sequence[Row], ask: Callable[[Sequence[Row]], list[tuple[Row, Columns]]]
+def _naming_rows(
+    rows: Sequence[Row], compute: Callable[[Sequence[Row]], list[tuple[Row, Columns]]]
 ) -> list[tuple[Row, Columns]]:
-    """What `ask` gives for some rows.
+    """The result of `compute` for some rows.
 
     Raises:
-        NotFinite: an answer is not; names the row by its place in the file.
+        NotFinite: a prediction is not finite; the error has the location of its row in the file, which is
+            found by halving.
     """
     try:
-        return ask(rows)
+        return compute(rows)
     except NotFinite as error:
         if len(rows) == 1:
             raise NotFinite(where=rows[0].where) from error
         middle = len(rows) // 2
-        return _each_named(rows[:middle], ask) + _each_named(rows[middle:], ask)
+        return _naming_rows(rows[:middle], compute) + _naming_rows(rows[middle:], compute)
 
 
 def _ahead(rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows, of which a thread reads the next part while the model is asked about this one."""
+    """The rows; a thread reads the next part while the model computes the current one."""
     blocks = chunks(rows, CHUNK)
     with ThreadPoolExecutor(1, "albertine rows") as reader:
         coming = reader.submit(next, blocks, ())
@@ -217,13 +222,13 @@ def _ahead(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 class _Store:
-    """The parts of a job, numbered from 0; `job.json`: what the job is; and `parts.jsonl`: the number, rows
-    and digest of every part that is written. A part that is not as that says does not count.
+    """The parts of a job, numbered from 0; `job.json`, which identifies it; and `parts.jsonl`: number, rows
+    and digest of every written part. A part that does not match its record is ignored.
 
     Args:
-        folder: of the parts. form: their ending, one of `FORMATS`. job: what the answers depend on; its
-            `total` is the number of rows. chunk: rows of a part, of which the last may have fewer.
-        known: what `job.json` holds, as `_read_job` gives it.
+        folder: of the parts. form: their suffix, one of `FORMATS`. job: everything that the predictions
+            depend on; its `total` is the number of rows. chunk: rows of a part; the last may have fewer.
+        known: the content of `job.json` from `_read_job`.
     """
 
     def __init__(
@@ -258,7 +263,7 @@ class _Store:
         self._records[number] = record
 
     def _append(self, line: bytes) -> None:
-        """Write a record behind the others, over a part of one that a kill left, and flush it to the disk."""
+        """Append a record, over an incomplete one that a killed process left, and flush it to the disk."""
         path = self.folder / RECORDS
         new = not path.exists()
         handle = os.open(path, os.O_WRONLY | os.O_CREAT, FILE_MODE)
@@ -278,7 +283,7 @@ class _Store:
     def check_strays(self) -> None:
         """
         Raises:
-            RunError: there is a file that no part of this job is written to.
+            RunError: the folder has a file that is not of this job.
         """
         ours = {JOB, RECORDS, f"whole{self.form}", *(self.path(number).name for number in range(len(self)))}
         found = sorted(path.name for path in self.folder.iterdir() if not path.name.startswith("."))
@@ -291,8 +296,8 @@ class _Store:
             )
 
     def check(self) -> tuple[Set[int], Set[int]]:
-        """The numbers of the parts that are as they were written, and of those that have changed since, or
-        whose record has. One that a kill left without a record is neither."""
+        """The numbers of the intact parts, and of those that changed, or whose record did, after they were
+        written. A part that a killed process left without a record is neither."""
         good, changed, unrecorded = set[int](), set[int](), set[int]()
         for number in range(len(self)):
             if number in self._records:
@@ -300,13 +305,13 @@ class _Store:
             elif self.path(number).exists():
                 unrecorded.add(number)
         strange = not self._records.keys() <= {*range(len(self))}
-        # Parts are written one by one: a kill leaves one without a record.
+        # Parts are written one by one: a killed process leaves at most one without a record.
         if self._damaged or strange or len(unrecorded) > 1:
             changed |= unrecorded
         return good, changed
 
     def _written(self, number: int) -> bytes | None:
-        """The bytes of a part if they are those that were written; else None."""
+        """The bytes of a part if they match its record; else None."""
         try:
             content = self.path(number).read_bytes()
         except FileNotFoundError:
@@ -318,7 +323,7 @@ class _Store:
         """The bytes of a part.
 
         Raises:
-            RunError: they are not those that were written.
+            RunError: they do not match its record.
         """
         content = self._written(number)
         if content is None:
@@ -331,7 +336,7 @@ class _Store:
 
 
 def _read_job(folder: Path) -> dict[str, Any]:
-    """What `job.json` holds; empty where it is missing or damaged. Raises OSError: it cannot be read."""
+    """The content of `job.json`; empty if it is missing or damaged. Raises OSError: it cannot be read."""
     try:
         tree = json.loads((folder / JOB).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError, RecursionError):
@@ -347,8 +352,8 @@ _Record = tuple[int, int, str]
 
 
 def _read_records(folder: Path) -> tuple[dict[int, _Record], int, bool]:
-    """The records of the parts by their numbers; the bytes of `parts.jsonl` but for a last line that was cut
-    off; and whether another line is damaged."""
+    """The records of the parts by their numbers; the size of `parts.jsonl` without an incomplete last line;
+    and whether another line is damaged."""
     try:
         content = (folder / RECORDS).read_bytes()
     except FileNotFoundError:
@@ -371,14 +376,14 @@ def _content_digest(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
-class _Kept:
-    """Writes each part of a job while the next is answered.
+class _PartWriter:
+    """Writes each part of a job in a thread while the next is computed.
 
     Args:
-        rows: how many an earlier command answered.
+        rows: how many an earlier command computed.
 
     Attributes:
-        rows, cut: how many there are, and how many rows of tokens lost their end in this command.
+        rows, cut: how many there are, and how many rows of tokens this command truncated.
     """
 
     def __init__(self, store: _Store, rows: int, progress: Progress) -> None:
@@ -387,35 +392,36 @@ class _Kept:
         self._written = self._writer.submit(lambda: None)
 
     def __enter__(self) -> None:
-        self.tune_on_dev()
+        self.wait()
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         with self._writer:
             if kind is None:
-                self.tune_on_dev()
+                self.wait()
 
-    def tune_on_dev(self) -> None:
-        """Wait until the last part is written, and tell how many rows are done."""
+    def wait(self) -> None:
+        """Wait until the last part is written, and report the number of rows that are done."""
         self._written.result()
         self._progress(self.rows, self.store.job["total"])
 
     def add(self, part: _Part) -> None:
-        self.tune_on_dev()
+        self.wait()
         self.store.names = part.names
         self.rows, self.cut = self.rows + part.rows, self.cut + part.cut
         self._written = self._writer.submit(self.store.write, part.number, part.rows, part.content)
 
 
-def _alone(predictor: Predictor, workers: int | None) -> bool:
-    """Whether the model lives in one process.
+def _needs_single_process(predictor: Predictor, workers: int | None) -> bool:
+    """Whether the model cannot be used by forked processes.
 
     Raises:
-        SettingsError: it does, and several were asked for; or less than one.
+        SettingsError: it cannot, and several were requested; or less than one.
     """
     check_integer("workers", 1 if workers is None else workers, 1)
     model = predictor.model
-    here = sys.platform == "linux" and not multiprocessing.current_process().daemon  # which may have no child
-    if here and not isinstance(model, ExportedModel) and model.device.type == "cpu":
+    # A daemonic process, such as a pool's worker, may have no children.
+    can_fork = sys.platform == "linux" and not multiprocessing.current_process().daemon
+    if can_fork and not isinstance(model, ExportedModel) and model.device.type == "cpu":
         return False
     if workers is not None and workers > 1:
         raise SettingsError(
@@ -425,11 +431,11 @@ def _alone(predictor: Predictor, workers: int | None) -> bool:
     return True
 
 
-def _fitting(rows: int) -> int:
-    """How many processes answer if nobody says: as many as torch has threads, if there is work for all.
+def _default_processes(rows: int) -> int:
+    """The default number of processes: as many as torch has threads, if there is work for all.
 
     Args:
-        rows: how many there are in all, so that a command that goes on computes as the one before it.
+        rows: of the whole file, so that a resumed job computes as before.
     """
     import torch
 
@@ -438,9 +444,10 @@ def _fitting(rows: int) -> int:
 
 
 @contextmanager
-def _as_a_worker(one: bool) -> Iterator[None]:
-    """Within, torch has one thread as a worker has, if `one`: its answers are the same to the last digit."""
-    if not one:
+def _one_thread(active: bool) -> Iterator[None]:
+    """A context in which torch has one thread, as in a worker, if `active`: results are then bitwise
+    equal."""
+    if not active:
         yield
         return
     import torch
@@ -456,7 +463,7 @@ def _as_a_worker(one: bool) -> Iterator[None]:
 def check_free(output: Path, overwrite: bool) -> None:
     """
     Raises:
-        SettingsError: the output is there, and is not to be replaced.
+        SettingsError: the output exists, and `overwrite` is not set.
     """
     if output.exists() and not overwrite:
         raise SettingsError("is there already", where=output, remedy="Pass --overwrite, or name another file")
@@ -466,7 +473,7 @@ def _digest(source: Path) -> str:
     """A digest of a file, or of those in a folder.
 
     Raises:
-        DataError: it cannot be read, or not again.
+        DataError: it cannot be read, or only once.
     """
     digest = hashlib.blake2b(digest_size=16)
     if source.exists() and not (source.is_file() or source.is_dir()):
@@ -483,28 +490,30 @@ def _digest(source: Path) -> str:
     return digest.hexdigest()
 
 
-def _question(predictor: Predictor, ask: Ask, fields: Fields | None) -> Callable[[Row], object]:
-    """What takes out of a row what is asked, and so refuses one that does not hold it."""
-    if ask is Predictor.columns:
+def _row_check(
+    predictor: Predictor, function: ColumnFunction, fields: Fields | None
+) -> Callable[[Row], object]:
+    """A function that raises DataError for a row without the input of `function`."""
+    if function is Predictor.columns:
         family = predictor.family
-        usual = fields or family.fields
-        return lambda row: family.example(row, usual)
+        columns = fields or family.fields
+        return lambda row: family.example(row, columns)
     named = fields or Fields()
-    return (lambda row: (named.first(row), named.needed(row))) if ask is cosines else named.first
+    return (lambda row: (named.first(row), named.needed(row))) if function is cosines else named.first
 
 
 def _checked(
-    rows: Iterable[Row], question: Callable[[Row], object], form: str, source: Path
+    rows: Iterable[Row], check: Callable[[Row], object], form: str, source: Path
 ) -> tuple[int, dict[str, str]]:
-    """How many rows there are, after a look at each, and the columns of JSON lines that none of the first
-    part has, each with the first row that has it.
+    """Check every row. Returns the number of rows, and the columns of JSON lines that are not in the first
+    part, each with the first row that has it.
 
     Raises:
-        DataError: one is not what is asked about, or the output cannot hold it; or there is none.
+        DataError: a row is invalid, or the format cannot hold it; or there are no rows.
     """
     names, late, count = set[str](), dict[str, str](), 0
     for count, row in enumerate(rows, 1):
-        question(row)
+        check(row)
         if count <= CHUNK:
             names.update(row.fields)
         elif form != ".jsonl":
@@ -519,22 +528,22 @@ def _checked(
 
 
 def _not_late(part: _Part, late: Mapping[str, str]) -> _Part:
-    """The first part. Raises DataError: a later row has a column of the name of an answer."""
+    """The first part. Raises DataError: a later row has a column with the name of a prediction column."""
     for name in late.keys() & {*part.names}:
         raise taken(name, late[name])
     return part
 
 
 @contextmanager
-def _working_in(folder: Path) -> Iterator[None]:
-    """The folder of the parts, alone; an empty one does not stay."""
+def _parts_folder(folder: Path) -> Iterator[None]:
+    """A context with the folder of the parts locked; it is removed at the end if it is empty."""
     make_folder(folder)
-    gc.freeze()  # else the collector looks at all of torch again and again, a sixth of the time
+    gc.freeze()  # without it the collector scans all objects of torch repeatedly, a sixth of the time
     try:
         with locked(folder):
             yield
     except DataError as error:
-        if not _outside(error):  # the remedy changes what is asked, and then the parts are of another job
+        if not _is_environmental(error):  # the remedy changes the input, so the parts would be of another job
             _clear(folder)
         raise
     finally:
@@ -543,14 +552,16 @@ def _working_in(folder: Path) -> Iterator[None]:
             folder.rmdir()
 
 
-def _outside(error: BaseException | None) -> bool:
-    """Whether a disk, or a package that is not installed, is to blame, and not what is asked."""
-    return error is not None and (isinstance(error, OSError | ImportError) or _outside(error.__cause__))
+def _is_environmental(error: BaseException | None) -> bool:
+    """Whether an error is due to a disk or a missing package, and not to the input."""
+    return error is not None and (
+        isinstance(error, OSError | ImportError) or _is_environmental(error.__cause__)
+    )
 
 
 def _clear(folder: Path) -> None:
-    """Delete the job, then its parts and their records; files of other names stay. The lock is open: where
-    the network has the folder, an open file would stay in it under another name."""
+    """Delete the job, then its parts and their records; files of other names stay. The open lock file is not
+    deleted: on a network file system it would stay under another name."""
     for path in sorted(folder.iterdir(), key=lambda path: path.name != JOB):
         stem, _, ending = path.name.removeprefix(".").removesuffix(".new").partition(".")
         if path.name in (JOB, RECORDS) or (
@@ -559,9 +570,9 @@ def _clear(folder: Path) -> None:
             path.unlink()
 
 
-def _begun(folder: Path, job: Mapping[str, Any], overwrite: bool) -> tuple[Mapping[str, Any], set[int]]:
-    """What `job.json` says of this job, empty where a job begins anew; and the numbers of parts that were
-    deleted as it was damaged.
+def _resumed_job(folder: Path, job: Mapping[str, Any], overwrite: bool) -> tuple[Mapping[str, Any], set[int]]:
+    """The content of `job.json` of this job, empty if a new job begins; and the numbers of parts that were
+    deleted because it was damaged.
 
     Raises:
         RunError: the parts are of another job.
@@ -574,7 +585,7 @@ def _begun(folder: Path, job: Mapping[str, Any], overwrite: bool) -> tuple[Mappi
         raise RunError(
             f"holds the parts of an interrupted command with another {', '.join(different)}",
             where=folder,
-            remedy="Pass --overwrite to begin anew, or give what it was given",
+            remedy="Pass --overwrite to begin anew, or the same arguments as before",
         )
     damaged = not known and (folder / JOB).exists()
     form = job["format"]

@@ -1,4 +1,4 @@
-"""Rows of a table as questions to a model, and its answers as more columns: the same for every family."""
+"""Predictions as further columns of a table's rows, the same for every family."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from albertine.tasks.readers.table import Row
 T = TypeVar("T")
 
 
-def answer_columns(answered: Mapping[str, Any], top: int) -> dict[str, Any]:
-    """An example of `Family.predictions` as columns: `prediction`, and its probabilities or score.
+def answer_columns(prediction: Mapping[str, Any], top: int) -> dict[str, Any]:
+    """An element of `Family.predictions` as columns: `prediction`, and its probabilities or score.
 
     Args:
-        top: also the likeliest classes, options or spans, so many.
+        top: number of the most probable classes, options or spans to include.
     """
-    columns = dict(answered)
+    columns = dict(prediction)
     chances, spans = columns.pop("probabilities", None), columns.pop("spans", None)
     if chances is not None:
         several = isinstance(columns["prediction"], list)
@@ -39,10 +39,10 @@ def answer_columns(answered: Mapping[str, Any], top: int) -> dict[str, Any]:
 
 
 def with_answers(row: Row, columns: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of a row, and the answers to it beside them.
+    """The columns of a row and its prediction columns.
 
     Raises:
-        DataError: a column has the name of an answer.
+        DataError: a column has the name of a prediction column.
     """
     if not columns.keys().isdisjoint(row.fields):
         raise taken(min(columns.keys() & row.fields.keys()), row.where)
@@ -50,19 +50,19 @@ def with_answers(row: Row, columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def taken(column: str, where: str) -> DataError:
-    """What is wrong with a row that has a column of the name of an answer."""
+    """The error for a row that has a column with the name of a prediction column."""
     return DataError(
         f"has a column `{column}` itself", where=where, remedy="Rename it: the answers need that name"
     )
 
 
 def decimals(vector: Iterable[np.float32]) -> list[float]:
-    """The shortest decimals that are the same float32 again, as JSON has them."""
+    """The shortest decimals that give the same float32 values, for JSON."""
     return [float(str(x)) for x in vector]
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[Sequence[T]]:
-    """Runs of `size` items, the last shorter."""
+    """Blocks of `size` items; the last may be shorter."""
     iterator = iter(items)
     while chunk := list(islice(iterator, size)):
         yield chunk

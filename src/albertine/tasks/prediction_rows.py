@@ -1,5 +1,4 @@
-"""What a model is asked about, as rows: of a table, or of a file in a form of its task's own that `finetune`
-reads, with or without the right answers."""
+"""Rows for prediction, from a table or from a file in any format that `finetune` reads for the task."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from albertine.tasks.kind_settings import TaskChoice
 from albertine.tasks.readers.table import Header, Row, Source, rows_of
 
 
-def rows_to_ask(
+def rows_to_predict(
     source: Source,
     family: Family,
     fields: Fields | None = None,
@@ -22,12 +21,16 @@ def rows_to_ask(
     encoding: str = "utf-8",
     prefix: str = "",
 ) -> tuple[Iterator[Row], Fields]:
-    """The rows of a table, or of SQuAD's nested JSON, WebQA, dialogues as DREAM and C3 have them, a folder of
-    RACE, and CoNLL, whose files do not end in `.tsv`; and the columns that hold the question.
+    """The rows of a table, or of SQuAD's nested JSON, WebQA, dialogues as in DREAM and C3, a folder of RACE,
+    and CoNLL, whose files do not end in `.tsv`.
 
     Args:
-        fields: by default the usual ones; a file of another form gives its rows columns of these names.
+        fields: the columns with the input; default: those of the family. Rows of a file that is not a table
+            get columns of these names.
         header, encoding, prefix: as in `rows_of`.
+
+    Returns:
+        The rows, and the columns with the input.
     """
     fields = fields or family.fields
     kind = KINDS.get(family.settings.get("kind", ""), TaskChoice)

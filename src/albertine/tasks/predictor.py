@@ -1,6 +1,7 @@
-"""Ask a trained model: which word stands under [MASK], which of two passages comes first, which class a text
-belongs to. A model of a task is asked as it was scored: by the same family, lengths and thresholds; and so is
-one that was exported, whose graph onnxruntime computes where torch need not be installed."""
+"""`Predictor`: predictions of a model folder, by torch, or by onnxruntime for exported models.
+
+A tuned model predicts as it was evaluated: with the same family, lengths and thresholds.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ from albertine.tasks.generate import Read, Write
 from albertine.tasks.input_texts import text_of, texts_of
 from albertine.tasks.multiple_choice import by_option, choices_of
 from albertine.tasks.prediction_columns import answer_columns, chunks, with_answers
-from albertine.tasks.prediction_rows import rows_to_ask
+from albertine.tasks.prediction_rows import rows_to_predict
 from albertine.tasks.readers.table import Header, Row
 from albertine.tasks.readers.values import plain
 from albertine.tokenizers.load import check_tokenizer, load_tokenizer
@@ -64,32 +65,33 @@ if TYPE_CHECKING:
     from albertine.tasks.family import AnyModel
 
 CHUNK = 4096
-"""Rows of a file that are answered together."""
+"""Rows of a table that are encoded and computed together."""
 
 
 class Predictor:
-    """A model folder, ready to be asked. What is asked together may be as much as memory holds: what is
-    computed together is bounded by tokens. Texts stand in a list, an array, a Series or a column of a table,
-    and `DataError` names one that is none. Several threads may ask at once. On a processor they are no faster
-    than one, best the one that asked first: each that computes keeps workers of its own.
+    """Predictions of a model folder.
+
+    Texts are a list, an array, a Series or a column of a table, of any length: they are split into batches by
+    tokens. `DataError` names an element that is not text. Methods may be called from several threads; on CPU
+    that is no faster than one thread, preferably always the same, since torch starts workers for each.
 
     Attributes:
-        cut: how many rows of tokens (texts, options, questions) were too long so far, and lost their end.
+        cut: how many rows of tokens (texts, options, questions) were too long so far and were truncated.
 
     Args:
         path: folder with `config.json`, `model.safetensors` (or, exported, a graph in `onnx`) and the
-            vocabulary; that of a run, whose best model is meant; a released model's name; or `owner/name`,
-            perhaps with `@revision`, of the hub.
+            vocabulary; a run folder, for its best model; a released model's name; or `owner/name` on the hub,
+            optionally with `@revision`.
         device: where to compute.
-        precision: format of matrix products; `auto` takes bfloat16 where hardware has it; `int8`, for
-            processors alone, rounds more, and is faster where there is no AMX.
-        batch_tokens: most tokens that are computed at once, which bounds memory; a longer text is computed
-            alone. Default: what is fast on the device. Answers are the same but for rounding.
+        precision: format of matrix products; `auto` takes bfloat16 where hardware has it; `int8`, on CPU
+            only, rounds more, and is faster where there is no AMX.
+        batch_tokens: most tokens in one forward pass, which bounds memory; a longer text is computed alone.
+            Default: what is fast on the device. Results differ by rounding only.
 
     Raises:
         ModelError, TokenizerError: the folder is missing, damaged, its vocabulary does not fit the model, or
-            int8 makes another model of it.
-        SettingsError: there is no such device, or no int8 on it; fewer tokens at once than one.
+            int8 changes its predictions too much.
+        SettingsError: there is no such device, or no int8 on it; `batch_tokens` is less than 1.
     """
 
     def __init__(
@@ -101,7 +103,7 @@ class Predictor:
         batch_tokens: int | None = None,
     ) -> None:
         if batch_tokens is not None and batch_tokens < 1:
-            raise SettingsError("fewer tokens at once than one", remedy="Leave batch_tokens out")
+            raise SettingsError("batch_tokens must be at least 1", remedy="Leave batch_tokens out")
         path = model_folder(path).absolute()
         self._path, self.cut = path, 0
         self.model: Model | ExportedModel
@@ -110,9 +112,9 @@ class Predictor:
             self.model = ExportedModel(path, precision, batch_tokens, device)
             self._folder = self.model.folder
         else:
-            self._folder = _opened(path, device, precision, batch_tokens)
+            self._folder = _read_folder(path, device, precision, batch_tokens)
             self.model = self._folder.model
-        self.tokenizer = load_tokenizer(path)  # last: a folder that holds no model needs no vocabulary either
+        self.tokenizer = load_tokenizer(path)  # last: a missing model is reported before a missing vocabulary
         check_tokenizer(self.model.config, self.tokenizer, path)
         if precision == "int8" and not isinstance(self.model, ExportedModel):
             from albertine.inference.int8_parity import check_int8
@@ -129,7 +131,7 @@ class Predictor:
             ModelError: the folder holds no head of a task.
         """
         family = family_of(self._folder, self.tokenizer, self._path)
-        load_state(family, self._folder)  # here, since two threads at once may each make one
+        load_state(family, self._folder)  # here, since two threads may each build a family
         return family
 
     @cached_property
@@ -142,7 +144,7 @@ class Predictor:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of all that decides what is answered: the files of the folder, and the precision.
+        """A digest of all that determines predictions: the files of the folder, and the precision.
 
         Raises:
             ModelError: the folder is gone.
@@ -156,30 +158,33 @@ class Predictor:
         digest.update(self.tokenizer.fingerprint.encode())
         return digest.hexdigest()
 
-    def _computing(self) -> AbstractContextManager[object]:
-        """What is around all computation."""
+    def _inference_mode(self) -> AbstractContextManager[object]:
+        """The context of all computation."""
         if isinstance(self.model, ExportedModel):
             return nullcontext()
         import torch
 
         return torch.inference_mode()
 
-    def _whole(self, to: str) -> Model:
+    def _torch_model(self, to: str) -> Model:
         """The model of torch.
 
+        Args:
+            to: what it is needed for, as a verb.
+
         Raises:
-            ModelError: it was exported, and its graph is not made to do that.
+            ModelError: it was exported, and its graph cannot do that.
         """
         if not isinstance(self.model, ExportedModel):
             return self.model
         raise ModelError(
             f"is an exported graph, which is not made to {to}",
             where=self._path,
-            remedy="Ask the model folder that it was exported from",
+            remedy="Use the model folder that it was exported from",
         )
 
     def outputs(self, examples: Sequence[Any]) -> tuple[Any, Encoded]:
-        """The outputs for examples of its family, at least one, and the examples as encoded.
+        """The outputs for one or more examples of the family, and the encoded examples.
 
         Raises:
             NotFinite: a number is NaN or infinite; names the first such example.
@@ -189,16 +194,16 @@ class Predictor:
         try:
             return self._predicted(data), data
         except NotFinite as error:
-            place = self._first_spoiled(examples)
+            place = self._first_not_finite(examples)
             where = getattr(examples[place], "where", "") or f"text {place + 1:,}"
             raise NotFinite(where=where) from error
 
     def _predicted(self, data: Encoded) -> Any:
-        with self._computing():
+        with self._inference_mode():
             return self.family.predict(self.tuned, data)
 
-    def _first_spoiled(self, examples: Sequence[Any]) -> int:
-        """The place of the first of some examples of which a number is not finite, found by halves."""
+    def _first_not_finite(self, examples: Sequence[Any]) -> int:
+        """The index of the first example with an output that is not finite, found by bisection."""
         first, end = 0, len(examples)
         while end - first > 1:
             middle = (first + end) // 2
@@ -220,54 +225,54 @@ class Predictor:
         header: Header = True,
         encoding: str = "utf-8",
     ) -> Iterator[dict[str, Any]]:
-        """Every row of a table with what the model answers to it beside its own columns: `prediction`, and
-        how sure it is.
+        """Every row of a table with its `prediction` and probability or score as further columns.
 
         Args:
-            source: a file as `finetune` reads them for the model's task; rows in memory, in any form that
-                `rows_of` reads; or a list of texts.
-            text, pair, options: columns by name or number, by default the usual ones of the task (`Fields`).
-            top: also the likeliest classes, options or spans, so many.
-            header: of a CSV or TSV file, whether it begins with a line of names; or the names, where not.
+            source: a file in any format that `finetune` reads for the model's task; rows in memory, in any
+                form that `rows_of` reads; or a list of texts.
+            text, pair, options: columns by name or number; default: those of the task (`Fields`).
+            top: also return this many of the most probable classes, options or spans.
+            header: of a CSV or TSV file, whether it begins with a line of names; or the names, if it does
+                not.
             encoding: of a text file.
 
         Raises:
-            ModelError: the folder holds no head of a task. DataError: a row is not what the task asks about,
-                or has a column of the name of an answer.
+            ModelError: the folder has no task head. DataError: a row does not fit the task, or has a column
+                with the name of a prediction column.
         """
-        usual = self.family.fields
-        requested = {"text": text, "pair": pair, "options": options}  # of a table without names by number
-        given_columns = {name: str(given) for name, given in requested.items() if given is not None}
-        fields = ArgumentFields(**{**asdict(usual), **given_columns})
+        default = self.family.fields
+        requested = {"text": text, "pair": pair, "options": options}
+        columns = {name: str(column) for name, column in requested.items() if column is not None}
+        fields = ArgumentFields(**{**asdict(default), **columns})
         if isinstance(source, str | Path):
             source = user_path(source, instead="A text stands in a list: predict([text])")
         elif isinstance(source, list | tuple) and source and isinstance(source[0], str):
             source = [{fields.text: one} for one in source]
-        rows, named = rows_to_ask(source, self.family, fields, header=header, encoding=encoding)
+        rows, named = rows_to_predict(source, self.family, fields, header=header, encoding=encoding)
         yield from (with_answers(row, columns) for row, columns in self.columns(rows, named, top=top))
 
     def columns(
         self, rows: Iterable[Row], fields: Fields | None = None, *, top: int = 0
     ) -> Iterator[tuple[Row, dict[str, Any]]]:
-        """Every row with what the model answers to it: `prediction` and how sure it is, as further columns.
+        """Every row with its prediction columns: `prediction`, and its probability or score.
 
-        Rows are read and answered a few thousand at a time, so there may be any number of them.
+        Rows are read and computed a few thousand at a time, so there may be any number of them.
 
         Args:
-            fields: which columns hold the question; by default those that are usual for the task.
-            top: also the likeliest classes, options or spans, so many.
+            fields: the columns with the input; default: those of the task.
+            top: also return this many of the most probable classes, options or spans.
 
         Raises:
-            ModelError: the folder holds no head of a task. DataError: a row is not what the task asks about.
-            SettingsError: `top` is no number from 0.
+            ModelError: the folder has no task head. DataError: a row does not fit the task.
+            SettingsError: `top` is negative.
         """
         check_integer("top", top, 0)
         family, fields = self.family, fields or self.family.fields
         family = family.with_top(top)
         for chunk in chunks(rows, CHUNK):
             outputs, data = self.outputs([family.example(row, fields) for row in chunk])
-            answered = family.predictions(outputs, data, family.answers(outputs, data))
-            for row, prediction in zip(chunk, answered, strict=True):
+            predictions = family.predictions(outputs, data, family.answers(outputs, data))
+            for row, prediction in zip(chunk, predictions, strict=True):
                 yield row, answer_columns(prediction, top)
 
     def made_to(self, task: Task) -> Family:
@@ -282,7 +287,7 @@ class Predictor:
         return self.family
 
     def fill_mask(self, text: str, *, top_k: int = 5) -> list[list[Guess]]:
-        """The `top_k` likeliest pieces for every [MASK] that is read of `text`, best first; a list each."""
+        """For every [MASK] in `text` the `top_k` most probable tokens, best first."""
         return self.fill_mask_all([text], top_k=top_k)[0]
 
     def fill_mask_all(
@@ -295,8 +300,8 @@ class Predictor:
         """`fill_mask` of many texts, computed together.
 
         Args:
-            top_k: of every mask, or of those of each text.
-            among: for every text the ids of the only pieces to choose from, or None for all.
+            top_k: for all texts, or one for each text.
+            among: for every text the ids of the only tokens to choose from, or None for all.
 
         Raises:
             ModelError, DataError, SettingsError: as `fill_masks`.
@@ -306,9 +311,9 @@ class Predictor:
         return found
 
     def sentence_order(self, pairs: Iterable[tuple[str, str]]) -> list[float]:
-        """Probability that the first passage of each pair really comes before the second; of a model trained
-        with next-sentence prediction, that the second follows the first at all."""
-        model = self._whole("tell which passage comes first")
+        """Probability that the passages of each pair are in their original order; for a model trained with
+        next-sentence prediction, that the second follows the first."""
+        model = self._torch_model("predict the order of passages")
         from albertine.inference.pretraining_heads import sentence_order_probabilities
 
         chances, cut = sentence_order_probabilities(
@@ -320,11 +325,11 @@ class Predictor:
     def classify(
         self, texts: str | Iterable[str | tuple[str, str]], *, logits: bool = False
     ) -> list[dict[str, float]]:
-        """For every text or pair the probability of each class, in the order of the classes; of a model that
-        gives a score `{"score": value}`.
+        """For every text or pair the probability of each class, in the order of the classes; for a regression
+        model `{"score": value}`.
 
         Args:
-            logits: the logits instead of probabilities; a score before any sigmoid.
+            logits: return logits instead of probabilities, and a score before any sigmoid.
 
         Raises:
             ModelError: the model was not tuned to classify.
@@ -345,10 +350,10 @@ class Predictor:
         """The probability of each option.
 
         Args:
-            passage: a text, or the beginning of one that the options go on with; "_" or "#idiom#" in it is
-                filled with the option.
-            question: asked about the passage, may hold a gap "_".
-            logits: the logit of each option instead, of which the probabilities are the softmax.
+            passage: a text, or the beginning of a text that the options continue; "_" or "#idiom#" in it is
+                replaced by the option.
+            question: about the passage; may contain a gap "_".
+            logits: return the logit of each option instead; probabilities are their softmax.
 
         Raises:
             ModelError: the model was not tuned to choose. DataError: as `choices_of`.
@@ -383,7 +388,7 @@ class Predictor:
         return family.answers(*self.outputs(examples)) if examples else []
 
     def relate(self, text: str) -> list[Relation]:
-        """The relations that a text tells, each between two runs of its characters.
+        """The relations in a text, each between two spans of characters.
 
         Raises:
             ModelError: the model was not tuned to find relations.
@@ -397,8 +402,8 @@ class Predictor:
         return list(self.outputs(examples)[0]) if examples else []
 
     def answer(self, question: str, passage: str) -> AnswerSpan | None:
-        """The part of the passage that answers the question best; None if the passage has nothing to show,
-        or if the model finds that it does not answer the question (SQuAD v2.0).
+        """The span of the passage that answers the question best; None if the passage is empty, or if the
+        model predicts that it has no answer (SQuAD v2.0).
 
         Raises:
             ModelError: the model was not tuned to answer.
@@ -407,8 +412,8 @@ class Predictor:
         return self.likely_spans([(question, passage)])[0].best(self.threshold)
 
     def likely_spans(self, asked: Iterable[tuple[str, str]]) -> list[LikelySpans]:
-        """The likeliest spans of the passage of every (question, passage), and how likely it is that it does
-        not answer the question. Raises as `answer`."""
+        """For every (question, passage) the most probable spans of the passage, and the probability that it
+        has no answer. Raises as `answer`."""
         self.made_to("answer")
         pairs = texts_of(asked, "asked", pairs=True)
         examples = [Question(str(i), q, p, None, "") for i, (q, p) in enumerate(pairs)]
@@ -416,20 +421,20 @@ class Predictor:
 
     @property
     def threshold(self) -> float:
-        """Above this probability that a passage does not answer its question, `answer` gives None."""
-        self.made_to("answer"), self.tuned  # which takes the threshold out of the folder
+        """`answer` returns None above this probability that the passage has no answer."""
+        self.made_to("answer"), self.tuned  # `tuned` reads the threshold from the folder
         return self.family.threshold if isinstance(self.family, AnswerOrNot) else 1.0
 
     @cached_property
     def embedder(self) -> TextEmbedder:
-        """What turns texts into vectors, as the folder says.
+        """The encoder of texts to vectors, with the pooling of the folder.
 
         Raises:
-            ModelError: the folder has files of sentence-transformers that ask for what is not known here, or
+            ModelError: the folder has files of sentence-transformers with modules that are not supported, or
                 a whitening that does not fit.
         """
         config, whitening = self.model.config, None
-        if not isinstance(self.model, ExportedModel):  # in whose graph it is
+        if not isinstance(self.model, ExportedModel):  # an exported graph includes the whitening
             whitening = read_whitening(self._path, config.hidden_size, config.plan.depth)
         return TextEmbedder(self.model, self.tokenizer, vector_settings(self._folder, self._path), whitening)
 
@@ -438,11 +443,11 @@ class Predictor:
     ) -> NDArray[np.float32]:
         """The vectors of texts, float32 (texts, H), in their order.
 
-        Any model can be asked. Texts longer than it reads lose tokens from their end; `cut` counts them.
+        Any model can be used. Texts longer than its positions are truncated at the end; `cut` counts them.
 
         Args:
-            pooling: as in `model.pooling`; None: as the folder says, else whitened if it can be, else mean.
-            normalize: whether vectors have length 1; None: as the folder says, else not.
+            pooling: as in `model.pooling`; None: that of the folder, else whitened if possible, else mean.
+            normalize: scale vectors to length 1; None: as set in the folder, else not.
         """
         found = self.embedder(texts_of(texts), pooling=pooling, normalize=normalize)
         self.cut += found.cut
@@ -467,31 +472,31 @@ class Predictor:
     def generate(
         self, text: str, pair: str | None = None, *, how: Search | Draw | None = None
     ) -> list[Written]:
-        """Texts that a model tuned to generate writes after a text or a pair, by beams best first.
+        """Texts generated from a text or a pair, best first.
 
         Args:
-            how: `Search` for the likeliest, `Draw` for drawn ones; by default as it was scored.
+            how: `Search` for beam search, `Draw` for sampling; by default as it was evaluated.
 
         Raises:
             ModelError: the model was not tuned to generate. SettingsError: source and target need more
                 positions than it has.
         """
-        model, family, encode = self._whole("write"), self.writer, self.tokenizer.encode
+        model, family, encode = self._torch_model("generate"), self.writer, self.tokenizer.encode
         second = None if pair is None else encode(text_of(pair, "pair"))
         ids, cut = source_row(self.tokenizer, encode(text_of(text, "text")), second, family.room.source)
         self.cut += cut
         return generate_texts(model, self.tokenizer, [ids], how or family.search)[0]
 
     def go_on(self, text: str, how: Search | Draw, going: Going | None = None) -> list[Written]:
-        """How a pretrained XLNet or Transformer-XL goes on with a text, by beams best first.
+        """Continuations of a text by a pretrained XLNet or Transformer-XL, best first.
 
         Args:
-            going: how far it remembers, and which way it was trained, by default as its folder says.
+            going: length of the segment memory and direction of training; default: as set in its folder.
 
         Raises:
             DataError: there is no text. ModelError: another kind of model.
         """
-        model = self._whole("go on with a text")
+        model = self._torch_model("go on with a text")
         from albertine.inference.continuation import Going
 
         if model.config.positions != "relative" or model.lm is None:
@@ -516,18 +521,18 @@ class Predictor:
         extract: bool = True,
         always: bool | None = None,
     ) -> list[Written]:
-        """The best answers to a question that passages give together, best first; "" is that there is none.
+        """The answers to a question generated from passages together, best first; "" means no answer.
 
         Args:
-            passages: of any length; each has a vote, a long one several.
-            search: by default as it was scored.
-            extract: an answer stands in a passage word for word; otherwise it is written freely.
-            always: an answer is given even where all passages say they have none; default: as it was scored.
+            passages: of any length; each window of a passage has a vote.
+            search: by default as it was evaluated.
+            extract: restrict answers to spans of a passage; otherwise they are generated freely.
+            always: return an answer even if all passages predict none; default: as it was evaluated.
 
         Raises:
             ModelError: the model was not tuned to read. DataError: there is no passage.
         """
-        model, family, texts = self._whole("read"), self.reader, texts_of(passages, "passages")
+        model, family, texts = self._torch_model("read"), self.reader, texts_of(passages, "passages")
         if not texts:
             raise DataError("there is no passage to read", remedy="Give one or more")
         ids, room = self.tokenizer.encode(text_of(question, "question")), family.room.source
@@ -540,8 +545,10 @@ class Predictor:
         return generate_answers(model, self.tokenizer, [inquiry], how, extract=extract, always=always)[0]
 
 
-def _opened(path: Path, device: str, precision: InferencePrecision, batch_tokens: int | None) -> ModelFolder:
-    """A model folder whose model is ready to compute."""
+def _read_folder(
+    path: Path, device: str, precision: InferencePrecision, batch_tokens: int | None
+) -> ModelFolder:
+    """A model folder with its model on the device, in evaluation mode."""
     try:
         from albertine.core.devices import parse_device
         from albertine.interop.huggingface.folders import read_folder

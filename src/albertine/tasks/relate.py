@@ -1,7 +1,7 @@
 """The family of relations in a text: subject, predicate, object, by pointers to the ends of both names.
 
-In training every text gives all its subjects, and for the objects of one of them, drawn anew each
-epoch; in use for the objects of all subjects that the model finds (model/relation_head.py,
+In training the targets of a text are all its subjects, and the objects of one subject that is drawn each
+epoch; in inference the objects of all subjects found are predicted (model/relation_head.py,
 inference/triples.py).
 """
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 def pointer_loss(logits: Tensor, targets: Tensor, power: int) -> Tensor:
     """Binary cross-entropy of sigmoid(logits) to the power, elementwise, in nats.
 
-    With p = s^n, 1 - p = (1 - s)(1 + s + … + s^(n-1)): nothing is lost to rounding, whatever the logits.
+    With p = s^n, 1 - p = (1 - s)(1 + s + … + s^(n-1)), which has no cancellation for any logits.
     """
     import torch
     import torch.nn.functional as F
@@ -50,7 +50,7 @@ def pointer_loss(logits: Tensor, targets: Tensor, power: int) -> Tensor:
 
 
 def read_texts(model: Any, data: Encoded, rows: Sequence[int]) -> PointerModel:
-    """What has read some texts of the data, and points in them."""
+    """The pointers of a model in some texts of the data."""
     if isinstance(model, ExportedModel):
         return OnnxPointers(model, *data.rows(rows))
     from albertine.inference.relation_pointers import TorchPointers
@@ -77,7 +77,7 @@ class Relate(Family):
     def settings(self) -> dict[str, Any]:
         return {"kind": "relations", "max_length": self.max_length}
 
-    heads: frozenset[str] = frozenset({"pooler"})  # unused; a whole encoder for other users of the folder
+    heads: frozenset[str] = frozenset({"pooler"})  # unused; for other programs that load the folder
 
     def example(self, row: Row, fields: Fields) -> Example:
         return Example(row.name, fields.first(row), None, None, row.where)
@@ -94,11 +94,11 @@ class Relate(Family):
         return Relations(base, len(self.labels), dropout=dropout, seed=seed)
 
     def part(self, model: Relations, batch: RelationBatch) -> Part:
-        """The loss a token: the mean over its two ends, summed over the question for subjects and those for
-        the objects of each predicate.
+        """The loss of a token: the mean over its two pointers (first, last), summed over the subjects and the
+        objects of each predicate.
 
-        A mean over predicates would all but silence the objects, since hardly any predicate is in a given
-        text. Special pieces count as tokens. Both as in the reference. Right is a token with every pointer on
+        A mean over predicates would leave the objects almost without weight, as few predicates occur in a
+        text. Special tokens count. Both as in bert4keras' example. A token is correct if every pointer is on
         the right side of its threshold.
         """
         import torch
@@ -147,8 +147,7 @@ class Relate(Family):
         return {"text": example.text}
 
     def merge(self, outputs: Sequence[Any], data: Encoded) -> list[list[Relation]]:
-        """What several models say together: the triples that at least half of them found, wherever in the
-        text they found them."""
+        """The triples that at least half of the models found, at any position in the text."""
         merged = []
         for number, cut in enumerate(data.examples):
             first: dict[Triple, Relation] = {}

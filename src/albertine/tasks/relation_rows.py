@@ -1,10 +1,9 @@
-"""Texts with relations as model input: where the names of each triple stand, and the subject that a text is
-asked about in training.
+"""Texts with relations as model input: the token positions of each triple's names, and the subject drawn for
+a text in training.
 
-That subject is drawn as in bert4keras' example `task_relation_extraction`: the first token of
-one subject, and the last token of one that does not end before it. With several subjects the two may belong
-to different ones; such a pair has no objects, and teaches the second stage to refuse what the first gets
-wrong.
+The subject is drawn as in bert4keras' example `task_relation_extraction`: the first token of one subject, and
+the last token of one that does not end before it. With several subjects the two may belong to different ones;
+such a pair has no objects, and trains the second stage to reject errors of the first.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ class RelationBatch(TaskBatch):
 
     Attributes:
         targets: bool (T, 2), whether a token is the first, and the last, of a subject.
-        subjects: int64 (S, 2), rows in T of the ends of the subjects asked about.
-        objects: bool (T, predicates, 2), the same as `targets` for the objects of these subjects.
-        predictions: the tokens.
+        subjects: int64 (S, 2), rows in T of the first and last token of the drawn subjects.
+        objects: bool (T, predicates, 2), as `targets` for the objects of these subjects.
+        predictions: the number of tokens.
     """
 
     subjects: Tensor
@@ -53,11 +52,11 @@ class RelationBatch(TaskBatch):
 
 @dataclass(frozen=True)
 class Related(Encoded):
-    """Texts with relations; the target of each is int64 (triples, 5): places in its row of the first and last
-    token of the subject, number of the predicate, first and last token of the object.
+    """Texts with relations; the target of each is int64 (triples, 5): positions in its row of the first and
+    last token of the subject, number of the predicate, first and last token of the object.
 
     Attributes:
-        predicates: how many there are.
+        predicates: their number.
     """
 
     predicates: int
@@ -81,8 +80,8 @@ class Related(Encoded):
         return RelationBatch(packed, pointers, (1,) * len(chosen), packed.num_tokens, subjects, objects)
 
     def _drawn(self, chosen: Sequence[int], seed: int, epoch: int) -> Tensor:
-        """Places of the ends of the subject that each text is asked about, int64 (texts, 2): a function of
-        seed, epoch and text. A text without triples is asked about [CLS], and has no objects."""
+        """Positions of the first and last token of the subject drawn for each text, int64 (texts, 2): a
+        function of seed, epoch and text. For a text without triples it is [CLS], which has no objects."""
         import torch
 
         assert self.targets is not None
@@ -106,11 +105,11 @@ def encode(
     *,
     learning: bool = False,
 ) -> Related:
-    """A row a text.
+    """One row a text.
 
     Args:
-        learning: leave out texts that have triples of which none can be pointed to: they would teach that
-            there are none.
+        learning: leave out texts of whose triples none can be pointed to: they would be trained as texts
+            without triples.
     """
     number = {name: i for i, name in enumerate(predicates)}
     rows, cuts, targets = RowBuilder(tokenizer, max_length), [], []
@@ -148,8 +147,9 @@ def _shown(triple: Triple) -> str:
 
 
 def _hidden(places: Mapping[Triple, tuple[int, ...]]) -> list[Triple]:
-    """The triples that cannot be found even if every pointer is right: the first token of a name goes with
-    the nearest last one, which is that of another subject, or of another object of the same question."""
+    """The triples that decoding cannot find even if every pointer is right: the first token of a name is
+    paired with the nearest last token, which is that of another subject, or of another object of the
+    subject."""
     lasts: dict[tuple[int, ...], set[int]] = {}
     for first, last, kind, _, end in places.values():
         lasts.setdefault((), set()).add(last)
@@ -163,12 +163,12 @@ def _hidden(places: Mapping[Triple, tuple[int, ...]]) -> list[Triple]:
 
 
 class Names:
-    """Where names stand in a text: spelled as they are, or else in other capitals, as the score has it."""
+    """Token positions of names in a text, in the same spelling or else in other case, as in the score."""
 
     def __init__(self, text: str, spans: Spans, lead: int = 1) -> None:
         """
         Args:
-            lead: how many special pieces stand before the text.
+            lead: number of special tokens before the text.
         """
         self._lines = text, _lower(text)
         seen = [
@@ -181,8 +181,8 @@ class Names:
         return bool(name.strip()) and (name in self._lines[0] or _lower(name) in self._lines[1])
 
     def place(self, name: str) -> tuple[int, int] | None:
-        """The first place of a name that is a run of whole tokens, and not a part of a word if it can be
-        helped: where its first and last token stand in the row."""
+        """Positions in the row of the first and last token of the first occurrence of a name that consists of
+        whole tokens; occurrences inside a word only if there is no other."""
         if name not in self:
             return None
         for word, line in zip((name, _lower(name)), self._lines, strict=True):
@@ -200,7 +200,7 @@ class Names:
 
 
 def _goes_on(text: str, at: int) -> bool:
-    """Whether a word goes on from the character before `at` to that at it; Chinese words show no borders."""
+    """Whether the characters before and at `at` belong to one word; Chinese words have no visible borders."""
     pair = text[at - 1 : at + 1] if at else ""
     return len(pair) == 2 and all(c.isalnum() and not is_han(c) for c in pair)
 

@@ -1,4 +1,4 @@
-"""A tuned run scored again: its settings say the task and the files, its folder holds the model."""
+"""Evaluate a tuned run again, with the task and files of its settings and the model in its folder."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ SPLITS: tuple[Split, ...] = ("dev", "test")
 
 @dataclass(frozen=True)
 class TunedRun:
-    """A tuned model and what it was tuned for.
+    """A tuned model with the settings of its run and encoded data.
 
     Attributes:
-        settings: of its run. model_folder: of the model that is scored. data: encoded for it.
-        precision: of its products. folder: where the run lies now, or the model that lies in none; of a name
-            that is no folder here, where a run of that name would lie.
+        settings: of its run. model_folder: of the model that is evaluated. data: encoded for it.
+        precision: of matrix products. folder: the current folder of the run, or of a model without a run; for
+            a name that is no local folder, the one that a run of that name would have.
     """
 
     settings: FinetuneSettings
@@ -62,7 +62,7 @@ class TunedRun:
 
     @property
     def name(self) -> str:
-        """That of its run, and the step of a checkpoint."""
+        """The name of its run, with the step of a checkpoint."""
         step = f"-{self.model_folder.name}" if is_run_checkpoint(self.model_folder) else ""
         return f"{self.settings.name}{step}"
 
@@ -72,23 +72,23 @@ class TunedRun:
 
     @property
     def splits(self) -> dict[Split, Encoded]:
-        """The examples of the files that there are."""
+        """The examples of the files that the run has."""
         found: dict[Split, Encoded | None] = {"dev": self.data.dev, "test": self.data.test}
         return {name: data for name, data in found.items() if data is not None}
 
     def notes(self, splits: Sequence[Split]) -> list[str]:
-        """What is to be known of the files of these splits beside their sizes, such as labels that no model
-        can predict."""
+        """The notes on the files of these splits besides their sizes, such as labels that no model can
+        predict."""
         of_files = [note for note in self.data.notes if " examples, " in note]
         return [note for note in of_files if note.partition(": ")[0] in splits]
 
 
 @dataclass(frozen=True)
-class Judged:
-    """What a model, or several together, answered to a split.
+class SplitResult:
+    """The predictions of a model or an ensemble for a split.
 
     Attributes:
-        said: as the family's `predict` gives it. scores: empty where the file has no labels.
+        outputs: from the family's `predict`. scores: empty if the file has no labels.
     """
 
     split: Split
@@ -108,25 +108,25 @@ def open_run(
     precision: InferencePrecision | None = None,
     read: Reader | None = None,
 ) -> TunedRun:
-    """A run by its folder, or by that of a model in it; the model is the best one, or the last where no dev
-    set picked one.
+    """Open a run by its folder, or by that of a model in it. Its best model is used, or the last one if there
+    was no dev set.
 
     Args:
-        assignments: `key.sub=value` over the settings of the run, such as where its files lie now. A model
-            folder that lies in no run needs the files and columns of its task. No training file is read: the
-            folder tells the classes, and where it lies in no run also the kind, the lengths and the like.
-        task: the same of the part `task`, in a dictionary.
-        file: own rows to be the test file instead of the run's. Of a run on a data set its kind, lengths and
-            the like stay; columns have their usual names where nobody says others.
-        dev: whether the dev file of the run is read beside `file`; None: where the family settles something
-            on it, as an ensemble does anew.
+        assignments: `key.sub=value` over the settings of the run, such as new paths of its files. A model
+            folder without a run needs the files and columns of its task. No training file is read: the model
+            folder has the classes, and without a run also the kind and lengths.
+        task: settings of the part `task`, as a dictionary.
+        file: own rows in place of the run's test file. Kind, lengths and the like of a run on a data set
+            stay; columns have their default names unless they are set.
+        dev: read the dev file of the run besides `file`; None: if the family tunes something on it, which an
+            ensemble does anew.
         precision: default: as in training.
-        read: of runs that share their data (`once`) it is read once.
+        read: reader of the data; `once()` reads the data that runs share only once.
 
     Raises:
         AlbertineError: settings, files or model are missing or do not fit together.
     """
-    assignments, more = list(assignments), {"task": task} if task else {}
+    assignments, overrides = list(assignments), {"task": task} if task else {}
     named = bool(task) or file is not None or any(text.startswith("task.") for text in assignments)
     run, where = _places(folder, named=named)
     tokenizer, found = load_tokenizer(where), read_folder(where)
@@ -135,10 +135,11 @@ def open_run(
     tree["task"] = {"max_length": max_length_of(found), **known.settings}
     if run is not None:
         tree = read_yaml(run / "settings.yaml")
-    tree["task"] = before = saved(tree["task"], apply_overrides(merge(tree, more), assignments)["task"])
+    overridden = apply_overrides(merge(tree, overrides), assignments)["task"]
+    tree["task"] = before = saved(tree["task"], overridden)
     if file is not None and isinstance(before, Mapping):
         tree["task"] = {**_of_own_files(before, known), "test": file}
-    settings = resolve(FinetuneSettings, apply_overrides(merge(tree, more), assignments), run or folder)
+    settings = resolve(FinetuneSettings, apply_overrides(merge(tree, overrides), assignments), run or folder)
     if run is not None:
         settings = settings.model_copy(update={"task": _with_own_rows(settings.task, run)})
     if file is not None:
@@ -155,15 +156,14 @@ def open_run(
 
 
 def _of_own_files(task: Mapping[str, Any], known: Family) -> Mapping[str, Any]:
-    """The saved settings of a task without its data set, which may have told the kind, how answers are
-    scored, and the like."""
+    """The saved settings of a task without its data set, with the kind and scoring rules of that data set."""
     if task.get("dataset") is None:
         return task
-    laid_out = ("dataset", "folder", "train", "dev", "test")  # as the data set, whose columns are not these
-    own: dict[str, Any] = {name: x for name, x in task.items() if name not in laid_out}
+    of_files = ("dataset", "folder", "train", "dev", "test")  # have the columns of the data set
+    own: dict[str, Any] = {name: x for name, x in task.items() if name not in of_files}
     own["kind"] = kind = known.settings.get("kind", own.get("kind"))
     of_data_set: dict[str, Any] = {}
-    with suppress(SettingsError):  # a YAML file that described it may be gone
+    with suppress(SettingsError):  # its YAML file may have been deleted
         found = described(named_or_file(task["dataset"]))
         of_data_set = {"separator": found.separator}
         of_data_set["answer"] = {"no_answer": found.no_answer, "rules": found.rules}
@@ -174,13 +174,13 @@ def _of_own_files(task: Mapping[str, Any], known: Family) -> Mapping[str, Any]:
 
 
 def _check_own(task: TaskChoice, before: Any, *, dev: bool) -> None:
-    """Refuse a data set beside own rows, and its dev set where that is needed.
+    """Check the settings of a task whose test file is own rows.
 
     Args:
-        before: what the run said of its task.
+        before: the task's settings in the run. dev: a dev set is needed.
 
     Raises:
-        SettingsError: it says so.
+        SettingsError: they name a data set, or the dev set of the run's data set is needed.
     """
     if task.dataset is not None:
         raise SettingsError(
@@ -194,9 +194,9 @@ def _check_own(task: TaskChoice, before: Any, *, dev: bool) -> None:
 
 
 def _with_own_rows(task: TaskChoice, run: Path) -> TaskChoice:
-    """A task whose rows from memory are found in its run, wherever that lies now."""
+    """A task with the paths of rows that were given in memory updated to the current folder of the run."""
     moved: dict[str, Any] = {}
-    for split in ("train", *SPLITS):  # of the first a share may stand in for a dev file
+    for split in ("train", *SPLITS):  # the dev set may be a share of the training file
         if paths := [_kept_or(path, run / "data" / path.name) for path in task.own(split)]:
             moved[split] = tuple(paths) if split == "train" else paths[0]
     return task.model_copy(update=moved)
@@ -207,15 +207,15 @@ def _kept_or(path: Path, kept: Path) -> Path:
 
 
 def _places(folder: Path, *, named: bool) -> tuple[Path | None, Path]:
-    """The run folder, if any, and the model folder that a path means.
+    """The run folder, if any, and the model folder of a path or name.
 
     Args:
-        named: whether settings of a task are given, without which a model alone cannot be scored.
+        named: settings of a task are given; a model without a run needs them.
     """
-    name, what, near = str(folder), "is no run of a task, so nobody knows what to score it on", ""
+    name, what, near = str(folder), "is no run of a task, so it has no files to score it on", ""
     if not named and identify(folder).kind == "hub":
         what = "is no folder here, and a model of the hub is no run of a task"
-        near = suggestion(name, ())  # nothing is downloaded in vain
+        near = suggestion(name, ())  # before a download that would be useless
     else:
         found = resolve_model(folder)
         model = model_folder(found)
@@ -241,7 +241,7 @@ def _places(folder: Path, *, named: bool) -> tuple[Path | None, Path]:
 
 
 def model_of(run: TunedRun) -> TaskModel:
-    """The model of a run, ready to be asked.
+    """The model of a run, in evaluation mode.
 
     Raises:
         ModelError: it was tuned for another task.
@@ -257,8 +257,10 @@ def model_of(run: TunedRun) -> TaskModel:
     return tuned_model(found, family, where)
 
 
-def ask(run: TunedRun, splits: Sequence[Split], device: torch.device | str = "cpu") -> dict[Split, Any]:
-    """What the model of a run says of its splits, as far as they are there.
+def predict_splits(
+    run: TunedRun, splits: Sequence[Split], device: torch.device | str = "cpu"
+) -> dict[Split, Any]:
+    """The outputs of a run's model for those of the splits that the run has.
 
     Raises:
         SettingsError: there is no such device.
@@ -267,24 +269,24 @@ def ask(run: TunedRun, splits: Sequence[Split], device: torch.device | str = "cp
     return {name: run.family.predict(model, run.splits[name]) for name in splits if name in run.splits}
 
 
-def judged(family: Family, split: Split, data: Encoded, outputs: Any) -> Judged:
-    """What was said as answers with their scores."""
+def score_outputs(family: Family, split: Split, data: Encoded, outputs: Any) -> SplitResult:
+    """Outputs for a split with their answers and scores."""
     answers = family.answers(outputs, data)
     scores = {} if data.targets is None else score(family.gold(data), answers, family.metrics)
-    return Judged(split, data, outputs, answers, scores)
+    return SplitResult(split, data, outputs, answers, scores)
 
 
 @on_cpu()
-def judge(
+def evaluate_run(
     run: TunedRun, splits: Sequence[Split] = SPLITS, device: torch.device | str = "cpu"
-) -> list[Judged]:
-    """Score a run again on its splits.
+) -> list[SplitResult]:
+    """Evaluate a run again on its splits.
 
     Raises:
         SettingsError: the run has none of them. ModelError: as `model_of`.
     """
-    outputs = ask(run, splits, device).items()
-    found = [judged(run.family, name, run.splits[name], words) for name, words in outputs]
+    outputs = predict_splits(run, splits, device).items()
+    found = [score_outputs(run.family, name, run.splits[name], output) for name, output in outputs]
     if not found:
         raise SettingsError(
             f"has no {' and no '.join(splits)} file", where=run.name, remedy="Name one: --file FILE"
@@ -295,7 +297,7 @@ def judge(
 def check_no_run(folder: Path) -> None:
     """
     Raises:
-        SettingsError: the record of a run stands where scores are to be written.
+        SettingsError: the folder has the record of a run, which scores would replace.
     """
     if (folder / "settings.yaml").is_file() or (folder / "checkpoints").is_dir():
         raise SettingsError(
@@ -303,15 +305,17 @@ def check_no_run(folder: Path) -> None:
         )
 
 
-def write_judged(folder: Path, name: str, family: Family, found: Sequence[Judged], **more: Any) -> None:
-    """Leave predictions and a record in a folder, as a run does; predictions for other splits that are there
-    go, since the record is not of them.
+def write_results(
+    folder: Path, name: str, family: Family, found: Sequence[SplitResult], **facts: Any
+) -> None:
+    """Write predictions and a record into a folder, as a run does; predictions for other splits are deleted,
+    as the record does not cover them.
 
     Args:
-        more: other facts for the record.
+        facts: further entries of the record.
 
     Raises:
-        SettingsError: it is the folder of a run. RunError: the disk refuses.
+        SettingsError: it is the folder of a run. RunError: writing fails.
     """
     check_no_run(folder)
     with os_errors_as_run_errors(folder):
@@ -331,4 +335,4 @@ def write_judged(folder: Path, name: str, family: Family, found: Sequence[Judged
         "scores": scores.get("dev", {}),
         "test": scores.get("test", {}),
     }
-    write_record(folder, record | more)
+    write_record(folder, record | facts)

@@ -1,5 +1,5 @@
-"""What a run is remembered by when it is done: its scores, and what it was made of, so that nothing is done
-twice."""
+"""The record of a finished fine-tuning run: its scores, and digests of its settings and files, by which a
+later command recognises that it is done."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from albertine.training.job import Outcome
 from albertine.training.resuming import onset_of_run
 
 BESIDE_MODELS = frozenset({"README.md", "scores.json"})
-"""Files beside a model that tell of it and decide nothing; a card may be written at any time."""
+"""Files in a model folder that describe it and do not affect a run; a card may be written at any time."""
 MODELS = ("best", "final")
 """Folders of a run's models."""
 
 
-def remember(
+def write_run_record(
     settings: FinetuneSettings,
     model: TaskModel,
     family: Family,
@@ -38,9 +38,9 @@ def remember(
     scores: Mapping[str, float],
     test: Mapping[str, float],
     notes: Iterable[str],
-    made: Made,
+    identity: RunIdentity,
 ) -> None:
-    """Write the record of a run that is done into its folder."""
+    """Write the record of a finished run into its folder."""
     task, config = settings.task, model.base.config
     write_record(
         settings.folder,
@@ -65,23 +65,23 @@ def remember(
                 "num_hidden_layers": config.num_hidden_layers,
                 "hidden_size": config.hidden_size,
             },
-            "stamp": made.stamp,
-            "fingerprint": dict(made.fingerprint),
+            "stamp": identity.stamp,
+            "fingerprint": dict(identity.fingerprint),
             "files": files_of(settings.folder),
         },
     )
 
 
 def files_of(run: Path) -> dict[str, str]:
-    """A digest of every file that a run writes of its models and predictions, by its path in the run's
-    folder; files that others put beside them are not among them."""
+    """Digests of the files of a run's models and predictions, by their paths in the run's folder; without
+    files that were added by others."""
     models = (path for name in MODELS for path in sorted((run / name).rglob("*")) if path.is_file())
     files = {path.relative_to(run).as_posix(): path for path in models}
     return {name: _digest(path) for name, path in files.items() if _of_model(name)} | predictions_of(run)
 
 
 def predictions_of(run: Path) -> dict[str, str]:
-    """The part of `files_of` that is predictions."""
+    """The predictions among `files_of`."""
     files = (predictions_file(run, split) for split in ("dev", "test"))
     return {path.name: _digest(path) for path in files if path.is_file()}
 
@@ -92,17 +92,17 @@ def models_in(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _of_model(name: str) -> bool:
-    """Whether a path in a run's folder is a file that saving one of its models writes."""
+    """Whether a path in a run's folder is a file of a saved model."""
     folder, *parts = name.split("/")
     return folder in MODELS and bool(parts) and parts[0] in SAVED
 
 
 def check_files(record: Mapping[str, Any], run: Path, *, predictions: bool = True) -> None:
-    """Refuse a run that is done and whose models or predictions are no longer what it wrote; a model whose
-    whole folder was removed is missing on purpose.
+    """Check that the models and predictions of a finished run are unchanged; the whole folder of a model may
+    have been removed.
 
     Args:
-        predictions: whether they are checked too; not where they are about to be replaced.
+        predictions: check them too; False if they are about to be replaced.
 
     Raises:
         RunError: a file differs or is missing.
@@ -124,12 +124,12 @@ def _digest(path: Path) -> str:
 
 
 @dataclass(frozen=True)
-class Made:
-    """What a run is made of.
+class RunIdentity:
+    """Digests of the settings and files of a run.
 
     Attributes:
-        stamp: as `stamp` gives it, from before the files were read.
-        fingerprint: of its training, and of the dev file that picked the best model.
+        stamp: from `stamp`, before the files were read.
+        fingerprint: of its training, and of the dev file that selected the best model.
     """
 
     stamp: str
@@ -137,38 +137,38 @@ class Made:
 
 
 def finished(folder: Path) -> dict[str, Any] | None:
-    """The record of a run that is done, whatever its settings and files are now; else None."""
+    """The record of a finished run, even if its settings and files have changed; else None."""
     record = read_json(folder / RECORD)
     return record if record and (folder / "final").is_dir() else None
 
 
-def remembered(settings: FinetuneSettings, stamped: str) -> dict[str, Any] | None:
-    """The record of a run that is done with these settings, of files that hold what they held; or None."""
+def matching_record(settings: FinetuneSettings, stamped: str) -> dict[str, Any] | None:
+    """The record of a finished run with the same settings and unchanged files; else None."""
     record = finished(settings.folder)
     return record if record is not None and record.get("stamp") == stamped else None
 
 
-def check_finished(record: Mapping[str, Any], made: Made, folder: Path) -> list[str]:
-    """Refuse settings and files that would make another model than that of a run that is done.
+def check_finished(record: Mapping[str, Any], identity: RunIdentity, folder: Path) -> list[str]:
+    """Check that settings and files would give the same model as a finished run.
 
     Returns:
-        Notes for people: a changed dev file, which picks nothing any more, is only told.
+        A note if the dev file has changed, which does not affect the model any more.
 
     Raises:
         CheckpointError: lists what differs.
     """
-    found = fingerprint_changes(record["fingerprint"], made.fingerprint)
+    found = fingerprint_changes(record["fingerprint"], identity.fingerprint)
     dev = [change for change in found if change.key == "dev" and None not in (change.before, change.now)]
     refuse_changes([change for change in found if change not in dev], folder)
-    return ["dev: changed since the run, whose best model was picked by what it held then"] if dev else []
+    return ["dev: changed since the run, whose best model was selected by its earlier content"] if dev else []
 
 
 def stamp(settings: FinetuneSettings) -> str:
-    """A name for what a run is made of: its settings, what the name of its data set stands for, and its files
-    by path and content."""
+    """A digest of a run's settings, of the definition of its data set, and of its files by path and
+    content."""
     settings = with_absolute_paths(settings)
     facts = hashlib.blake2b(settings.model_dump_json().encode(), digest_size=16)
-    if isinstance(settings.task.dataset, str):  # a name, by which another version may mean other files
+    if isinstance(settings.task.dataset, str):  # its definition may change from version to version
         facts.update(settings.task.data.model_dump_json().encode())
     for path, content in contents(settings).items():
         facts.update(f"\n{path} {content}".encode())
@@ -176,7 +176,7 @@ def stamp(settings: FinetuneSettings) -> str:
 
 
 def contents(settings: FinetuneSettings) -> dict[Path, str]:
-    """A digest of every file that a run learns from or begins with, by its path."""
+    """Digests of the files of a run's data, encoder and teacher, by their paths."""
     found = {}
     teacher = settings.training.teacher
     models = (settings.encoder.folder, *([] if teacher is None else [teacher]))
@@ -190,7 +190,7 @@ def contents(settings: FinetuneSettings) -> dict[Path, str]:
 
 
 def _where(encoder: Path) -> Path:
-    """The folder of the encoder; its name where it is gone since the run began."""
+    """The folder of an encoder; its name if it was deleted after the run began."""
     try:
         return model_folder(encoder)
     except ModelError:
@@ -198,11 +198,11 @@ def _where(encoder: Path) -> Path:
 
 
 def pretraining(folder: Path) -> str | None:
-    """What is known of how an encoder was trained: by the run it lies in, else by a line of its card."""
+    """A line on the training of an encoder: from the run that contains it, else from its card."""
     folder = _where(folder).resolve()
     step = folder.name.replace("-", " ") if is_run_checkpoint(folder) else None
     home = (run_of_checkpoint(folder) if step else None) or folder.parent
-    beside = folder / "settings.yaml"  # a released model has it with it
+    beside = folder / "settings.yaml"  # of a released model
     try:
         run = read_yaml(beside if beside.is_file() else home / "settings.yaml")
     except AlbertineError:

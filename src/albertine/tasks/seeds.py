@@ -1,4 +1,4 @@
-"""The same run with several seeds: median, spread and the best, as the ALBERT paper reports its scores."""
+"""A run repeated with several seeds: median, spread and best scores, as reported in the ALBERT paper."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from albertine.training.distributed import is_main
 
 @dataclass(frozen=True)
 class Seeds:
-    """How the runs of several seeds ended.
+    """The results of several seeds.
 
     Attributes:
-        results: in the order of the seeds; fewer than asked for if one was stopped, which is the last.
-        metrics: every score that all runs that are done have, by name, the one that picks models first.
-        best: folder of the one of them with the best first metric. summary: the scores, JSON, there once one
-            is done.
+        results: in the order of the seeds; if one was stopped it is the last, and there are fewer than
+            requested.
+        metrics: the scores that all finished runs have, by name; the first selects the best model.
+        best: folder of the run with the best first metric. summary: path of a JSON file with the scores,
+            written once a run is finished.
     """
 
     results: tuple[FinetuneResult, ...]
@@ -40,7 +41,7 @@ class Seeds:
 
     @property
     def report(self) -> Path:
-        """Folder of the report on all of them, there once they are done."""
+        """Folder of the report, written once all runs are finished."""
         return self.summary.with_name(self.summary.name.removesuffix("-seeds.json") + "-report")
 
 
@@ -51,15 +52,14 @@ def over_seeds(
     resume: str = "auto",
     run: Callable[..., FinetuneResult] = finetune,
 ) -> Seeds:
-    """Run `count` seeds from `settings.seed` on, each in a folder `NAME-seed-N`; what is done is not done
-    again.
+    """Run `count` seeds from `settings.seed` on, each in a folder `NAME-seed-N`; finished runs are not
+    repeated. The data is read and encoded once.
 
     Returns:
-        Their scores, also written to `NAME-seeds.json` beside the folders, and told in `NAME-report/`. The
-        data is read and encoded once.
+        Their scores, also written to `NAME-seeds.json` beside the folders, with a report in `NAME-report/`.
 
     Raises:
-        SettingsError: without a dev set there is nothing to compare. DataError: a file changed on the way.
+        SettingsError: there is no dev set. DataError: a file changed between two seeds.
     """
     if not settings.task.has_dev:
         remedy = "Name it in task.dev, or take a share of the training rows: task.dev_share=0.1"
@@ -78,7 +78,7 @@ def over_seeds(
     summary = settings.output / f"{settings.name}-seeds.json"
     found = Seeds(tuple(results), metrics, best.folder, summary)
     if is_main() and done:
-        _tell(settings, found)
+        _write_summary(settings, found)
     return found
 
 
@@ -92,7 +92,7 @@ def _check_unchanged(before: Mapping[Path, str], now: Mapping[Path, str]) -> Non
             )
 
 
-def _tell(settings: FinetuneSettings, found: Seeds) -> None:
+def _write_summary(settings: FinetuneSettings, found: Seeds) -> None:
     tree = {
         "runs": [result.folder.name for result in found.results if result.outcome.done],
         "best": found.best.name,

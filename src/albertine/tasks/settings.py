@@ -1,4 +1,4 @@
-"""The settings of a fine-tuning run: what a recipe may say."""
+"""The settings of a fine-tuning run, as in a recipe."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from albertine.tasks.families import of_its_kind
 from albertine.tasks.kind_settings import TaskChoice
 
 PAPER_RATE, NARROW_RATE = 2e-5, 5e-4
-"""The rate for models of BERT's width, and the most for narrow ones (docs/decisions/018)."""
+"""The learning rate for models of BERT's width, and the highest for narrow ones (docs/decisions/018)."""
 MUON_RATE = 0.01
-"""Muon's steps have one size at every width; half of its rate in pretraining (docs/experiments)."""
+"""For every width, as the size of Muon's steps does not depend on it; half of its rate in pretraining
+(docs/experiments)."""
 
 
 class EncoderChoice(Settings):
-    """The pretrained encoder and what becomes of it."""
+    """The pretrained encoder, and changes to it before training."""
 
     folder: Path = Field(
         description="model or run folder, released model, or owner/name[@revision] on the hub"
     )
     unshare: Literal["no", "all", "attention", "ffn", "share"] = Field(
         "no",
-        description="give every depth its own copy of the shared weights, or of one part; "
-        "share: the reverse, all depths get the mean of their weights",
+        description="give every layer its own copy of the shared weights, or of one part; "
+        "share: the reverse, all layers get the mean of their weights",
     )
     groups: int | None = Field(
-        None, ge=1, description="copies that unshare makes, one for each run of depths; default one a depth"
+        None, ge=1, description="copies for unshare, one for each run of layers; default: one a layer"
     )
     num_hidden_layers: int | None = Field(None, ge=1, description="more or fewer loops than the checkpoint")
     dropout: float | None = Field(
@@ -44,7 +45,7 @@ class EncoderChoice(Settings):
     def _copies(self) -> EncoderChoice:
         if self.groups is not None and self.unshare in ("no", "share"):
             raise ValueError(
-                "encoder.groups says how many copies encoder.unshare makes: all, attention or ffn"
+                "encoder.groups is the number of copies of encoder.unshare: all, attention or ffn"
             )
         return self
 
@@ -95,18 +96,21 @@ class TuningChoice(ComputeSettings):
         0.0, ge=0, description="FGM: length of the step against the word vectors, often 0.5 to 1; 0: none"
     )
     layer_decay: float = Field(
-        1.0, gt=0, le=1, description="learning rate of a depth over that of the depth above; the top has all"
+        1.0, gt=0, le=1, description="learning rate of a layer over that of the layer above it"
     )
     crf_rate: float = Field(
         1000.0, gt=0, description="learning rate of a CRF over that of the head, as bert4keras has it"
     )
     teacher: Path | None = Field(
-        None, description="model that was tuned for this task; what it says of each training row is learned"
+        None, description="model that was tuned for this task, whose outputs for training rows are learned"
     )
-    soft: float = Field(1.0, gt=0, description="weight of what the teacher says, beside the labels")
-    temperature: float = Field(2.0, gt=0, description="of what the teacher says of classes")
+    soft: float = Field(1.0, gt=0, description="weight of the distillation loss, beside that of the labels")
+    temperature: float = Field(2.0, gt=0, description="of the softmax over classes in the distillation loss")
     ema: float = Field(
-        0.0, ge=0, lt=1, description="judge and save a moving average of the weights; its decay, often 0.999"
+        0.0,
+        ge=0,
+        lt=1,
+        description="evaluate and save a moving average of the weights; its decay, often 0.999",
     )
     clip: float | None = Field(1.0, gt=0, description="most length of the gradient; none: any")
 
@@ -120,7 +124,7 @@ class TuningChoice(ComputeSettings):
 
 
 class TuningWatch(Settings):
-    """How often to look and to save; `every` counts steps."""
+    """Intervals of logging, evaluation and checkpoints."""
 
     log_every: int = Field(20, ge=1, description="steps from line to line of metrics.jsonl")
     evaluations: int = Field(3, ge=1, description="times the dev set is scored, evenly over the run")

@@ -1,4 +1,4 @@
-"""Many tasks in one command with one report, as GLUE and CLUE are run: a suite file and what becomes of it.
+"""Suites: many tasks in one command with one report, such as GLUE and CLUE, described by a suite file.
 
 A suite file is a recipe whose settings hold for all of its tasks, with a list `tasks` of what each changes:
 
@@ -38,9 +38,9 @@ class SuiteTask:
     """One task of a suite.
 
     Attributes:
-        settings: of its run, without what it starts from.
-        start_from: the task from whose best model it starts, if that is run too.
-        missing: which of its files is not there; such a task is left out.
+        settings: of its run.
+        start_from: the task whose best model it starts from, if that task is run too.
+        missing: which of its files does not exist; such a task is left out.
     """
 
     name: str
@@ -63,12 +63,11 @@ class TaskSuite:
 
 
 def read_suite(path: Path, assignments: Iterable[str] = ()) -> TaskSuite:
-    """A suite by its file and `key.sub=value` from the command line, checked as far as can be before hours
-    are spent: every setting, every encoder, and that the files are there.
+    """Read a suite from its file and `key.sub=value` from the command line. All settings, encoders and files
+    are checked before any task is run.
 
     Raises:
-        AlbertineError: a setting, an encoder or a file is not what it should be; all tasks are looked at
-            before any is run.
+        AlbertineError: a setting, an encoder or a file is invalid.
     """
     assignments = list(assignments)
     of_suite = [a for a in assignments if a.partition("=")[0].split(".")[0] in (*OWN_KEYS, "tasks")]
@@ -90,7 +89,7 @@ def read_suite(path: Path, assignments: Iterable[str] = ()) -> TaskSuite:
     tasks = []
     for task, change in changes.items():
         if change is None:
-            continue  # tasks.NAME=null: not wanted
+            continue  # tasks.NAME=null leaves it out
         where = f"{path}, task {task}"
         own = _own_tree(change, path, where)
         start_from = own.pop("start_from", None)
@@ -99,7 +98,7 @@ def read_suite(path: Path, assignments: Iterable[str] = ()) -> TaskSuite:
         settings = _below(resolve(FinetuneSettings, whole, where), data)
         absent = missing(settings.task)
         if absent is None:
-            open_encoder(settings)  # refuses what does not fit
+            open_encoder(settings)  # raises an error if it does not fit
         tasks.append(SuiteTask(str(task), settings, start_from, absent))
     if not tasks:
         raise SettingsError("every task of the suite was taken out", where=path)
@@ -120,7 +119,7 @@ def _own_tree(change: Any, path: Path, where: str) -> dict[str, Any]:
 
 
 def _with_yaml(tree: dict[str, Any], data: Path) -> dict[str, Any]:
-    """The settings with the YAML file of a data set below a folder; which tells the kind."""
+    """The settings with the path of a data set's YAML file below a folder: the file gives the kind."""
     task = tree.get("task")
     if isinstance(task, dict) and isinstance(file := named_or_file(task.get("dataset")), Path):
         return {**tree, "task": {**task, "dataset": str(data / file)}}

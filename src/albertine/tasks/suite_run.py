@@ -1,4 +1,4 @@
-"""A suite run: task after task, each a run folder of its own or one a seed, and one report on all of them."""
+"""Run the tasks of a suite, each with its own run folder or one a seed, and write a report on all of them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from albertine.training.distributed import is_main
 
 @dataclass(frozen=True)
 class SuiteResult:
-    """How a suite ended.
+    """The result of a suite.
 
     Attributes:
-        runs: the runs of every task that is done, one a seed.
-        left_out: why the others are not, by task: a file that is not there, or the message of an error.
+        runs: the runs of every finished task, one a seed.
+        left_out: the reason why each other task is not finished: a missing file, or the message of an error.
         failed: the tasks among them that ended with an error.
-        report: the report's folder. exit_code: 0, 1 where a task failed, or that of a signal.
+        report: the report's folder. exit_code: 0; 1 if a task failed; or that of a signal.
     """
 
     runs: Mapping[str, tuple[Run, ...]]
@@ -36,7 +36,7 @@ class SuiteResult:
 
     @property
     def stopped(self) -> bool:
-        """Whether a signal ended it; the same command goes on."""
+        """Whether a signal ended it; the same command resumes it."""
         return self.exit_code > 1
 
 
@@ -46,14 +46,13 @@ def run_suite(
     seeds: int = 1,
     resume: str = "auto",
     run: Callable[..., FinetuneResult] = finetune,
-    say: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda message: None,
 ) -> SuiteResult:
-    """Run the tasks of a suite; one that is done is not done again, and one that fails does not keep the
-    others from running.
+    """Run the tasks of a suite; finished ones are not repeated, and the others run even if one fails.
 
     Args:
-        seeds: so many runs of each task; one that starts from another starts from its best seed.
-        say: is told what begins, and what is left out.
+        seeds: number of runs of each task; one that starts from another starts from its best seed.
+        log: called with a message for every task that begins, fails or is left out.
 
     Raises:
         DataError: the files of no task are there.
@@ -68,14 +67,14 @@ def run_suite(
     left_out = {task.name: task.missing for task in suite.tasks if task.missing}
     failed: list[str] = []
     remarks = [f"Left out, a file is missing: {name} ({why})." for name, why in left_out.items()]
-    for text in remarks:
-        say(text)
+    for message in remarks:
+        log(message)
     code = 0
     for task in suite.tasks:
         if task.missing:
             continue
         settings, started = _started(task, best)
-        say(f"{task.name}: {started}")
+        log(f"{task.name}: {started}")
         remarks += [f"{task.name}: {started}."] if task.start_from else []
         try:
             results = _runs(settings, seeds, resume, run)
@@ -83,7 +82,7 @@ def run_suite(
             left_out[task.name], code = str(error), 1
             failed.append(task.name)
             remarks.append(f"Failed: {task.name} ({error}).")
-            say(f"{task.name} failed: {error}")
+            log(f"{task.name} failed: {error}")
             continue
         if not results[-1].outcome.done:
             code = results[-1].outcome.exit_code
@@ -105,7 +104,7 @@ def _runs(
 
 
 def _started(task: SuiteTask, best: Mapping[str, Path]) -> tuple[FinetuneSettings, str]:
-    """The settings of a task that starts where it is to start, and that in words."""
+    """The settings of a task with the model that it starts from, and a description of that."""
     settings = task.settings
     if task.start_from is None:
         return settings, f"from {settings.encoder.folder}"

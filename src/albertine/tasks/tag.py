@@ -1,9 +1,8 @@
-"""Sequence labelling: entities in a text, one tag a token (BIO or BIOES), one linear layer over every token,
-and over that, if wanted, a conditional random field.
+"""Sequence labelling: entities in a text by one tag a token (BIO or BIOES), with a linear layer over every
+token and optionally a conditional random field.
 
-Entities are spans of characters on both sides, so no score depends on how the text was cut into pieces. A
-token has the tag of the entity that it lies in; the first token of an entity begins it. A text that is longer
-than a row is read in windows that overlap.
+Labels and predictions are spans of characters, so that scores do not depend on the tokenization. A token has
+the tag of the entity that contains it. A text longer than a row is read in overlapping windows.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TextInWindows:
-    """A text as the model sees it.
+    """An encoded text.
 
     Attributes:
-        spans: its tokens. windows: the parts of them that its rows show, one each.
-        found: how many of its entities the tags of its tokens name, but for blank and invisible characters
-            where an entity begins or ends.
+        spans: its tokens. windows: the part of them in each of its rows.
+        found: number of its entities that tags of its tokens can represent, up to blank and invisible
+            characters at their ends.
     """
 
     example: Any
@@ -53,10 +52,10 @@ class TextInWindows:
     found: int = 0
 
     def joined(self, rows: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        """What was computed for the tokens of its rows, (tokens of the row, …) each, as one array
-        (tokens of the text, …): of every token in the window that shows most of what is around it."""
+        """Outputs for the tokens of its rows, (tokens of the row, …) each, as one array (tokens of the text,
+        …): for every token from the window with most context around it."""
         parts = [row[w.offset : w.offset + w.size] for w, row in zip(self.windows, rows, strict=True)]
-        if len(parts) == 1:  # as of nearly every text
+        if len(parts) == 1:  # most texts
             return parts[0]
         owner = owners(self.windows, len(self.spans.ids))
         whole = np.empty((len(owner), *parts[0].shape[1:]), dtype=parts[0].dtype)
@@ -74,13 +73,13 @@ def encode(
     *,
     learning: bool = False,
 ) -> Encoded:
-    """A row a text, or of a longer one a row for each of its windows; the target of a text are the tags of
-    the tokens of its rows, int64 (tokens,), the special ones ignored.
+    """One row a text, or for a longer text a row for each window. The target of a text is the tags of the
+    tokens of its rows, int64 (tokens,), with special tokens ignored.
 
     Args:
-        labels: all tags in the order of their numbers; the scheme is theirs.
-        learning: leave out texts that have entities of which no token can be tagged: they would teach that
-            there are none.
+        labels: all tags in the order of their numbers, which determine the scheme.
+        learning: leave out texts of whose entities no token can be tagged: they would be trained as texts
+            without entities.
     """
     rows, texts, targets, tally = RowBuilder(tokenizer, max_length), [], [], Tally()
     scheme, number = scheme_of(labels), {tag: i for i, tag in enumerate(labels)}
@@ -106,7 +105,7 @@ def encode(
                 part = Spans(*(x[window.first : window.first + window.size] for x in spans))
                 own = tags_for(part, entities, scheme)
             rows.add(part.ids, None)
-            # What tags others have need not be a scheme: parts of speech have no O, and some have no B.
+            # Labels of other models may be incomplete: parts of speech have no O, and some have no B.
             target += [*edges[0], *(number.get(tag, IGNORED) for tag in own), *edges[1]]
         rows.end()
         texts.append(TextInWindows(example, spans, tuple(windows), found))
@@ -123,13 +122,13 @@ def _tally_lost(
     named: Sequence[Entity],
     learning: bool,
 ) -> int:
-    """Count the entities of a text that no tags of its tokens can name.
+    """Count the entities of a text that tags of its tokens cannot represent.
 
     Args:
-        placed: those whose tokens were tagged. named: what these tags name.
+        placed: those whose tokens were tagged. named: the entities of these tags.
 
     Returns:
-        How many are named, but for blank and invisible characters where they begin or end.
+        The number of entities that are represented, up to blank and invisible characters at their ends.
     """
     fate = "not learned" if learning else "always missed"
     exact = set(named)
@@ -155,7 +154,7 @@ def _tally_lost(
 
 
 def _visible(text: str, entity: Entity) -> Entity:
-    """The entity without the blank and invisible characters where it begins and ends."""
+    """The entity without blank and invisible characters at its ends."""
     kind, begin, end = entity
     while begin < end and not _is_visible(text[begin]):
         begin += 1
@@ -175,8 +174,8 @@ def _first(example: Example) -> tuple[str, str]:
 def placed_tags(
     spans: Spans, entities: Sequence[Entity], scheme: Scheme = "bio"
 ) -> tuple[list[str], list[Entity]]:
-    """The tag of every token, and the entities that have them all: of those that share a token the one that
-    begins first, of those the longest."""
+    """The tag of every token, and the entities that are tagged: of entities that share a token the one that
+    begins first, then the longest."""
     tags = ["O"] * len(spans.ids)
     if not entities:
         return tags, []
@@ -193,12 +192,12 @@ def placed_tags(
 
 
 def tags_for(spans: Spans, entities: Sequence[Entity], scheme: Scheme = "bio") -> list[str]:
-    """The tag of every token; of entities that share one as `placed_tags`."""
+    """The tag of every token, with overlapping entities as in `placed_tags`."""
     return placed_tags(spans, entities, scheme)[0]
 
 
 def windows_to_learn(data: Encoded) -> Encoded:
-    """Every window of a text as an example of its own: a batch is of windows, however long their texts."""
+    """Every window of a text as a training example, so that batches do not depend on the length of texts."""
     if len(data.ids) == len(data.examples):
         return data
     examples = tuple(e for e, count in zip(data.examples, data.sizes, strict=True) for _ in range(count))
@@ -214,7 +213,7 @@ class Tag(OneLayer):
 
     Attributes:
         labels: the tags, in the order of their numbers. max_length: tokens of a text.
-        crf: whether a conditional random field judges and decodes whole sequences.
+        crf: whether it has a conditional random field.
     """
 
     labels: tuple[str, ...]
@@ -255,7 +254,7 @@ class Tag(OneLayer):
 
         logits = model(batch.packed)
         likelihood = model.log_likelihood(logits, batch.packed, batch.targets)
-        # How many are right is told of the logits alone: to decode in training would cost as much again.
+        # The accuracy is that of the logits: decoding in training would double the cost.
         return Part(-likelihood, batch.predictions, (logits.argmax(-1) == batch.targets).sum())
 
     def loss(self, logits: Tensor, batch: TaskBatch) -> Part:
@@ -334,11 +333,11 @@ class Tag(OneLayer):
             entities_of(text.spans, [labels[i] for i in own.tolist()]) for text, own in _by_text(tags, data)
         ]
 
-    def sureness(
+    def entity_probabilities(
         self, logits: NDArray[Any], data: Encoded, answers: Sequence[Sequence[Entity]]
     ) -> list[list[float]]:
-        """How sure the model is of every entity of every text: the mean probability of the tags of its
-        tokens. For models without a CRF, whose tags have no probability one by one."""
+        """The mean probability of the predicted tags of each entity's tokens. Only for models without a CRF,
+        whose single tags have no probabilities."""
         found = []
         for (text, own), entities in zip(_by_text(softmax(logits).max(-1), data), answers, strict=True):
             starts, ends = np.array(text.spans.starts), np.array(text.spans.ends)
@@ -349,7 +348,7 @@ class Tag(OneLayer):
         return {"text": example.text}
 
     def as_json(self, answer: Sequence[Entity], example: Example) -> list[list[Any]]:
-        """Type, first character, end, words of every entity."""
+        """Type, first character, end and text of every entity."""
         return [[name, begin, end, example.text[begin:end]] for name, begin, end in answer]
 
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
@@ -357,7 +356,7 @@ class Tag(OneLayer):
 
 
 def _by_text(numbers: NDArray[Any], data: Encoded) -> Iterator[tuple[TextInWindows, NDArray[Any]]]:
-    """Every text with what `numbers`, of the tokens of all rows, has for its tokens."""
+    """Every text with its part of `numbers`, which are of the tokens of all rows."""
     rows = np.split(numbers, np.cumsum([len(ids) for ids in data.ids])[:-1])
     starts = data.starts.tolist()
     for text, begin, end in zip(data.examples, starts, starts[1:], strict=False):

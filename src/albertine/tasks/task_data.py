@@ -1,4 +1,4 @@
-"""The data of a task: read, remembered, weighed, or found missing."""
+"""Reading the data of a task, with a cache for runs that share it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from albertine.tokenizers.base import Tokenizer
 
 
 class Reader(Protocol):
-    """`read_data`, or what does the same."""
+    """The type of `read_data`."""
 
     def __call__(self, task: Any, tokenizer: Tokenizer, known: Family | None = None) -> Data: ...
 
@@ -23,21 +23,22 @@ def read_data(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = Non
     """Read, check and encode the files of a task.
 
     Args:
-        known: the family of a model that is to be judged, which tells its classes; no training file is read.
+        known: the family of a model that is only evaluated, which has its classes; the training file is not
+            read.
 
     Raises:
-        DataError: a file is missing, or not what its task wants.
+        DataError: a file is missing or does not fit the task.
     """
     return task.load(tokenizer, known)
 
 
 def missing(task: TaskChoice) -> str | None:
-    """What a task lacks to be run: a training or dev file that is not there; None if all is.
+    """The first training or dev file of a task that does not exist, in words; None if all do.
 
-    Files of data sets are opened and their first example is read; nothing is encoded.
+    The first example of each file of a data set is read; nothing is encoded.
 
     Raises:
-        DataError: a file is there and not what its task wants.
+        DataError: a file exists and does not fit the task.
     """
     absent = [path for name in SPLITS for path in task.own(name) if not path.exists()]
     if absent or task.dataset is None:
@@ -51,15 +52,15 @@ def missing(task: TaskChoice) -> str | None:
 
 
 def once(read: Reader = read_data) -> Reader:
-    """A reader that remembers: the same files for the same tokenizer, and for models that are asked alike,
-    are read and encoded once."""
-    known_data: dict[tuple[str, ...], Data] = {}
+    """A reader with a cache: data is read and encoded once for the same files, tokenizer and configuration of
+    the family."""
+    cache: dict[tuple[str, ...], Data] = {}
 
-    def remembering(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) -> Data:
-        config = None if known is None else known.config("", 0.0)  # all that decides how it is asked
+    def cached(task: TaskChoice, tokenizer: Tokenizer, known: Family | None = None) -> Data:
+        config = None if known is None else known.config("", 0.0)  # determines the encoding
         key = (task.model_dump_json(), tokenizer.fingerprint, json.dumps(config))
-        if key not in known_data:
-            known_data[key] = read(task, tokenizer, known)
-        return known_data[key]
+        if key not in cache:
+            cache[key] = read(task, tokenizer, known)
+        return cache[key]
 
-    return remembering
+    return cached

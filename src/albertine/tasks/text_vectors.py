@@ -1,4 +1,4 @@
-"""Rows of a table to the vectors of their texts, or to how alike two texts are: of any model."""
+"""Vectors of the texts in a table, or cosines of its pairs of texts, by any model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from albertine.tasks.prediction_columns import chunks
 from albertine.tasks.predictor import CHUNK, Predictor
 from albertine.tasks.readers.table import Row
 
-Told = Iterator[tuple[Row, dict[str, Any]]]
+RowsWithColumns = Iterator[tuple[Row, dict[str, Any]]]
+"""Rows, each with the columns to add."""
 
 
 def vectors(
@@ -24,11 +25,11 @@ def vectors(
     *,
     pooling: Pooling | None = None,
     normalize: bool | None = None,
-) -> Told:
+) -> RowsWithColumns:
     """Every row with the `vector` of its text, float32 (H,).
 
     Args:
-        fields: which column holds the text. pooling, normalize: as in `Predictor.embed`.
+        fields: the column with the text. pooling, normalize: as in `Predictor.embed`.
 
     Raises:
         DataError: a column is missing, or holds no text.
@@ -46,7 +47,7 @@ def cosines(
     fields: Fields | None = None,
     *,
     pooling: Pooling | None = None,
-) -> Told:
+) -> RowsWithColumns:
     """Every row with the cosine of the vectors of its two texts as `prediction`. Arguments as `vectors`."""
     fields = fields or Fields()
     for chunk in chunks(rows, CHUNK):

@@ -1,4 +1,4 @@
-"""A tuned model with its head, called with padded batches in a training loop of one's own."""
+"""A tuned model with its head as a torch module for padded batches, for training loops of users."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class TrainableTask(nn.Module):
             )
         if token_type_ids is None and isinstance(self.model, Comparer):
             raise InputError(
-                "this model compares two texts, which token_type_ids tells apart",
+                "this model compares two texts, which token_type_ids separates",
                 remedy="Give token_type_ids: 0 at the tokens of the first text, 1 at those of the second",
             )
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask

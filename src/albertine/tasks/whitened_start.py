@@ -1,15 +1,14 @@
-"""A classifier learns faster from vectors whose directions are equally long.
+"""Whitening of a classifier's input, with which it learns faster.
 
-A pretrained encoder's mean vectors have most of their variance in a few directions, the same ones whatever
-a text is about (inference/whitening.py), so AdamW, whose steps are alike in all coordinates, is slow to find
-the others. The classifier is therefore trained on
+The mean vectors of a pretrained encoder have most of their variance in a few directions that do not depend on
+the text (inference/whitening.py). AdamW, whose steps have the same size in all coordinates, is slow to use
+the other directions. The classifier is therefore trained on
 
     z = (x - m) W,    W = U (diag(λ) + r λ̄)^-1/2
 
 with mean m and covariance U diag(λ) Uᵀ of the untuned encoder's vectors of some training texts. A linear
-layer of z is a linear layer of x, so the tuned model has the same form as without (`Classifier.head`). Where
-two texts are compared (`model/pair_head.py`) or vectors of texts are (`WhitenedEmbedder`), m and W are part
-of the model.
+layer of z is a linear layer of x, so the tuned model has the same form as without (`Classifier.head`). In
+`model/pair_head.py` and `WhitenedEmbedder`, which compare vectors, m and W are part of the model.
 """
 
 from __future__ import annotations
@@ -30,13 +29,12 @@ from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import over_rows
 
 ROWS, RIDGE = 2000, 0.1
-"""How many rows are measured, and r, which keeps directions of nothing but noise from being stretched without
-end."""
+"""The number of rows for m and W, and r, which bounds the scaling of directions that contain only noise."""
 
 
 @torch.no_grad()
 def whiten(model: Classifier | WhitenedEmbedder, data: Encoded) -> None:
-    """Let a new head look at whitened vectors, by some of the rows it will learn from."""
+    """Set the whitening of a new head from vectors of some training rows."""
     chosen = permutation(len(data.ids), 0, "rows of a whitening")[:ROWS].tolist()
     if isinstance(model, Comparer):
         x = torch.from_numpy(over_rows(model, data, compute=model.vectors, rows=chosen))  # (R, 2, 2, H)
@@ -45,18 +43,18 @@ def whiten(model: Classifier | WhitenedEmbedder, data: Encoded) -> None:
             model.means[state], model.matrices[state] = mean, matrix
         return
     if isinstance(model, WhitenedEmbedder):
-        ask = partial(text_vectors, model.base, pooling="mean")
-        mean, matrix = measured(torch.from_numpy(over_rows(model, data, compute=ask, rows=chosen)))
+        compute = partial(text_vectors, model.base, pooling="mean")
+        mean, matrix = measured(torch.from_numpy(over_rows(model, data, compute=compute, rows=chosen)))
         model.mean.copy_(mean)
         model.matrix.copy_(matrix)
         return
-    ask = partial(classifier_input, model.base, pooling=model.pooling)
-    mean, matrix = measured(torch.from_numpy(over_rows(model, data, compute=ask, rows=chosen)))
+    compute = partial(classifier_input, model.base, pooling=model.pooling)
+    mean, matrix = measured(torch.from_numpy(over_rows(model, data, compute=compute, rows=chosen)))
     model.set_whitening(mean.to(model.base.device), matrix.to(model.base.device))
 
 
 def whitening_files(model: TaskModel) -> dict[str, bytes]:
-    """The file of a whitening that is part of a model, by its path in the folder."""
+    """The whitening file of a model that has one, by its path in the folder."""
     if not isinstance(model, WhitenedEmbedder):
         return {}
     depth = model.base.config.plan.depth
@@ -65,10 +63,10 @@ def whitening_files(model: TaskModel) -> dict[str, bytes]:
 
 @torch.no_grad()
 def take_whitening(model: TaskModel, folder: Path) -> None:
-    """Give a model the whitening that `whitening_files` wrote, if it is made of one.
+    """Load the whitening that `whitening_files` wrote into a model that has one.
 
     Raises:
-        ModelError: the file is missing, damaged, or of another depth.
+        ModelError: the file is missing, damaged, or of another layer.
     """
     if not isinstance(model, WhitenedEmbedder):
         return
@@ -76,7 +74,7 @@ def take_whitening(model: TaskModel, folder: Path) -> None:
     found = read_whitening(folder, config.hidden_size, config.plan.depth)
     if found is None or found.depth != config.plan.depth or found.matrix.shape != model.matrix.shape:
         raise ModelError(
-            f"was tuned with a whitening of its last depth, and has no such {FILE}",
+            f"was tuned with a whitening of its last layer, and has no such {FILE}",
             where=folder,
             remedy="Copy that file from the folder where it was tuned",
         )
@@ -85,7 +83,7 @@ def take_whitening(model: TaskModel, folder: Path) -> None:
 
 
 def measured(x_RH: Tensor) -> tuple[Tensor, Tensor]:
-    """m (H,) and W (H, H) of some vectors, float32."""
+    """m (H,) and W (H, H) of the vectors (R, H), float32."""
     x_RH = x_RH.double()
     mean = x_RH.mean(0)
     variances, directions = torch.linalg.eigh((x_RH - mean).T @ (x_RH - mean) / len(x_RH))

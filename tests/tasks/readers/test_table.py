@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from albertine.errors import DataError
-from albertine.tasks.materialized_rows import KeptRows
+from albertine.tasks.materialized_rows import MaterializedRows
 from albertine.tasks.readers.files import text_lines
 from albertine.tasks.readers.table import rows_of
 
@@ -107,7 +107,10 @@ def test_what_is_in_memory_gives_the_same_rows(name: str) -> None:
 def test_rows_in_memory_are_read_as_kept_whatever_files_are_in(tmp_path: Path, encoding: str) -> None:
     """`task.encoding` is of files: rows are kept in UTF-8, which GB18030 reads too, as other characters."""
     texts = ["été", "où"] if encoding == "latin-1" else ["很好", "太差"]
-    kept, train = KeptRows.of([{"text": text} for text in texts], tmp_path, "dev"), tmp_path / "train.csv"
+    kept, train = (
+        MaterializedRows.of([{"text": text} for text in texts], tmp_path, "dev"),
+        tmp_path / "train.csv",
+    )
     kept.write()
     train.write_text("\n".join(["text", *texts]), encoding=encoding)
     for path in (kept.path, train):
@@ -147,7 +150,7 @@ def test_numbers_and_dates_of_numpy_that_python_has_none_for(tmp_path: Path) -> 
     assert [row.fields["a"] for row in rows_of({"a": days})] == [date(2020, 1, 2), None, "12000-01-01"]
     read = [row.fields["a"] for row in rows_of({"a": moments})]
     assert read == ["2020-01-02T00:00:00.000000000", None, "2020-01-02T03:04:05.000000006"]
-    kept = KeptRows.of({"a": days}, tmp_path, "dev")
+    kept = MaterializedRows.of({"a": days}, tmp_path, "dev")
     assert kept.content.decode("utf-8-sig").splitlines()[0] == '{"a": "2020-01-02"}'
 
 
@@ -541,7 +544,7 @@ def test_whole_decimals_keep_their_digits() -> None:
 
 def test_the_index_that_pandas_writes_is_no_unnamed_column() -> None:
     (row,) = rows_of([{"": "0", "text": "a"}])
-    assert row.told("") is None and row.told("text") == "a"
+    assert row.value_or_none("") is None and row.value_or_none("text") == "a"
 
 
 def test_decimals_keep_their_digits() -> None:

@@ -1,4 +1,4 @@
-"""A GGUF file: named values, then named tensors, in one file that is mapped into memory as it stands
+"""Reading and writing of GGUF files: named values and named tensors in one memory-mapped file
 (`ggml-org/ggml:docs/gguf.md`, version 3).
 
     magic "GGUF" · u32 version · u64 tensors · u64 values
@@ -6,8 +6,8 @@
     tensors: name · u32 dimensions · u64 size of each, the innermost first · u32 type · u64 offset
     padding to 32 bytes, then the numbers of each tensor, each padded to 32 bytes
 
-Names and strings are a u64 of bytes and UTF-8. All is little-endian. Written are float32 tensors, which the
-programs that read the format narrow themselves; read are those that were written here.
+Names and strings are a u64 with the number of bytes, and UTF-8. All is little-endian. Only float32 tensors
+are written and read; llama.cpp's tools convert them to smaller types.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from albertine.errors import ModelError
 
 Float32 = NDArray[np.float32]
 Value = bool | int | float | str | Sequence[str] | NDArray[Any]
-"""A whole number is written as u32, any other number as float32."""
+"""Integers are written as u32, other numbers as float32."""
 
 MAGIC, VERSION, ALIGNMENT = b"GGUF", 3, 32
 _U8, _I32, _U32, _F32, _BOOL, _STRING, _ARRAY = 0, 5, 4, 6, 7, 8, 9
@@ -33,12 +33,12 @@ _TENSOR_F32 = 0
 _SCALARS = {_U32: "<I", _F32: "<f", _BOOL: "<?"}
 _ITEMS: Mapping[int, str] = {_U8: "|u1", _I32: "<i4", _F32: "<f4"}
 _MOST = 1 << 24
-"""Values, tensors or items of strings that a file may have."""
+"""Most values, tensors or array items of a file."""
 
 
 @dataclass(frozen=True)
 class GgufFile:
-    """What a file holds.
+    """The content of a file.
 
     Attributes:
         values: by name, arrays of numbers as arrays. tensors: by name, mapped into memory.
@@ -52,7 +52,7 @@ def write_gguf(path: Path, values: Mapping[str, Value], tensors: Mapping[str, Fl
     """Write a file.
 
     Args:
-        tensors: float32, in the order in which they are to stand.
+        tensors: float32, in the order of the file.
     """
     head = [MAGIC, struct.pack("<IQQ", VERSION, len(tensors), len(values))]
     for name, value in values.items():
@@ -115,7 +115,7 @@ def read_gguf(path: Path) -> GgufFile:
 
 
 class _Cursor:
-    """Reads on and on."""
+    """Reads values one after the other."""
 
     def __init__(self, data: memoryview) -> None:
         self.data, self.place = data, 0

@@ -1,12 +1,12 @@
-"""The architectures of llama.cpp that an encoder of ours is one of, and the names of their tensors
-(`ggml-org/llama.cpp:gguf-py/gguf/constants.py`; what each computes: `src/models/*.cpp` there).
+"""The architectures of llama.cpp for our encoders, and the names of their tensors
+(`ggml-org/llama.cpp:gguf-py/gguf/constants.py`; the computation is in `src/models/*.cpp` there).
 
-    bert           post-norm, a table of positions, plain feed-forward
-    jina-bert-v3   the same with rotary positions; llama.cpp turns i and i + D/2, as we do
+    bert           post-norm, learned positions, plain feed-forward
+    jina-bert-v3   the same with rotary positions; llama.cpp rotates i and i + D/2, as we do
     modern-bert    pre-norm, rotary positions, gated feed-forward, no biases, no segments
 
-All have one block of weights a depth, embeddings as wide as the hidden states, and the tanh form of GELU;
-the segment of every token is 0. Of heads there is BERT's: pooler and one layer.
+All have a block of weights for each layer, embeddings as wide as the hidden states, and the tanh form of
+GELU; the segment of every token is 0. The only head is BERT's: pooler and one layer.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ LLAMA: Mapping[LlamaArchitecture, KeyMap] = {
     "modern-bert": KeyMap((*_EMBEDDINGS, *_TOGETHER, *_PRE_NORM)),
 }
 CLASSIFIER = "cls.output."
-"""The layer over the pooler's output, of bert alone."""
+"""The layer over the pooler's output, of bert only."""
 _LAYOUTS: Mapping[LlamaArchitecture, Layout] = {
     "bert": "bert",
     "jina-bert-v3": "roformer",
@@ -70,16 +70,16 @@ _LAYOUTS: Mapping[LlamaArchitecture, Layout] = {
 
 
 def llama_layout(config: EncoderConfig) -> LlamaArchitecture:
-    """The architecture that is most like an encoder."""
+    """The nearest architecture to an encoder."""
     if config.norm == "pre":
         return "modern-bert"
     return "jina-bert-v3" if config.positions == "rotary" else "bert"
 
 
 def unsupported_by_llama(config: EncoderConfig) -> list[str]:
-    """What of an encoder its nearest architecture has no place for."""
+    """The features of an encoder that its nearest architecture does not support."""
     kind = llama_layout(config)
-    # Any base of rotation has a place in the file; a mapping has none.
+    # The file can hold any rotary base, but no mapping.
     elsewhere = ("rotary_base", "embeddings of", "a mapping of embeddings")
     found = [what for what in unsupported_features(config, _LAYOUTS[kind]) if not what.startswith(elsewhere)]
     if config.has_mapping and kind != "modern-bert":

@@ -1,8 +1,7 @@
-"""Model cards: README.md as the Hub wants it, a head of YAML and sections between marks.
+"""Model cards: README.md in the Hub's form, with a YAML head and generated sections between marks.
 
-What stands between marks is ours and is written anew; what a person wrote outside of them, and what of the
-head we do not know, stays. A model that is saved gets the card that its config.json tells;
-`tasks.model_card` writes the long one, from a run.
+Text outside of the marks and unknown entries of the head are kept. A saved model gets a card from its
+config.json; `tasks.model_card` writes the full one, from a run.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ class Card:
     """The content of a model card.
 
     Attributes:
-        head: of the YAML, as the Hub has it; what is None is left out.
-        sections: by key, in their order: Markdown that begins with its heading.
-        metadata: stated by a person (licence, watts); kept in the card, and read when it is written again.
+        head: entries of the YAML head; None is left out.
+        sections: Markdown with headings, by key, in their order.
+        metadata: stated by the user (licence, watts); stored in the card, and read when it is written again.
     """
 
     head: Mapping[str, Any]
@@ -46,11 +45,11 @@ class Card:
 
 
 def model_card(config: Mapping[str, Any], count: int, before: str = "", *, names: str = "") -> str:
-    """The card of a model of which no more is known than its config.json.
+    """A card from config.json alone.
 
     Args:
         count: of parameters. names: as in `usage_section`.
-        before: the card that stands there; a person's own parts of it are kept.
+        before: the existing card, whose own text is kept.
     """
     card = Card(
         {"library_name": "albertine", "tags": ["albertine", str(config["model_type"])]},
@@ -69,10 +68,10 @@ def default_title(config: Mapping[str, Any]) -> str:
 
 
 def describe_shape(config: Mapping[str, Any], count: int, shape: EncoderConfig | None = None) -> str:
-    """A sentence on the size of an encoder, and on what its depths share.
+    """A sentence on the size and the sharing of an encoder.
 
     Args:
-        count: of parameters. shape: of the encoder as it is computed; default: as its config.json says.
+        count: of parameters. shape: of the encoder as it is computed; default: that of config.json.
     """
     kind = read_model_type(config)
     shape = shape or read_config(kind, config)
@@ -87,15 +86,15 @@ _LOADED_BY = {
     "bright": "lonePatient's albert_pytorch",
     "tensorflow": "The code of the paper, on TensorFlow,",
 }
-"""Who loads a model by whose names transformers knows no parameters: it passes them over without an error."""
+"""Programs that load models with parameter names which transformers ignores without an error."""
 
 
 def usage_section(config: Mapping[str, Any], more: Sequence[str] = (), *, names: str = "") -> str:
     """How to load a model.
 
     Args:
-        more: lines of Python that use it, in Albertine.
-        names: whose its parameters are called by, as `ModelFolder.names`.
+        more: further lines of Python that use it with Albertine.
+        names: of its parameters, as `ModelFolder.names`.
     """
     name = "path/to/this/folder"
     lines = ["## How to use it", "", "```python", "import albertine", ""]
@@ -141,7 +140,7 @@ _AUTO = {
     "ForMultipleChoice": "AutoModelForMultipleChoice",
 }
 _JOINT = "XLNetForQuestionAnswering"
-"""Under its own name: the AutoModel of answers is XLNetForQuestionAnsweringSimple, without its head."""
+"""Loaded by its class: AutoModelForQuestionAnswering is XLNetForQuestionAnsweringSimple, without its head."""
 
 
 def _auto(config: Mapping[str, Any]) -> str:
@@ -157,11 +156,11 @@ def render_card(card: Card, before: str = "") -> str:
     """README.md of a card.
 
     Args:
-        before: what stands in the file. It stays, but for what is between our marks and what of the head we
-            write; of a model that was here before, its scores and its carbon go too.
+        before: the existing file. Its generated sections and known entries of the head are replaced; scores
+            and carbon of an earlier model are deleted.
     """
     old = head_of(before)
-    own = _SECTION.sub("", _HEAD.sub("", before) if old else before)  # a head that cannot be read stays
+    own = _SECTION.sub("", _HEAD.sub("", before) if old else before)  # a head that cannot be parsed is kept
     if _SECTION.search(before):
         old = {key: value for key, value in old.items() if key not in _ABOUT_THE_RUN}
     own = _STATED.sub("", own).strip("\n")
@@ -181,7 +180,7 @@ def render_card(card: Card, before: str = "") -> str:
 
 
 def head_of(card: str) -> dict[str, Any]:
-    """The YAML head of a README.md; empty where there is none, or none that can be read."""
+    """The YAML head of a README.md; empty if there is none or it cannot be parsed."""
     found = _HEAD.match(card)
     try:
         tree = BoundedLoader(found[1]).get_single_data() if found else {}
@@ -191,7 +190,7 @@ def head_of(card: str) -> dict[str, Any]:
 
 
 def stored_metadata(card: str) -> dict[str, Any]:
-    """The metadata that a person stated in an earlier card."""
+    """The metadata stated by the user in an earlier card."""
     found = _STATED.search(card)
     try:
         tree = json.loads(found[1]) if found else {}

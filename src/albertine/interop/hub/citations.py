@@ -1,4 +1,4 @@
-"""What to cite of a model: ALBERT, and the paper of its layout."""
+"""Citations for a model: ALBERT, and the paper of its architecture."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def commit_of(folder: Path) -> str | None:
 
 
 def cache() -> Path:
-    """Where the hub's own programs keep what they download."""
+    """The cache folder of huggingface_hub."""
     above = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     home = os.environ.get("HF_HOME") or f"{above}/huggingface"
     chosen = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or f"{home}/hub"
@@ -85,7 +85,7 @@ def _cached() -> list[str]:
 
 
 def _snapshot(name: str, revision: str) -> Path | None:
-    """What the cache has of a revision, perhaps a part."""
+    """The folder of a revision in the cache, which may be incomplete; None if there is none."""
     storage = cache() / f"models--{name.replace('/', '--')}"
     ref = storage / "refs" / revision
     folder = storage / "snapshots" / (ref.read_text(encoding="utf-8").strip() if ref.is_file() else revision)
@@ -109,7 +109,7 @@ def _mark(snapshot: Path) -> Path:
 
 
 def _lack(folder: Path) -> str:
-    """What keeps a folder from being a model; empty where nothing does."""
+    """The reason why a folder is not a complete model; empty if it is."""
     try:
         weight_files(folder)
         read_json(folder / "config.json")
@@ -123,11 +123,11 @@ class _NotFetched(Exception):
 
 
 def _downloaded(name: str, revision: str) -> Path:
-    """What Albertine reads of a model, fetched into the cache.
+    """Download the files of a model that Albertine reads into the cache.
 
     Raises:
-        _NotFetched: no library to fetch it with, no network, none wanted, or the hub refuses.
-        ModelError: its weights are not in safetensors; nothing was fetched.
+        _NotFetched: huggingface_hub is missing, there is no network, it is disabled, or the hub refuses.
+        ModelError: its weights are not in safetensors; nothing was downloaded.
     """
     try:
         from huggingface_hub import HfApi, errors, snapshot_download
@@ -147,7 +147,7 @@ def _downloaded(name: str, revision: str) -> Path:
         raise _NotFetched(f"it has no revision `{revision}`") from error
     except errors.GatedRepoError as error:
         raise _NotFetched(
-            "its owner wants to be asked first, on its page, and then `hf auth login`"
+            "its owner grants access on request, on its page, after which `hf auth login` is needed"
         ) from error
     except errors.RepositoryNotFoundError as error:
         raise _NotFetched("the hub has no model of that name, or shows it only to some") from error

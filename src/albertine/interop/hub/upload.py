@@ -76,10 +76,10 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 @dataclass(frozen=True)
 class UploadPlan:
-    """What of a folder would be sent.
+    """The files of an upload.
 
     Attributes:
-        files: path in the folder and bytes. left: what stays.
+        files: path in the folder and size in bytes. left: paths that are not uploaded.
     """
 
     folder: Path
@@ -92,11 +92,11 @@ class UploadPlan:
 
 
 class UploadFailed(ModelError):
-    """Nothing went up, for want of a network, a token or a permission."""
+    """Nothing was uploaded: there is no network, token or permission."""
 
 
 def plan_upload(folder: Path) -> UploadPlan:
-    """What of a model folder goes to the hub, once all of it is in order.
+    """Check a model folder and list the files to upload.
 
     Raises:
         ModelError: it does not load, or of an export a file is missing; its tokenizer is missing or does not
@@ -132,7 +132,7 @@ def _in_order(folder: Path) -> None:
     encoder = _exported(folder) if exported else _loaded(folder)
     if not has_vocabulary(folder):
         raise ModelError(
-            "has no tokenizer, and nobody could ask it", where=folder, remedy="Save it with its own"
+            "has no tokenizer, without which it is useless", where=folder, remedy="Save it with its own"
         )
     check_tokenizer(encoder, load_tokenizer(folder), folder)
     card = folder / NAME
@@ -171,7 +171,7 @@ def _check_file(path: Path, folder: Path) -> None:
             "is a link to a file outside the folder", where=path, remedy="Put a copy in its place"
         )
     if path.suffix in PICKLES and path.parent.name != "openvino":
-        raise ModelError("is a pickle, which nobody should be sent", where=path)
+        raise ModelError("is a pickle, which can run code when it is loaded", where=path)
     if path.suffix in _TEXTS and _SECRET.search(path.read_text(encoding="utf-8", errors="replace")):
         raise ModelError("holds what looks like a token or a key", where=path, remedy="Take it out")
 

@@ -114,7 +114,7 @@ def inner_blocks(tree: Mapping[str, Any]) -> int:
 
 
 def model_type(config: EncoderConfig) -> ModelType:
-    """What transformers would call an encoder as it stands: albertine if it has no word for it."""
+    """The model_type of an encoder in transformers; "albertine" if transformers does not support it."""
     if config.is_bert:
         return "bert"
     architecture, plan = config.architecture, config.plan
@@ -131,13 +131,14 @@ def model_type(config: EncoderConfig) -> ModelType:
 
 
 def obstacles(config: EncoderConfig, kind: str) -> list[str]:
-    """What of an encoder of this architecture, beside its sharing, has no place in transformers' layout."""
+    """The features of an encoder, besides its sharing, that transformers' layout of this kind does not
+    support."""
     found = []
     if kind in ("bert", "electra") and config.has_mapping:
         same = config.embedding_size == config.hidden_size
         if kind == "bert" and not same:
-            # BERT's LayerNorm stands behind its tables, whose rows it divides by what each token measures:
-            # no table of H wide rows gives what a linear map of already normalised rows gives.
+            # BERT normalises the sum of its tables, with another scale for each token; no table of width H
+            # gives the output of a linear map of already normalised rows.
             found.append(
                 f"embeddings of {config.embedding_size} that are normalised and then mapped to "
                 f"{config.hidden_size}, where BERT normalises last (electra has that mapping)"
@@ -152,7 +153,7 @@ def obstacles(config: EncoderConfig, kind: str) -> list[str]:
     if kind == "xlnet" and config.has_mapping:
         found.append("a mapping of embeddings")
     if kind == "xlnet" and not config.type_vocab_size:
-        found.append("segments that are not told apart")
+        found.append("type_vocab_size 0, no segments")
     return found
 
 

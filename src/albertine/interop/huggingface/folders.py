@@ -210,11 +210,11 @@ def _assemble(
 
 
 def encoder_in_folder(kind: ModelType, tree: dict[str, Any], file: Path) -> EncoderConfig:
-    """The encoder of a config.json; where brightmart's `ln_type`, which goes on in the files of others, is
-    all that speaks for its architecture, by the names of the weights beside it.
+    """The encoder of a config.json. If only brightmart's `ln_type`, which other programs copy, indicates its
+    architecture, the names of the weights beside it decide.
 
     Raises:
-        ModelError: the weights are damaged. SettingsError: a word that cannot be used.
+        ModelError: the weights are damaged. SettingsError: a value is not supported.
     """
     config = read_config(kind, tree)
     doubtful = kind == "albert" and "ln_type" in tree and "embedding_mapping" not in our_flags(tree)
@@ -225,11 +225,11 @@ def encoder_in_folder(kind: ModelType, tree: dict[str, Any], file: Path) -> Enco
 
 
 def _as_computed(names: str, config: EncoderConfig, tree: Mapping[str, Any]) -> EncoderConfig:
-    """The encoder as the code computes it by whose names its parameters are called."""
+    """The encoder as computed by the code that names its parameters in this way."""
     if names == "bright":
         return replace(config, embedding_mapping="words", plan=SharingPlan.shared(config.plan.depth))
     if names in ("albert", "lonepatient") and "embedding_mapping" not in our_flags(tree):
-        config = replace(config, embedding_mapping="if_needed")  # whatever brightmart's word says
+        config = replace(config, embedding_mapping="if_needed")  # overrides brightmart's `ln_type`
     if names == "lonepatient":
         layers, groups = number(tree, "num_hidden_layers"), tree.get("num_hidden_groups", 1)
         return config.with_plan(lonepatient_plan(layers, groups, inner_blocks(tree)))
@@ -239,8 +239,8 @@ def _as_computed(names: str, config: EncoderConfig, tree: Mapping[str, Any]) -> 
 
 
 def _not_ours(names: str, files: Mapping[str, str], config: EncoderConfig, weights: OpenWeights) -> set[str]:
-    """The masked-LM head where it computes otherwise than ours: that of "bright" if its last projection is
-    one of its own, ELECTRA's if its activation is not the encoder's."""
+    """The masked-LM head if it differs from ours: that of "bright" if its last projection is not tied,
+    ELECTRA's if its activation is not the encoder's."""
     if names == "electra":
         theirs = any(file.startswith(GENERATOR) for file in files.values())
         return {"mlm"} if theirs and not generates(config) else set()
@@ -279,10 +279,10 @@ def _check_tied(
 
 
 def _check_positions(config: EncoderConfig, weights: OpenWeights, folder: Path) -> None:
-    """Refuse a table of positions that is another than RoFormer's."""
+    """Check that a position table is RoFormer's sinusoids."""
     for name, shape in weights.shapes.items():
         if name.endswith(POSITIONS.removeprefix("roformer.")):
-            # Its shape first: a table without columns may tell any number of rows.
+            # The shape first: a table without columns may claim any number of rows.
             fits = len(shape) == 2 and shape[1] == config.head_size
             if not fits or not torch.allclose(
                 weights.read(name).float(), sinusoids(shape[0], config.head_size), atol=HALF_PRECISION
@@ -295,8 +295,7 @@ def _check_positions(config: EncoderConfig, weights: OpenWeights, folder: Path) 
 
 
 def _without_identity(model: Model) -> Model:
-    """Drop the identity mapping that `save_model` added for transformers; a mapping that has been trained
-    stays."""
+    """Drop the identity mapping that `save_model` added for transformers; a trained mapping is kept."""
     mapping, config = model.encoder.embeddings.mapping, model.config
     if mapping is None or config.embedding_size != config.hidden_size:
         return model
@@ -315,7 +314,7 @@ def written_type(config: EncoderConfig, layout: Layout | None = None) -> ModelTy
     if layout == "albertine":
         return "albertine"
     written = _written(config, layout)
-    # Its plan and block are also those of an ALBERT that shares nothing.
+    # By plan and block it could also be an ALBERT without sharing.
     return "electra" if layout == "electra" else model_type(written)
 
 
@@ -337,24 +336,24 @@ def save_model(
     layout: Layout | None = None,
     stored: Stored = "float32",
 ) -> None:
-    """Write a model folder, whole or not at all: config.json, model.safetensors, tokenizer files, README.md.
+    """Write a model folder atomically: config.json, model.safetensors, tokenizer files, README.md.
 
     Args:
-        layout: one of transformers' that knows no sharing: then every depth is written as a copy, and
-            `read_folder` folds the copies together again; or "albertine", our own names. By default nothing
-            is written twice, by transformers' names where it has some.
-        tokenizer: anything with save(folder); its special ids go into config.json.
-        extra_tensors, extra_config: other heads by their foreign names, and their entries in config.json;
-            they win over our values, so a task can name its own architecture.
-        extra_files: more files, by their path in the folder.
-        stored: number format of the weights in the file; who loads them computes in float32 all the same.
+        layout: one of transformers' without sharing, in which every layer is a copy, from which `read_folder`
+            recovers the shared weights; or "albertine", our own names. By default shared weights are written
+            once, with transformers' names if it supports the plan.
+        tokenizer: anything with save(folder); its special ids are written into config.json.
+        extra_tensors, extra_config: task heads by their names in the file, and their entries of config.json,
+            which override ours, so that a task can name its architecture.
+        extra_files: further files, by their paths in the folder.
+        stored: number format of the weights in the file; they are loaded as float32.
 
     Raises:
-        ModelError: `folder` is a file, or holds things that are no model folder, or cannot be written; the
-            tokenizer has more pieces than the model has embeddings; a weight is not finite, or too large for
-            float16; the parameters are not those of its configuration (`savable.py`).
-        SettingsError: the layout has no place for what the model is made of; or it is of transformers, and
-            no class there computes the head.
+        ModelError: `folder` is a file or not a model folder, or cannot be written; the tokenizer has more
+            tokens than the model has embeddings; a weight is not finite, or too large for float16; the
+            parameters are not those of its configuration (`save_checks.py`).
+        SettingsError: the layout does not support the model; or it is of transformers, and no class there
+            computes the head.
     """
     model = plain_model(model, folder)
     size = getattr(tokenizer, "vocab_size", 0)
@@ -393,8 +392,7 @@ def save_model(
 
 
 def _read_as_others(kind: ModelType, tree: dict[str, Any], tensors: Mapping[str, Tensor]) -> ModelFolder:
-    """A model out of the tensors and the config.json of a folder, without what they say to Albertine
-    alone."""
+    """A model from the tensors and the config.json of a folder, without the Albertine part."""
     plain = {name: value for name, value in tree.items() if name != "albertine"}
     weights = OpenWeights({name: tuple(x.shape) for name, x in tensors.items()}, tensors.__getitem__)
     with config_errors(Path("config.json")):
@@ -402,7 +400,7 @@ def _read_as_others(kind: ModelType, tree: dict[str, Any], tensors: Mapping[str,
 
 
 def _stored(name: str, x: Tensor, form: Stored, folder: str | Path) -> Tensor:
-    # Sines and cosines are no weights, and lose too much; of what is kept, copies are made again.
+    # Exact are sinusoids, which lose too much precision, and parameters from which copies are computed again.
     exact = form == "float32" or name == POSITIONS or name.startswith(KEPT)
     small = x if exact or not x.is_floating_point() else x.to(STORED[form])
     if small is not x and bool(torch.isfinite(x).all()) and not bool(torch.isfinite(small).all()):

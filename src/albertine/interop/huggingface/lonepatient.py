@@ -66,7 +66,7 @@ def save_lonepatient(
 
 
 def _spare(model: Model, bright: bool) -> dict[str, Tensor]:
-    """What stands in every checkpoint of its and has no information (`lonepatient_names.spare_tensors`)."""
+    """The redundant tensors of its checkpoints (`lonepatient_names.spare_tensors`)."""
     import torch
 
     config, mapping = model.config, model.encoder.embeddings.mapping
@@ -79,7 +79,7 @@ def _spare(model: Model, bright: bool) -> dict[str, Tensor]:
 
 
 def unsupported_features(model: Model) -> list[str]:
-    """What of a model its code does not compute."""
+    """The features of a model that its code does not support."""
     config = model.config
     if config.architecture not in ("albert", "bert", "brightmart"):
         return [f"the block of {config.architecture or 'no published model'}"]

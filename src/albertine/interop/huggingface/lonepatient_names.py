@@ -23,8 +23,8 @@ _WORDS = {
     "beta": "bias",
 }
 PROJECTION = "cls.predictions.project_layer.weight"
-"""Of the masked-LM head of "bright", (E, H): a parameter of its own there, where brightmart's own code has
-the words' second factor transposed."""
+"""Projection of the masked-LM head of "bright", (E, H): a separate parameter there, which brightmart's own
+code ties to the second factor of the word embeddings."""
 MAPPING = "bert.encoder.embedding_hidden_mapping_in."
 
 
@@ -47,8 +47,8 @@ def layout_of(names: Iterable[str]) -> str | None:
 
 
 def spare_tensors(layout: str, *, mapped: bool, mlm: bool) -> tuple[str, ...]:
-    """What the names of tensors begin with that tell nothing more: a mapping is always there, also where
-    E = H and nothing is computed with it; a projection that is tied is the words' second factor.
+    """Prefixes of redundant tensors: a mapping exists even if E = H and it is not used; a tied projection is
+    the second factor of the word embeddings.
 
     Args:
         mapped: whether the encoder has a mapping. mlm: whether its masked-LM head is read, as it is tied.

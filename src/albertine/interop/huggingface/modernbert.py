@@ -88,7 +88,7 @@ def preserved_keys(tree: Mapping[str, Any], *, ids: bool) -> dict[str, Any]:
     model.
 
     Args:
-        ids: with those of its special pieces, which only a tokenizer has.
+        ids: with those of its special tokens, which only a tokenizer has.
     """
     names = ("classifier_pooling", *(_ROLES if ids else ()))
     return {name: tree[name] for name in names if name in tree and tree.get("model_type") == "modernbert"}
@@ -118,7 +118,7 @@ def _base(tree: Mapping[str, Any], depth: int, length: int) -> float:
 def _rotary_base(tree: Mapping[str, Any], kind: str) -> Any:
     parameters = tree.get("rope_parameters") or {}
     if not parameters.keys() <= _BASES.keys():
-        raise SettingsError(f"rope_parameters must tell {FULL} and {SLIDING} apart")
+        raise SettingsError(f"rope_parameters must have entries for {FULL} and {SLIDING}")
     own = parameters.get(kind) or {}
     refuse_other(own, {"rope_type": "default", "type": "default"})  # the second is its older name
     old, default = _BASES[kind]

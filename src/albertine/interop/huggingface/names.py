@@ -1,5 +1,4 @@
-"""The names that transformers gives the parameters of ALBERT, BERT, ELECTRA, RoFormer, ModernBERT and
-XLNet."""
+"""Parameter names of ALBERT, BERT, ELECTRA, RoFormer, ModernBERT and XLNet in transformers."""
 
 from __future__ import annotations
 
@@ -15,8 +14,8 @@ from albertine.model.sharing import SharingPlan
 
 
 def huggingface_plan(layers: int, groups: int, inner: int) -> SharingPlan:
-    """The plan that transformers runs. Its floating-point division picks the group below in a few odd cases,
-    such as layer 9 of 18 in 14 groups, where Google's whole numbers (`SharingPlan.grouped`) do not."""
+    """The plan that transformers computes. Its floating-point division gives the group below in a few cases,
+    such as layer 9 of 18 in 14 groups, unlike Google's integer division (`SharingPlan.grouped`)."""
     if not 1 <= groups <= layers or inner < 1:
         raise SettingsError(f"{groups} groups of {inner} inner blocks do not fit {layers} layers")
     blocks = tuple(
@@ -40,7 +39,7 @@ OUR_HEADS = (
     *dense("pooler.dense", f"{OURS}pooler.dense."),
     *dense("sentence.classifier", f"{OURS}sentence.classifier."),
 )
-"""The heads of pretraining that ELECTRA, RoFormer and ModernBERT have no word for."""
+"""The pretraining heads that ELECTRA, RoFormer and ModernBERT do not have in transformers."""
 
 _ALBERT_BLOCK = "albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}."
 
@@ -68,7 +67,7 @@ ALBERT = KeyMap(
 
 
 def _block(base: str, *, neighbours: bool) -> tuple[Rule, ...]:
-    """A layer of BERT, and of what was copied from it."""
+    """A layer of BERT and of models derived from it."""
     theirs = f"{base}.encoder.layer.{{layer}}."
     turned = ("query", "key") if neighbours else ()
     return (
@@ -113,9 +112,10 @@ ELECTRA = KeyMap(
     ),
 )
 GENERATOR = ("generator_predictions.", "generator_lm_head.")
-"""What the names of ELECTRA's masked-LM head begin with."""
+"""Prefixes of ELECTRA's masked-LM head."""
 _OUR_GENERATOR = tuple(OURS + name for name in GENERATOR)
-"""And where transformers would compute that head with another activation than ours, and must not find it."""
+"""Its prefixes in files where transformers would compute the head with another activation, and must not load
+it."""
 
 ROFORMER = KeyMap(
     (
@@ -149,8 +149,8 @@ MODERNBERT = KeyMap(
     ),
 )
 UNUSED_NORM = "encoder.attention.0.layer_norm.weight"
-"""Depth 0 of a pre-norm encoder does not normalise again; ModernBERT has no such norm, and our block keeps it
-as it began."""
+"""The first norm of a pre-norm encoder, which is not used after the embedding norm; ModernBERT has no such
+norm, and in our block it stays at its initial value."""
 
 KEYMAPS: dict[str, KeyMap] = {
     "albert": ALBERT,
@@ -173,7 +173,7 @@ TIED = {
     "lonepatient": (_BERT_TIED[0],),
     "bright": (_BERT_TIED[0],),
 }
-"""Tensors that only repeat another, or that nothing is computed with."""
+"""Tensors that repeat another one or are not used."""
 _BACKBONE = {
     "albert": ("albert.", ("embeddings.", "encoder.", "pooler.")),
     "bert": ("bert.", ("embeddings.", "encoder.", "pooler.")),
@@ -184,7 +184,7 @@ _BACKBONE = {
     "lonepatient": ("bert.", ("embeddings.", "encoder.", "pooler.")),
     "bright": ("bert.", ("embeddings.", "encoder.", "pooler.")),
 }
-"""What the names of the backbone begin with in a whole model, and what in a file of the backbone alone."""
+"""Prefixes of the backbone in a whole model, and in a file of the backbone alone."""
 _OTHER_HEADS = {
     "electra": (
         "classifier.dense.",
@@ -197,7 +197,7 @@ _OTHER_HEADS = {
 }
 _COMPUTED = ("embeddings.position_ids", "encoder.embed_positions.weight")
 _RENAMED = (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias"))
-"""How names end in files of 2018, and now."""
+"""Suffixes of names in files of 2018, and today."""
 _AS_BERT = {
     "albert": (
         ("cls.predictions.transform.", "predictions."),
@@ -205,12 +205,12 @@ _AS_BERT = {
         ("cls.seq_relationship.", "sop_classifier.classifier."),
     ),
 }
-"""What names begin with in files that were converted with BERT's heads for names, and in transformers; the
-first that fits."""
+"""Prefixes in files that were converted with the names of BERT's heads, and in transformers; the first match
+applies."""
 
 
 def entries(kind: str, names: Iterable[str], inner: int = 1) -> dict[str, Rule]:
-    """Foreign name of each of our parameters; "albertine" folders keep our own."""
+    """The rule for each of our parameters, with its name in the file; "albertine" folders have our names."""
     if kind == "albertine":
         return {name: Rule(name, name) for name in names}
     found = KEYMAPS[kind].entries(names, inner)
@@ -220,8 +220,7 @@ def entries(kind: str, names: Iterable[str], inner: int = 1) -> dict[str, Rule]:
 
 
 def canonical(kind: str, names: Iterable[str]) -> dict[str, str]:
-    """Name as in a whole model → name in the file: files of a backbone alone, and names that have changed
-    since."""
+    """Names in the file by the names in a whole model: covers files of a backbone alone and older names."""
     base, alone = _BACKBONE.get(kind, ("", ()))
     whole = any(n.startswith(base) for n in names)
     result: dict[str, str] = {}
@@ -244,25 +243,25 @@ _PRETRAINING_HEADS = {"electra": GENERATOR, "modernbert": ("decoder.",), "xlnet"
 
 
 def hidden_generator(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """The tensors of an ELECTRA, with a masked-LM head that transformers does not find."""
+    """The tensors of an ELECTRA with its masked-LM head renamed, so that transformers does not load it."""
     return {OURS + name if name.startswith(GENERATOR) else name: x for name, x in tensors.items()}
 
 
 def belongs(kind: str, name: str) -> bool:
-    """Whether a tensor is of the backbone or the heads of pretraining."""
+    """Whether a tensor is of the backbone or a pretraining head."""
     ours = ("encoder.", "pooler.", "mlm.", "lm.", "sentence.")
     heads = _PRETRAINING_HEADS.get(kind, ("predictions.", "sop_classifier.", "cls."))
-    if name == MASK_EMBEDDING:  # of a head, although it stands in the backbone
+    if name == MASK_EMBEDDING:  # used by a head only, although it is in the backbone
         return False
     return name.startswith(ours if kind == "albertine" else (_BACKBONE[kind][0], *heads, OURS))
 
 
 def other_head(kind: str, names: Iterable[str], heads: Collection[str] = ()) -> tuple[str, ...]:
-    """The tensors of a head that computes otherwise than ours: for tasks RoFormer's and ModernBERT's have a
-    layer of their own below the classifier, and "bright" and ELECTRA may have such a masked-LM head.
+    """The tensors of a head that differs from ours: task heads of RoFormer and ModernBERT have a further
+    layer below the classifier, and the masked-LM heads of "bright" and ELECTRA may differ.
 
     Args:
-        heads: those of the model that is read.
+        heads: of the model that is read.
     """
     names = list(names)
     if kind == "bright" and "mlm" not in heads:
@@ -276,7 +275,7 @@ def other_head(kind: str, names: Iterable[str], heads: Collection[str] = ()) -> 
 
 
 def heads_in(kind: str, names: Mapping[str, str], flags: Mapping[str, Any]) -> set[str]:
-    """The pretraining heads of which there is at least one tensor."""
+    """The pretraining heads with at least one tensor."""
     ours = ("pooler.dense.weight", "mlm.bias", "lm.bias", "sentence.classifier.weight")
     if kind == "albertine":
         by_ours = dict(zip(ours, ours, strict=True))

@@ -22,7 +22,7 @@ _NAMES = (
     ("classifier.dense.", "bert.pooler.dense."),
     ("classifier.out_proj.", "classifier."),
 )
-"""What the names of tensors begin with, and in BERT; the first that fits."""
+"""Prefixes of tensor names, and those in BERT; the first match applies."""
 
 
 def is_roberta(tree: Mapping[str, Any]) -> bool:

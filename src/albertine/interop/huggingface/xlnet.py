@@ -96,5 +96,5 @@ def xlnet_json(config: EncoderConfig, tokenizer: SavableTokenizer | None) -> dic
 
 
 def xlnet_flags(config: EncoderConfig) -> dict[str, Any]:
-    """What transformers' configuration of XLNet has no word for."""
+    """Settings that transformers' configuration of XLNet does not have."""
     return {name: getattr(config, name) for name in _OURS}

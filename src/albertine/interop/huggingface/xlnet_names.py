@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from albertine.interop.keymap import ATTENTION, FEED_FORWARD, OURS, KeyMap, Rule, dense, norm
 
 MASK_EMBEDDING = "transformer.mask_emb"
-"""What the second stream begins with: part of our language-model head, and in transformers of every XLNet."""
+"""Input of the query stream: part of our language-model head, and in transformers of every XLNet."""
 
 _KERNELS = {"query": "q", "key": "k", "value": "v", "position": "r", "output": "o"}
 _BIASES = {"content": "r_w_bias", "position": "r_r_bias", "segment": "r_s_bias"}

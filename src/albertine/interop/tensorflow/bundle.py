@@ -1,6 +1,6 @@
-"""TensorFlow's checkpoints ("tensor bundles"), read and written without TensorFlow.
+"""Reading and writing of TensorFlow's checkpoints ("tensor bundles") without TensorFlow.
 
-`NAME.index` is a sorted table of records by variable name, under the empty name a header; the numbers lie raw
+`NAME.index` is a sorted table of records by variable name, with a header under the empty name; the values are
 in `NAME.data-00000-of-00001`, or in several such files (tensorflow/core/protobuf/tensor_bundle.proto).
 """
 
@@ -25,7 +25,7 @@ from albertine.interop.tensorflow.sorted_table import MAX_FILE, read_table, tabl
 from albertine.interop.weights import OpenWeights
 
 DTYPES = {1: torch.float32, 2: torch.float64, 14: torch.bfloat16, 19: torch.float16}
-"""Floating-point numbers by TensorFlow's number for them; all else in a checkpoint is no weight."""
+"""Floating-point types by TensorFlow's numbers; variables of other types are not weights."""
 _MAX_SHARDS = 1 << 12
 _MAX_DIMENSIONS = 8
 _NUMBERS = {number: dtype for dtype, number in DTYPES.items()}
@@ -33,11 +33,11 @@ _NUMBERS = {number: dtype for dtype, number in DTYPES.items()}
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a tensor lies.
+    """The location of a tensor.
 
     Attributes:
         dtype: TensorFlow's number. shape: of the tensor. shard: number of its file.
-        offset, size: bytes. crc: masked checksum. sliced: whether it lies in pieces.
+        offset, size: in bytes. crc: masked checksum. sliced: whether it is stored in several slices.
     """
 
     dtype: int
@@ -50,7 +50,7 @@ class Entry:
 
 
 def read_index(path: Path) -> tuple[int, dict[str, Entry]]:
-    """How many data files a checkpoint has, and where its tensors lie.
+    """The number of data files of a checkpoint, and the entries of its tensors.
 
     Raises:
         ModelError: not an index, damaged, or records that contradict each other.
@@ -114,7 +114,7 @@ def _shape(record: bytes) -> tuple[int, ...]:
 
 
 def _check_apart(entries: Mapping[str, Entry]) -> None:
-    """No byte belongs to two tensors: a small file must not pass for a large model."""
+    """Check that tensors do not overlap: a small file must not pass for a large model."""
     end: dict[int, int] = {}
     for entry in sorted(entries.values(), key=lambda entry: (entry.shard, entry.offset, entry.size)):
         if entry.offset < end.get(entry.shard, 0):

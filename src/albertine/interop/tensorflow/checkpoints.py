@@ -49,7 +49,7 @@ CONFIGS: dict[Kind, str] = {
     "xlnet": "xlnet_config.json",
 }
 NAME = "model.ckpt-best"
-"""Of the checkpoint that we write, as in Google's own archives."""
+"""Name of the checkpoint that we write, as in Google's archives."""
 SEGMENTS = "model/transformer/seg_embed"
 MASK_EMBEDDING = "model/transformer/mask_emb/mask_emb"
 _ARCHITECTURES = {"classifier": "ForSequenceClassification", "qa_outputs": "ForQuestionAnswering"}
@@ -105,7 +105,7 @@ def _configured(
 
 
 def _config_file(folder: Path, kind: Kind) -> Path:
-    """The configuration by its usual name, else the only one, also among the `assets` of TF-Hub."""
+    """The configuration by its usual name, else the only one in the folder or in TF-Hub's `assets`."""
     places = [folder, folder / "assets"]
     usual = [place / CONFIGS[kind] for place in places]
     others = [p for place in places for p in sorted(place.glob("*config*.json"))]
@@ -151,12 +151,12 @@ def _assembled(
             "problem_type": "regression"
         }  # Google's code learns one number by its square
     config_tree = _with_head_settings(config_tree, tree)
-    aside = tuple(name for name in rest if weights.shapes[name])  # what has no shape is the state of a run
+    aside = tuple(name for name in rest if weights.shapes[name])  # scalars are the state of a run
     return ModelFolder(model.requires_grad_(True).eval(), config_tree, extra, aside, "tensorflow")
 
 
 def _fits(part: Rule, shape: tuple[int, ...]) -> bool:
-    """Whether a variable is what a rule reads; its sizes are checked when the head is built."""
+    """Whether a variable has the rank that a rule needs; its sizes are checked when the head is built."""
     return len(shape) == 2 or not part.transposed
 
 
@@ -193,17 +193,15 @@ def save_checkpoint(
     extra_tensors: Mapping[str, Tensor] | None = None,
     extra_config: Mapping[str, Any] | None = None,
 ) -> tuple[str, ...]:
-    """Write a folder that Google's code initialises from, whole or not at all: configuration, checkpoint
-    and vocabulary.
+    """Write a folder for Google's code atomically: configuration, checkpoint and vocabulary.
 
     Args:
-        wanted: "google", "bert4keras", "brightmart" or "xlnet-tf". extra_tensors: other heads, by the names
-            that transformers gives them.
-        extra_config: their entries in config.json, such as the names of classes, or beside the encoder
-            where there are none.
+        wanted: "google", "bert4keras", "brightmart" or "xlnet-tf". extra_tensors: task heads, by their names
+            in transformers.
+        extra_config: entries of config.json on the head, such as class names, and on the use of the encoder.
 
     Returns:
-        The names of those that Google's code has no place for, which are not written.
+        The names of tensors that Google's code does not support, which are not written.
 
     Raises:
         SettingsError: no code of Google's computes this model. ModelError: the folder holds something else.
@@ -213,7 +211,7 @@ def save_checkpoint(
     _, _, inner = model.config.plan.groups() or (0, 0, 1)
     rules = keymap(kind, model.config).entries(state, inner if kind == "albert" else 1)
     tensors = to_theirs(rules, state, model.config.num_attention_heads)
-    if kind == "xlnet" and model.lm is None:  # a variable of every XLNet, though nothing reads it
+    if kind == "xlnet" and model.lm is None:  # every checkpoint of XLNet has it, even unused
         tensors[MASK_EMBEDDING] = torch.zeros(1, 1, model.config.hidden_size)
     extra, places = dict(extra_tensors or {}), placed(kind)
     held = {name: extra.pop(name).float() for name in places if name in extra}

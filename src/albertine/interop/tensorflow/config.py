@@ -1,7 +1,7 @@
-"""albert_config.json, bert_config.json and xlnet_config.json, both ways.
+"""Reading and writing of albert_config.json, bert_config.json and xlnet_config.json.
 
-Google's code passes over words that it does not know, so what it has no word for stands under `albertine`, as
-in the folders of transformers.
+Google's code ignores unknown keys, so settings without a key are stored under `albertine`, as in the folders
+of transformers.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
 
 EPSILON = 1e-12
-"""Of every LayerNorm; Google's configurations do not have it: it is that of
-`tf.contrib.layers.layer_norm`."""
+"""Of every LayerNorm; not in Google's configurations, but that of `tf.contrib.layers.layer_norm`."""
 _KEPT = (
     "classifier_dropout_prob",
     "embedding_mapping",
@@ -31,19 +30,19 @@ _KEPT = (
     "sentence_dropout",
 )
 _KERAS_GELUS = {"gelu_tanh": "gelu_new", "gelu_erf": "gelu"}
-"""Words of bert4keras; its own `gelu` is the one of the last `set_gelu`."""
+"""Values of bert4keras; its own `gelu` is the one of the last `set_gelu`."""
 _XLNET_PAD = 5
-"""Of every vocabulary of XLNet (zihangdai/xlnet, `data_utils.py`)."""
+"""Id of the padding token in every vocabulary of XLNet (zihangdai/xlnet, `data_utils.py`)."""
 _IGNORED = {"net_structure_type": 0, "gap_size": 0, "num_memory_blocks": 0, "down_scale_factor": 1}
-"""Words that the published configurations have and the code does not read."""
+"""Keys of the published configurations that the code does not read."""
 
 
 def read_google(kind: Kind, tree: Mapping[str, Any]) -> EncoderConfig:
-    """The encoder of a configuration. `gelu` is the tanh approximation in all of this code; where the file is
-    one of transformers' (it has a model_type), the word is read as transformers reads it.
+    """The encoder of a configuration. `gelu` is the tanh approximation in all of this code; in a file of
+    transformers (it has a model_type) it is the erf form, as there.
 
     Raises:
-        SettingsError: a value that is missing, impossible or not supported.
+        SettingsError: a value is missing, impossible or not supported.
     """
     if kind == "xlnet":
         return _read_xlnet(tree)
@@ -55,7 +54,7 @@ def read_google(kind: Kind, tree: Mapping[str, Any]) -> EncoderConfig:
         )
     flags, hidden = our_flags(tree), number(tree, "hidden_size")
     layers = number(tree, "num_hidden_layers", MAX_DEPTH)
-    # Google's BERT has no such word; bert4keras may narrow the embeddings of its own by it.
+    # Google's BERT has no such key; a BERT of bert4keras may have narrower embeddings.
     values = dict(tree) if kind == "bert" else {"embedding_size": None} | dict(tree)
     own = {name: flags[name] for name in _KEPT if name in flags}
     if kind == "brightmart":
@@ -97,7 +96,7 @@ def _plan(kind: Kind, tree: Mapping[str, Any], layers: int) -> SharingPlan:
 
 
 def _read_xlnet(tree: Mapping[str, Any]) -> EncoderConfig:
-    """As transformers' file of it, but for three words."""
+    """As transformers' configuration, except for three keys."""
     act = _activation(tree, "ff_activation")
     values = {"vocab_size": number(tree, "n_token")} | dict(tree) | {"ff_activation": act}
     flags, tied = our_flags(tree), not tree.get("untie_r", False)
@@ -111,7 +110,7 @@ def google_json(kind: Kind, model: Model, pad: int, *, keras: bool = False) -> d
     """The configuration of a model.
 
     Args:
-        pad: the id that fills up rows. keras: whether bert4keras is to read it.
+        pad: id of the padding token. keras: for bert4keras.
     """
     config = model.config
     flags = written_flags(model) | {name: getattr(config, name) for name in _KEPT} | {"pad_token_id": pad}

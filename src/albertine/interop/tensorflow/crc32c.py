@@ -1,8 +1,8 @@
-"""CRC-32C, the checksum of TensorFlow's files, without a library of its own and at the speed of a disk.
+"""CRC-32C, the checksum of TensorFlow's files, in NumPy.
 
-A CRC is linear: that of a long text is the sum of those of its parts, each moved on over what comes after it.
-So a buffer is cut into lanes of equal length, numpy takes four bytes of every lane at once, and the lanes are
-added up in pairs.
+A CRC is linear: that of a buffer is the sum of those of its parts, each shifted by the length of what
+follows. So a buffer is cut into lanes of equal length, NumPy processes four bytes of every lane at once, and
+the lanes are added in pairs.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ Words = NDArray[np.uint32]
 _POLYNOMIAL = 0x82F63B78  # Castagnoli's, bits reversed (RFC 3720, appendix B.4)
 _FULL = 0xFFFFFFFF
 _LANE = 1 << 10  # bytes
-_CHUNK = 1 << 22  # bytes looked at together: what is held beside the data stays small
-_SHORT = 1 << 12  # below which Python is as quick
+_CHUNK = 1 << 22  # bytes processed together, which bounds memory
+_SHORT = 1 << 12  # below it plain Python is as fast
 _MASK = 0xA282EAD8
 
 
@@ -37,18 +37,18 @@ def crc32c(data: bytes | memoryview) -> int:
 
 
 def masked(data: bytes | memoryview) -> int:
-    """The checksum as TensorFlow and LevelDB store it: turned by 15 bits and moved, so that the checksum of
-    what holds checksums is still a good one."""
+    """The checksum as TensorFlow and LevelDB store it: rotated by 15 bits plus a constant, so that data with
+    embedded checksums can be checked too."""
     crc = crc32c(data)
     return (((crc >> 15) | (crc << 17)) + _MASK) & _FULL
 
 
 def _remainder(chunk: memoryview) -> int:
-    """What a register that was 0 holds after a chunk."""
+    """The state of a register after a chunk, starting from 0."""
     lanes = 1 << (max(1, len(chunk) // _LANE) - 1).bit_length()
     padding = -len(chunk) % (lanes * 4)
     padded = np.zeros(len(chunk) + padding, np.uint8)
-    padded[padding:] = np.frombuffer(chunk, np.uint8)  # in front, zeros change nothing
+    padded[padding:] = np.frombuffer(chunk, np.uint8)  # leading zeros do not change the state
     words = padded.view("<u4").reshape(lanes, -1)
     low, high = _halves()
     state = np.zeros(lanes, np.uint32)
@@ -64,7 +64,7 @@ def _remainder(chunk: memoryview) -> int:
 
 @lru_cache(1)
 def _bytes() -> Words:
-    """By byte: what a register that held it holds one byte later."""
+    """For every byte: the state of a register one byte later."""
     table = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         table = np.where(table & 1, (table >> 1) ^ np.uint32(_POLYNOMIAL), table >> 1).astype(np.uint32)
@@ -83,7 +83,7 @@ def _one_byte_on(state: Words) -> Words:
 
 @lru_cache(1)
 def _halves() -> tuple[Words, Words]:
-    """By the lower and the upper 16 bits of a register: what it holds four bytes later."""
+    """For the lower and the upper 16 bits of a register: its state four bytes later."""
     low, high = (np.arange(1 << 16, dtype=np.uint32) << np.uint32(shift) for shift in (0, 16))
     for _ in range(4):
         low, high = _one_byte_on(low), _one_byte_on(high)
@@ -92,7 +92,7 @@ def _halves() -> tuple[Words, Words]:
 
 @lru_cache(64)
 def _power(exponent: int) -> Words:
-    """(32,) what a register of the one bit i holds 2 ** exponent bytes later."""
+    """(32,) the state of a register with only bit i set 2 ** exponent bytes later."""
     bits = np.uint32(1) << np.arange(32, dtype=np.uint32)
     if exponent == 0:
         return _one_byte_on(bits)
@@ -101,7 +101,7 @@ def _power(exponent: int) -> Words:
 
 
 def _applied(map_: Words, state: Words) -> Words:
-    """A linear map, by what it makes of every bit, of many registers."""
+    """A linear map, given by its images of single bits, applied to many registers."""
     result = np.zeros_like(state)
     for bit in range(32):
         result ^= np.where((state >> np.uint32(bit)) & 1, map_[bit], np.uint32(0)).astype(np.uint32)
@@ -109,7 +109,7 @@ def _applied(map_: Words, state: Words) -> Words:
 
 
 def _moved(state: Words, count: int) -> Words:
-    """What registers hold `count` bytes of zeros later."""
+    """The state of registers after `count` bytes of zeros."""
     exponent = 0
     while count >> exponent:
         if count >> exponent & 1:

@@ -1,5 +1,5 @@
-"""Which models the layouts of TensorFlow have a place for: what Google's code, bert4keras and brightmart's
-compute with the variables that they find by their names."""
+"""Support of TensorFlow's layouts for a model: which of Google's code, bert4keras and brightmart's compute it
+from a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from albertine.model.sharing import SharingPlan
 
 
 def written_kind(model: Model, wanted: str) -> Kind:
-    """Which of these codes computes what a model computes.
+    """The kind of checkpoint for a model in a layout.
 
     Args:
         wanted: "google" for ALBERT or BERT, "bert4keras", "brightmart" or "xlnet-tf".
 
     Raises:
-        SettingsError: none does, with everything that is in the way.
+        SettingsError: its code computes another function, with everything that differs.
     """
-    if not (found := _in_the_way(model, wanted)):
+    if not (found := _unsupported(model, wanted)):
         return _kind(model.config, wanted)
     remedy = "Leave --to out, and the model is written as it stands"
     if all(found.values()):
-        remedy = "Add --lossy, and it is written as nearly as can be, and told what is lost"
+        remedy = "Add --lossy to write the nearest supported model, with a note of what is lost"
     if list(found) == [_ERF]:
         remedy = (
-            'Say "hidden_act": "gelu_new" in its config.json if Google trained it: its own models are '
-            f"of the tanh form, and transformers' files of them say gelu. Else a{remedy[1:]}"
+            'Set "hidden_act": "gelu_new" in its config.json if Google trained it: its own models are '
+            f"of the tanh form, and transformers' files of them have gelu. Else a{remedy[1:]}"
         )
     raise SettingsError(f"the layout {wanted} has no place for {', '.join(found)}", remedy=remedy)
 
@@ -54,14 +54,14 @@ _WHOSE = {
 _ERF = "hidden_act gelu, the erf form, where its code computes the tanh form"
 
 
-def _in_the_way(model: Model, wanted: str) -> dict[str, bool]:
-    """What of a model a layout has no place for, and whether `nearest.fitted` can give it up."""
+def _unsupported(model: Model, wanted: str) -> dict[str, bool]:
+    """The features of a model that a layout does not support, and whether `lossy_layouts` can drop each."""
     config, found, xlnet = model.config, dict[str, bool](), wanted == "xlnet-tf"
     if config.architecture not in _WHOSE[wanted]:
         mended = config.architecture == "brightmart" and not xlnet
         found[f"the block of {config.architecture or 'no published model'}"] = mended
     elif xlnet:
-        found |= _in_xlnets_way(config)
+        found |= _unsupported_by_xlnet(config)
     elif not holds_plan(config.plan, wanted):
         found[f"a plan other than {_PLANS[wanted]}"] = wanted != "brightmart"
     equal = config.embedding_size == config.hidden_size
@@ -84,21 +84,21 @@ _PLANS = {
 
 
 def holds_plan(plan: SharingPlan, wanted: str) -> bool:
-    """Whether a layout of TensorFlow has a place for how a plan shares."""
+    """Whether a layout of TensorFlow supports a sharing plan."""
     one, each = SharingPlan.shared(plan.depth), SharingPlan.unshared(plan.depth)
     if wanted == "google":
         return plan == plan.blocks and plan.groups() is not None
     return plan in {"bert4keras": (one, each), "brightmart": (one,), "xlnet-tf": (each,)}[wanted]
 
 
-def _in_xlnets_way(config: EncoderConfig) -> dict[str, bool]:
+def _unsupported_by_xlnet(config: EncoderConfig) -> dict[str, bool]:
     found = {}
     if not holds_plan(config.plan, "xlnet-tf"):
         found["shared weights"] = True
     if config.has_mapping:
         found["a mapping of embeddings"] = False
     if not config.type_vocab_size:
-        found["segments that are not told apart"] = False
+        found["type_vocab_size 0, no segments"] = False
     if config.clamp_positions:
         found["clamp_positions, which is a setting of its runs"] = False
     return found

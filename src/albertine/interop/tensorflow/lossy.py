@@ -47,10 +47,10 @@ def fit_to_layout(model: Model, wanted: str) -> tuple[Model, tuple[str, ...]]:
 
 
 def random_rows(model: Model) -> Packed:
-    """What outputs are compared on where there is no text: rows of random tokens."""
+    """Rows of random tokens, on which outputs are compared without a sample of text."""
     limit = model.config.max_position_embeddings
-    pieces = generator(0, "interop/sample").integers(0, model.config.vocab_size, (ROWS, min(LENGTH, limit)))
-    return pack(list(pieces))
+    ids = generator(0, "interop/sample").integers(0, model.config.vocab_size, (ROWS, min(LENGTH, limit)))
+    return pack(list(ids))
 
 
 @torch.no_grad()

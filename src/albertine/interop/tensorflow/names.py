@@ -1,7 +1,7 @@
-"""The names of variables in the checkpoints of Google's ALBERT and BERT, of brightmart's albert_zh and of
-bert4keras; those of XLNet stand in `xlnet_names.py`.
+"""Variable names in the checkpoints of Google's ALBERT and BERT, of brightmart's albert_zh and of bert4keras;
+those of XLNet are in `xlnet_names.py`.
 
-Kernels of dense layers are stored the other way round; tables, `output_weights` and vectors are not.
+Kernels of dense layers are transposed; tables, `output_weights` and vectors are not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from albertine.interop.keymap import ATTENTION, FEED_FORWARD, KeyMap, Rule, dens
 from albertine.model.config import EncoderConfig
 
 Kind = Literal["albert", "unshared", "bert", "brightmart", "xlnet"]
-"""What a checkpoint holds; "unshared" is what bert4keras saves of its ALBERT_Unshared."""
+"""Kinds of checkpoints; "unshared" is an ALBERT_Unshared of bert4keras."""
 _MARKS: dict[Kind, str] = {
     "unshared": "bert/encoder/transformer/group_0/inner_group_0/attention_1/self/query/kernel_1",
     "albert": "bert/encoder/transformer/group_0/",
@@ -23,7 +23,7 @@ _MARKS: dict[Kind, str] = {
     "bert": "bert/encoder/layer_0/",
     "xlnet": "model/transformer/layer_0/",
 }
-"""What the name of some variable begins with, in checkpoints of this kind; the first that fits is meant."""
+"""Prefix of some variable in checkpoints of each kind; the first match applies."""
 WORDS = "bert/embeddings/word_embeddings"
 SECOND = f"{WORDS}_2"
 """The other factor of brightmart's word embeddings, (E, H)."""
@@ -53,14 +53,14 @@ HEADS: dict[str, tuple[Rule, ...]] = {
         Rule("answer_class.dense_1.weight", "answer_class/dense_1/kernel", transposed=True),
     ),
 }
-"""Heads of tasks that compute the same, by their names in transformers. The last is that of SQuAD 2.0, of
-ALBERT's `squad_utils.py` and of XLNet's `function_builder.py`: both put the token before the start that it is
-seen with, and the expected start before [CLS], as `model.answerability_head` does."""
+"""Task heads with the same computation, by their names in transformers. The last is that of SQuAD 2.0, of
+ALBERT's `squad_utils.py` and of XLNet's `function_builder.py`: in both concatenations the token comes before
+the start that it is combined with, and the expected start before [CLS], as in `model.answerability_head`."""
 
 
 def placed(kind: Kind) -> dict[str, Rule]:
-    """The tensors of heads that a checkpoint of a kind has a place for, by our names. XLNet's own classifier
-    has a name of each data set."""
+    """The rules for tensors of task heads in a kind of checkpoint, by our names. XLNet's classifier is named
+    after its data set, so it has none."""
     heads = [HEADS["answer_class"]] if kind == "xlnet" else HEADS.values()
     return {rule.ours: rule for rules in heads for rule in rules}
 
@@ -144,7 +144,7 @@ def keymap(kind: Kind, config: EncoderConfig) -> KeyMap:
 
 
 def kind_of(names: Iterable[str]) -> Kind | None:
-    """Whose checkpoint has these variables; None: unknown."""
+    """The kind of checkpoint with these variables; None: unknown."""
     names = list(names)
     for kind, mark in _MARKS.items():
         if any(name.startswith(mark) for name in names):

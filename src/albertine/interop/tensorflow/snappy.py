@@ -1,7 +1,7 @@
-"""Snappy's blocks, read: the few bytes in which TensorFlow may compress the table of a checkpoint's names.
+"""Decompression of Snappy, with which TensorFlow may compress the index of a checkpoint.
 
-The format is that of google/snappy's format_description.txt: the length of the text as a varint, then
-literals and copies of what was written before.
+The format is that of google/snappy's format_description.txt: the length of the content as a varint, then
+literals and copies of earlier output.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from albertine.core.protobuf import MalformedProtobuf, read_varint
 
 
 def decompressed(data: bytes, limit: int) -> bytes:
-    """The text of a block.
+    """The content of a block.
 
     Args:
-        limit: bytes that it may have; a block that says more is refused before anything is written.
+        limit: most bytes; a block that claims more is refused before anything is written.
 
     Raises:
-        Malformed: longer than the limit or than it says, cut short, or a copy from before its beginning.
+        MalformedProtobuf: longer than the limit or than it claims, truncated, or a copy from before its
+            beginning.
     """
     length, at = read_varint(data, 0)
     if length > limit:
-        raise MalformedProtobuf(f"a compressed block says that it holds {length} bytes")
+        raise MalformedProtobuf(f"a compressed block claims to hold {length} bytes")
     out = bytearray()
     while at < len(data):
         tag = data[at]
@@ -35,7 +36,7 @@ def decompressed(data: bytes, limit: int) -> bytes:
             out += data[at : at + size]
             at += size
     if len(out) != length:
-        raise MalformedProtobuf(f"a compressed block says {length} bytes and holds {len(out)}")
+        raise MalformedProtobuf(f"a compressed block claims {length} bytes and holds {len(out)}")
     return bytes(out)
 
 
@@ -46,7 +47,8 @@ def _number(data: bytes, at: int, width: int) -> int:
 
 
 def _literal(data: bytes, tag: int, at: int) -> tuple[int, int]:
-    """Its length, and where it begins. From 60 on the tag says how many bytes hold the length less one."""
+    """Its length, and where it begins. From 60 on the tag gives the number of bytes of the length minus
+    one."""
     size = tag >> 2
     if size < 60:
         return size + 1, at
@@ -55,7 +57,7 @@ def _literal(data: bytes, tag: int, at: int) -> tuple[int, int]:
 
 
 def _copy(data: bytes, tag: int, at: int) -> tuple[int, int, int]:
-    """Its length, how far back it begins, and where the next tag stands."""
+    """Its length, its distance back, and the position of the next tag."""
     if tag & 3 == 1:
         return (tag >> 2 & 7) + 4, (tag >> 5 << 8) | _number(data, at, 1), at + 1
     width = 2 if tag & 3 == 2 else 4
@@ -68,6 +70,6 @@ def _extend(out: bytearray, size: int, back: int, length: int) -> None:
     start = len(out) - back
     if back >= size:
         out += out[start : start + size]
-    else:  # it reads what it writes: a pattern of `back` bytes, again and again
+    else:  # the copy overlaps its own output: a pattern of `back` bytes is repeated
         pattern = bytes(out[start:])
         out += (pattern * (size // back + 1))[:size]

@@ -1,8 +1,8 @@
-"""LevelDB's sorted table, read and written: the `.index` file of a TensorFlow checkpoint.
+"""Reading and writing of LevelDB's sorted table: the `.index` file of a TensorFlow checkpoint.
 
-A file is a run of blocks and a footer of 48 bytes. A block is entries whose keys say only what differs from
-the key before, then places where a key is whole ("restarts"), then one byte for its compression and a masked
-CRC-32C. The footer names two blocks, of which the second lists the blocks of entries (google/leveldb,
+A file is a sequence of blocks and a footer of 48 bytes. A block has entries with keys relative to the key
+before, then the offsets of complete keys ("restarts"), then one byte for its compression and a masked
+CRC-32C. The footer points to two blocks, of which the second is the index of the others (google/leveldb,
 doc/table_format.md).
 """
 
@@ -18,7 +18,7 @@ MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 FOOTER = 48
 _TRAILER = 5
 _RESTART_EVERY = 16
-_BLOCK = 1 << 18  # bytes, as TensorFlow's writer has it
+_BLOCK = 1 << 18  # bytes, as in TensorFlow's writer
 MAX_FILE = 1 << 24
 MAX_KEY = 1 << 10
 MAX_ENTRIES = 1 << 17
@@ -28,11 +28,11 @@ _MAX_BLOCK = 1 << 24
 def read_table(data: bytes) -> dict[bytes, bytes]:
     """All entries, in the order of their keys.
 
-    The bounds are what makes a small file unable to ask for much: keys are short, and blocks stand one behind
-    the other, so that none is read twice.
+    The bounds limit the memory that a small file can require: keys are short, and blocks must not overlap, so
+    that none is read twice.
 
     Raises:
-        Malformed: not such a table, damaged, cut short, or beyond the bounds.
+        MalformedProtobuf: not such a table, damaged, truncated, or beyond the bounds.
     """
     if len(data) > MAX_FILE:
         raise MalformedProtobuf(f"is larger than {MAX_FILE >> 20} MB, which no index of a model is")
@@ -58,7 +58,7 @@ def read_table(data: bytes) -> dict[bytes, bytes]:
 
 
 def _handle(data: bytes, at: int) -> tuple[int, int, int]:
-    """Where a block begins, its size without the trailer, and where the next thing stands."""
+    """The offset of a block, its size without the trailer, and the position after the handle."""
     offset, at = read_varint(data, at)
     size, at = read_varint(data, at)
     return offset, size, at
@@ -96,7 +96,7 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def table(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The file of entries, which come in the order of their keys; nothing is compressed."""
+    """The file of entries, which must be sorted by key; nothing is compressed."""
     out = bytearray()
     index: list[tuple[bytes, bytes]] = []
     group: list[tuple[bytes, bytes]] = []
@@ -114,7 +114,7 @@ def table(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def _put(out: bytearray, entries: list[tuple[bytes, bytes]]) -> bytes:
-    """Append a block; the result says where it is."""
+    """Append a block. Returns its handle."""
     block, restarts, before = bytearray(), [0], b""
     for i, (key, value) in enumerate(entries):
         if i % _RESTART_EVERY == 0:
@@ -133,7 +133,7 @@ def _put(out: bytearray, entries: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def _shared(one: bytes, other: bytes) -> int:
-    """How many bytes two keys begin with alike."""
+    """The length of the common prefix of two keys."""
     alike = 0
     for a, b in zip(one, other, strict=False):
         if a != b:

@@ -1,8 +1,8 @@
 """Files in SQuAD's format: SQuAD, SQuADShifts, XQuAD, CMRC 2018, DRCD, DuReader-robust, and own ones.
 
-Known defects are mended where they can be: an answer that does not stand where the file says, or of which the
-file says nothing (DuReader-robust), is looked for in the passage, where it stands nearest to the place named;
-one that is not in the passage at all cannot be learned from, and only scores.
+Known defects are repaired where possible: an answer that is not at the offset in the file, or has none
+(DuReader-robust), is searched in the passage, nearest to that offset. An answer that is not in the passage
+is used for evaluation only.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from albertine.errors import DataError
 from albertine.inference.windows import QUESTION, WindowSettings, question_room
 from albertine.tasks.answer import Answer, Question, question_fields, question_row, windows_to_learn
 from albertine.tasks.answerability import AnswerOrNot, of_folder, scores
-from albertine.tasks.dataset_files import Data, Lost, check_told, files_of, rows_in
+from albertine.tasks.dataset_files import Data, Lost, check_labelled, files_of, rows_in
 from albertine.tasks.dataset_registry import Columns, Dataset, Rules, Split
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family, Fields
-from albertine.tasks.kind_settings import OWN_FILES, Examples, Known, OwnForm, TaskCard, TaskChoice
+from albertine.tasks.kind_settings import OWN_FILES, Examples, OwnForm, Registration, TaskCard, TaskChoice
 from albertine.tasks.readers.files import File, whole_json
 from albertine.tasks.readers.table import Row, first_fields
 from albertine.tasks.readers.values import kind_of_value, nested, text_in, whole_number
@@ -39,7 +39,7 @@ SCORES: Mapping[Rules, tuple[str, ...]] = {
     "dureader": ("dureader_f1", "dureader_exact"),
     "mlqa": ("mlqa_f1", "mlqa_exact"),
 }
-"""The metrics of a script; the first picks the best model."""
+"""The metrics of each evaluation script; the first selects the best model."""
 
 
 FLAT = Columns(text="context", pair="question", label="answers")
@@ -62,8 +62,8 @@ def squad_file(path: File, encoding: str = "utf-8", prefix: str = "task.") -> It
     try:
         for article in tree["data"]:
             for paragraph in article["paragraphs"]:
-                for asked in paragraph["qas"]:
-                    yield _question(paragraph["context"], asked, str(path))
+                for question in paragraph["qas"]:
+                    yield _question(paragraph["context"], question, str(path))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"is not a file in SQuAD's format ({error!r:.80})",
@@ -77,23 +77,23 @@ ANSWERS = 'It is {"text": ["good"], "answer_start": [2]}, or {"text": [], "answe
 
 
 def flat_columns(dataset: Dataset, split: Split) -> Columns:
-    """The columns of flat rows: the usual ones, but for those that are named."""
-    usual = Columns()
-    named = {name: value for name, value in dataset.columns_of(split) if value != getattr(usual, name)}
+    """The columns of flat rows: the settings of the data set, and `FLAT` for those left at their default."""
+    default = Columns()
+    named = {name: value for name, value in dataset.columns_of(split) if value != getattr(default, name)}
     return FLAT.model_copy(update=named)
 
 
 def flat_questions(rows: Iterable[Row], columns: Columns) -> Iterator[Question]:
     """The questions of flat rows: a passage, a question, and answers with lists `text` and `answer_start`,
-    which are empty where the passage does not answer.
+    which are empty if the passage has no answer.
 
     Raises:
-        DataError: with the place of what is wrong.
+        DataError: with the row that is invalid.
     """
     pair, label = columns.pair or "", columns.label or ""
     for row in rows:
         question, passage = row.text(pair), row.text(columns.text)
-        answers = nested(row.told(label), row.where)
+        answers = nested(row.value_or_none(label), row.where)
         if isinstance(answers, str | int | float):
             what = f"`{label}` is {kind_of_value(answers)}, not what SQuAD's are"
             raise DataError(what, where=row.where, remedy=ANSWERS)
@@ -101,8 +101,8 @@ def flat_questions(rows: Iterable[Row], columns: Columns) -> Iterator[Question]:
             if isinstance(answers, dict):
                 pairs = zip(answers["text"], answers["answer_start"], strict=True)
                 answers = [{"text": text, "answer_start": start} for text, start in pairs]
-            asked = {"id": row.named(columns.id), "question": question, "answers": answers}
-            yield _question(passage, asked | {"is_impossible": answers == []}, row.where)
+            fields = {"id": row.named(columns.id), "question": question, "answers": answers}
+            yield _question(passage, fields | {"is_impossible": answers == []}, row.where)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(
                 f"`{label}` is not what SQuAD's are ({error!r:.80})",
@@ -131,45 +131,46 @@ def questions_in(
     return flat_questions(rows_in(dataset, path, split), columns) if own is None else own
 
 
-def _question(passage: str, asked: dict[str, Any], where: str) -> Question:
-    passage, question = text_in(passage), text_in(asked["question"])
-    name, given = str(asked["id"]), asked.get("answers")
-    if asked.get("is_impossible"):
+def _question(passage: str, fields: dict[str, Any], where: str) -> Question:
+    """A question from the fields of an entry of `qas`."""
+    passage, question = text_in(passage), text_in(fields["question"])
+    name, listed = str(fields["id"]), fields.get("answers")
+    if fields.get("is_impossible"):
         return Question(name, question, passage, (), where)  # "plausible" answers are wrong ones
-    if given is None or (not given and "is_impossible" not in asked):
+    if listed is None or (not listed and "is_impossible" not in fields):
         return Question(name, question, passage, None, where)
-    answers = [(a["text"], _place(passage, a["text"], _offset(a["answer_start"]))) for a in given]
-    # The first one is learned from: let it be one that stands in the passage.
+    answers = [(a["text"], _place(passage, a["text"], _offset(a["answer_start"]))) for a in listed]
+    # The first one is the training target, so it should be one that is in the passage.
     answers.sort(key=lambda answer: answer[1] < 0)
     return Question(name, question, passage, tuple(answers), where)
 
 
-def _offset(given: Any) -> int:
-    """An offset of a file. Raises ValueError: it is no whole number."""
+def _offset(value: Any) -> int:
+    """An offset in a file as an integer. Raises ValueError: it is not a whole number."""
     try:
-        found = int(given) if isinstance(given, str) else whole_number(given)
+        found = int(value) if isinstance(value, str) else whole_number(value)
     except ValueError:
         found = None
     if found is None:
-        raise ValueError(f"answer_start is {given!r:.40}, not a whole number")
+        raise ValueError(f"answer_start is {value!r:.40}, not a whole number")
     return found
 
 
-def _place(passage: str, text: str, outputs: int) -> int:
-    """Where the text stands nearest to the place said, -1 if nowhere."""
-    if outputs < 0 or not text:
+def _place(passage: str, text: str, offset: int) -> int:
+    """The occurrence of a text in the passage that is nearest to an offset; -1: there is none."""
+    if offset < 0 or not text:
         return passage.find(text) if text else -1
-    if passage.startswith(text, outputs):
-        return outputs
-    places = (passage.rfind(text, 0, outputs + len(text) - 1), passage.find(text, outputs + 1))
-    return min((place for place in places if place >= 0), key=lambda p: abs(p - outputs), default=-1)
+    if passage.startswith(text, offset):
+        return offset
+    places = (passage.rfind(text, 0, offset + len(text) - 1), passage.find(text, offset + 1))
+    return min((place for place in places if place >= 0), key=lambda p: abs(p - offset), default=-1)
 
 
 def check(splits: Mapping[str, Sequence[Question]], no_answer: bool) -> None:
-    """Refuse files of the other kind of task.
+    """Check that the files fit the setting `no_answer`.
 
     Raises:
-        DataError: a question without an answer where each must have one; or none to learn that from.
+        DataError: a question has no answer without `no_answer`, or none is without an answer with it.
     """
     for name, questions in splits.items():
         without = next((q for q in questions if q.answers == ()), None)
@@ -177,7 +178,7 @@ def check(splits: Mapping[str, Sequence[Question]], no_answer: bool) -> None:
             raise DataError(
                 f"question {without.name} has no answer",
                 where=without.where,
-                remedy="Set task.answer.no_answer=true, so that the model learns to say so",
+                remedy="Set task.answer.no_answer=true, so that the model learns to detect this",
             )
         if without is None and no_answer and name == "train":
             raise DataError(
@@ -188,10 +189,10 @@ def check(splits: Mapping[str, Sequence[Question]], no_answer: bool) -> None:
 
 
 def learnable(questions: Sequence[Question]) -> list[Question]:
-    """The questions whose answer is in the passage, or that have none.
+    """The questions usable in training: their answer is in the passage, or they have none.
 
     Raises:
-        DataError: there is nothing to learn from.
+        DataError: no question is usable.
     """
     found = [q for q in questions if q.answers == () or (q.answers and q.answers[0][1] >= 0)]
     if not found:
@@ -206,7 +207,7 @@ def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Question]:
 
 
 class AnswerChoice(Settings):
-    """How questions about passages are read, in tokens, and how own files of them are scored."""
+    """Lengths in tokens of questions, windows and answers, and how own files are scored."""
 
     stride: int = Field(128, ge=1, description="from one window of task.max_length to the next")
     question: int = Field(
@@ -249,8 +250,8 @@ class AnswersTask(TaskChoice):
     answer: AnswerChoice = AnswerChoice()
 
     def _own_settings(self) -> dict[str, Any]:
-        told = {name: value for name, value in self.answer if name in Dataset.model_fields}
-        return super()._own_settings() | told
+        of_answers = {name: value for name, value in self.answer if name in Dataset.model_fields}
+        return super()._own_settings() | of_answers
 
     def fitting(self, positions: int) -> Self:
         found = super().fitting(positions)
@@ -262,7 +263,7 @@ class AnswersTask(TaskChoice):
     def family(self, splits: dict[str, list[Any]], tokenizer: Tokenizer, known: Family | None) -> Family:
         dataset, own = self.data, self.answer
         check(splits, dataset.no_answer)
-        check_told(splits.get("test", ()), flat_columns(dataset, "test").label or "", test=True)
+        check_labelled(splits.get("test", ()), flat_columns(dataset, "test").label or "", test=True)
         reading = WindowSettings(self.max_length, own.stride, own.question, own.longest, own.n_best)
         if dataset.no_answer:
             return AnswerOrNot(scores(dataset.rules), reading, dataset.rules)
@@ -288,8 +289,8 @@ class AnswersTask(TaskChoice):
         yield from encoded.lost
 
     def load(self, tokenizer: Tokenizer, known: Family | None = None) -> Data:
-        """As of every task; a batch is of windows, as in Google's code: one of questions would hold several
-        times as many."""
+        """As `TaskChoice.load`; training examples are windows, as in Google's code, so that the size of a
+        batch does not depend on the length of passages."""
         data = super().load(tokenizer, known)
         return data if known else replace(data, train=windows_to_learn(data.train, self.answer.blank))
 
@@ -309,4 +310,6 @@ def padded_task() -> type[PaddedAnswers]:
 
 
 CARD = TaskCard("question-answering", lambda config: 'answer("a question", "a passage")')
-FAMILY = Known("answer", "answer from passages", of_folder, (AnswersTask,), http_task, CARD, padded_task)
+FAMILY = Registration(
+    "answer", "answer from passages", of_folder, (AnswersTask,), http_task, CARD, padded_task
+)

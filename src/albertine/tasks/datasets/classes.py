@@ -1,4 +1,4 @@
-"""Texts and pairs with a class, several, or a score: data sets by name, and own files."""
+"""Texts and pairs with a class, several classes, or a score: data sets by name, and own files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from albertine.tasks.dataset_registry import Column, Dataset, Split
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family
-from albertine.tasks.kind_settings import OWN_FILES, Examples, Known, PooledTask, Splits, TaskCard
+from albertine.tasks.kind_settings import OWN_FILES, Examples, PooledTask, Registration, Splits, TaskCard
 from albertine.tasks.readers.table import Row
 from albertine.tasks.readers.values import kind_of_value, nested, number_of
 from albertine.tokenizers.base import Tokenizer
@@ -45,11 +45,11 @@ def keywords(row: Row) -> Row:
 
 
 def marked(row: Row) -> Row:
-    """CLUEWSC's row with its two spans marked in the text, as the baselines of CLUE do: the noun between
-    underscores, the pronoun in square brackets; the text stands alone, without a pair.
+    """CLUEWSC's row with its two spans marked in the text, as in the baselines of CLUE: the noun between
+    underscores, the pronoun in square brackets.
 
     Raises:
-        DataError: a span is not in the text where the row says.
+        DataError: a span is not in the text at its offset.
     """
     text, target = row.text("text"), row.get("target")
     noun, pronoun = (_span(row, text, target, number) for number in (1, 2))
@@ -72,10 +72,10 @@ LAYOUTS: Mapping[str, Callable[[Row], Row]] = {"keywords": keywords, "marked": m
 
 
 def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Example]:
-    """The examples of a split of a data set in its folder; one to test by may lack the column of the label.
+    """The examples of a split of a data set in its folder; a test file may lack the label column.
 
     Raises:
-        DataError: the file or a column is missing, or a value is not what it should be.
+        DataError: the file or a column is missing, or a value is invalid.
     """
     columns, layout = dataset.columns_of(split), LAYOUTS.get(dataset.layout or "")
     for row in all_rows(dataset, folder, split, broken=True):
@@ -85,23 +85,23 @@ def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Example]:
         if layout is not None:
             row = layout(row)
         text, pair = row.text(columns.text), None if columns.pair is None else row.text(columns.pair)
-        label = _label(dataset, columns.label, row, untold=split == "test")
+        label = _label(dataset, columns.label, row, optional=split == "test")
         yield Example(row.named(columns.id), text, pair, label, row.where)
 
 
 def kept(examples: Iterable[Example]) -> list[Example]:
-    """The examples but for those that the authors of the data set drop."""
+    """The examples without those that the authors of the data set drop."""
     return [e for e in examples if e.label not in (BROKEN, LEFT_OUT)]
 
 
 @dataclass(frozen=True)
 class SeveralClasses:
-    """What the column of several classes holds in a row, before all rows tell how it is read.
+    """A multi-label value of a row, before all rows together decide between a list of names and 0/1 flags.
 
     Attributes:
-        column: its name. names: the classes, if it lists them.
-        places: for each class whether it is one of the row's, if it holds a 0 or 1 per class; else empty.
-        repeats: whether the same word stands in it more than once, as no list of classes has it.
+        column: its name. names: the classes, read as a list.
+        places: for each class whether the row has it, read as a 0 or 1 per class; empty if it cannot be.
+        repeats: whether a value occurs twice, as it cannot in a list of classes.
     """
 
     column: str
@@ -111,9 +111,9 @@ class SeveralClasses:
 
 
 def _label(
-    dataset: Dataset, column: str | None, row: Row, *, untold: bool
+    dataset: Dataset, column: str | None, row: Row, *, optional: bool
 ) -> str | float | SeveralClasses | None:
-    if column is None or (untold and column not in row.fields):
+    if column is None or (optional and column not in row.fields):
         return None
     value = row.get(column)
     if dataset.kind == "multi":
@@ -122,7 +122,7 @@ def _label(
         return LEFT_OUT
     if dataset.kind == "multi" and value is not None:
         return _several(dataset, column, row, value)
-    if row.told(column) is None:
+    if row.value_or_none(column) is None:
         return None
     if dataset.kind == "single":
         return class_name(row, column, value)
@@ -171,14 +171,14 @@ _BITS = re.compile(r"(?:[01](?:\.0*)?|true|false)(?:[\s,;|]+(?:[01](?:\.0*)?|tru
 
 
 def places_in(splits: Mapping[str, Sequence[Example]], known: int | None = None) -> int:
-    """The number of classes for which every row holds a 0 or 1, as transformers takes several classes: so
-    [0, 1, 0] has the second of three. 0 if rows list their classes. All rows are read in the same way.
+    """The number of classes if every row has a 0 or 1 per class, as in transformers: [0, 1, 0] is the second
+    of three. 0 if rows list their classes by name. All rows are read in the same way.
 
     Args:
-        known: how many classes a model knows that is to be judged.
+        known: number of classes of the model that is evaluated.
 
     Raises:
-        DataError: some rows have a 0 or 1 for every class and others not, or for another number of classes.
+        DataError: only some rows have a 0 or 1 for every class, or rows differ in the number of classes.
     """
     files = [
         [
@@ -207,8 +207,8 @@ def places_in(splits: Mapping[str, Sequence[Example]], known: int | None = None)
 
 
 def _surely_places(labels: Sequence[SeveralClasses]) -> int:
-    """The number of classes for which the rows of a file hold a 0 or 1, by rows that no list of classes can
-    be; 0: there are none, or they are few among rows that list other classes."""
+    """The number of classes if some rows of a file can only be read as a 0 or 1 per class; 0: there are none,
+    or they are few among rows that list other names."""
     repeating = [label for label in labels if label.repeats]
     if not repeating:
         return 0
@@ -219,25 +219,28 @@ def _surely_places(labels: Sequence[SeveralClasses]) -> int:
 
 
 def _with_names(example: Example, names: Sequence[str], count: int) -> Example:
-    """The example with the names of its classes, of rows that have a 0 or 1 for each of `count` or, if that
-    is 0, list them."""
+    """The example with the names of its classes.
+
+    Args:
+        count: number of classes if rows have a 0 or 1 for each; 0: rows list their classes.
+    """
     label = example.label
     if not isinstance(label, SeveralClasses):
         return example
     if not count:
         return replace(example, label=label.names)
-    told = names or tuple(map(str, range(count)))
+    classes = names or tuple(map(str, range(count)))
     return replace(
-        example, label=frozenset(name for name, bit in zip(told, label.places, strict=False) if bit)
+        example, label=frozenset(name for name, bit in zip(classes, label.places, strict=False) if bit)
     )
 
 
 def class_name(row: Row, column: str, value: Any, *, several: bool = False) -> str:
-    """The name of a class from a value of a row: what JSON writes for true and false, and a whole number
-    without a point, since a column of numbers with gaps has them as 1.0.
+    """The name of a class from a value of a row: "true" and "false" for booleans, and whole numbers without a
+    decimal point (pandas turns a column of integers with missing values into floats).
 
     Args:
-        several: rows have any number of classes, of which this is one.
+        several: the row may have several classes.
 
     Raises:
         DataError: the value is neither text nor a number nor true nor false.
@@ -255,8 +258,7 @@ def class_name(row: Row, column: str, value: Any, *, several: bool = False) -> s
 
 
 def is_left_out(dataset: Dataset, value: Any) -> bool:
-    """Whether what stands in the column of the label, or of several classes there one, says that the row is
-    to be dropped."""
+    """Whether a label, or one of several, is among those that the data set drops."""
     if not dataset.left_out or value is None:
         return False
     parts = value if isinstance(value, list) else [value]
@@ -274,7 +276,7 @@ def _without_point(name: str) -> str:
 
 
 def _as_in_rows(labels: Sequence[str]) -> tuple[str, ...]:
-    """Classes that something else than rows names, such as a model that has `1.0`, as rows name them."""
+    """Class names from settings or a model, such as "1.0", in the form of `class_name`."""
     found = tuple(map(_without_point, labels))
     return found if len(set(found)) == len(labels) else tuple(labels)
 
@@ -321,7 +323,7 @@ def class_names(example: Example) -> frozenset[str]:
 
 
 class LabelledTask(PooledTask):
-    """What kinds of classes and scores share."""
+    """The base of tasks with classes or scores."""
 
     drops = True
     read: ClassVar = staticmethod(read)
@@ -343,12 +345,13 @@ class LabelledTask(PooledTask):
 
     def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
         left_out = len(read) - len(self.kept(split, read))
-        told = [(left_out, "left out, as its authors do"), *super().lost(read, kept, encoded, split)]
-        return [*_counted(kept), *told] if split == "train" else told
+        notes = [(left_out, "left out, as its authors do"), *super().lost(read, kept, encoded, split)]
+        return [*_class_counts(kept), *notes] if split == "train" else notes
 
 
-def _counted(examples: Examples) -> list[Lost]:
-    """How many classes there are: by that a wrong column is known, and a class written in two ways."""
+def _class_counts(examples: Examples) -> list[Lost]:
+    """The number of classes and of names that look alike, which reveal a wrong column or inconsistent
+    names."""
     names = {name for example in examples for name in class_names(example)}
     return [(len(names), "classes"), *alike(names)]
 
@@ -357,24 +360,24 @@ class ScoreTask(LabelledTask):
     """A number."""
 
     kind: Literal["score"]
-    usual = ("pearson", "spearman")
-    further = ("mean_squared_error",)
+    default_metrics = ("pearson", "spearman")
+    other_metrics = ("mean_squared_error",)
 
 
 class ClassTask(LabelledTask):
     """One class."""
 
     kind: Literal["single"] = "single"
-    usual = ("accuracy", "macro_f1")
-    further = ("f1", "matthews")
+    default_metrics = ("accuracy", "macro_f1")
+    other_metrics = ("f1", "matthews")
 
 
 class ClassesTask(LabelledTask):
     """Any number of classes."""
 
     kind: Literal["multi"]
-    usual = ("micro_f1",)
-    further = ("accuracy",)
+    default_metrics = ("micro_f1",)
+    other_metrics = ("accuracy",)
 
     separator: str = Field(
         ",",
@@ -403,10 +406,10 @@ class ClassesTask(LabelledTask):
         return found.model_copy(update={"labels": self.classes}) if self.classes else found
 
     def decided(self, splits: Splits, known: Family | None) -> tuple[Self, Splits]:
-        """Whether rows list their classes or have a 0 or 1 for each, by all rows.
+        """Decide from all rows whether they list their classes or have a 0 or 1 for each.
 
         Raises:
-            DataError: as `places_in`; or there are more or fewer classes than names.
+            DataError: as `places_in`; or the number of classes is not that of the names.
         """
         names = _as_in_rows(known.labels if known is not None else self.data.labels)
         count = places_in(splits, len(known.labels) if known is not None else None)
@@ -429,12 +432,12 @@ class ClassesTask(LabelledTask):
     def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
         counts = [*super().lost(read, kept, encoded, split)]
         if split == "train" and self.classes == tuple(map(str, range(len(self.classes)))) != ():
-            told = "classes by a 0 or 1 for each, numbered from 0 (task.classes names them)"
-            counts[0] = (len(self.classes), told)
+            note = "classes by a 0 or 1 for each, numbered from 0 (task.classes names them)"
+            counts[0] = (len(self.classes), note)
         return counts
 
     def kept(self, split: str, examples: Examples) -> Examples:
-        """An empty cell is no class of several; where a file to test by has no other, it has no answers."""
+        """An empty cell means no class; a test file with only empty cells has no labels."""
         found = super().kept(split, examples)
         if split != "test" or any(example.label for example in found):
             return found
@@ -449,7 +452,7 @@ def http_task() -> type[ClassifyHttp]:
 
 
 def usage_call(config: Mapping[str, Any]) -> str:
-    """The call of a `Predictor` in a card: with a pair of texts where the model was tuned with pairs."""
+    """The `Predictor` call shown in a model card: with a pair of texts for models tuned with pairs."""
     flags = our_flags(config)
     pairs = flags.get("pairs") is True or flags.get("pooling") == "compared"
     pairs = pairs or not config.keys().isdisjoint(CROSS_ENCODER)
@@ -465,4 +468,4 @@ def padded_task() -> type[PaddedTexts]:
 
 CARD = TaskCard("text-classification", usage_call)
 KINDS = (ClassTask, ClassesTask, ScoreTask)
-FAMILY = Known("classify", "classify texts", of_folder, KINDS, http_task, CARD, padded_task)
+FAMILY = Registration("classify", "classify texts", of_folder, KINDS, http_task, CARD, padded_task)

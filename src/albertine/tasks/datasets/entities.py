@@ -21,7 +21,7 @@ from albertine.tasks.dataset_registry import Columns, Dataset, Split
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family, Fields
-from albertine.tasks.kind_settings import Examples, Known, TaskCard, TaskChoice
+from albertine.tasks.kind_settings import Examples, Registration, TaskCard, TaskChoice
 from albertine.tasks.readers.conll import TagForms, sentences, spaced
 from albertine.tasks.readers.files import File, text_lines
 from albertine.tasks.readers.table import Row, form_of
@@ -44,8 +44,8 @@ def in_own_form(
 
 
 def _is_table(path: File, columns: Columns | Fields, encoding: str, prefix: str) -> bool:
-    """Whether a file begins with a line of names, and a row whose entities are a list as `predict` writes it,
-    and is not in CoNLL's format."""
+    """Whether a file is a table with a header and a list of entities in its first row, as `predict` writes
+    it, and not in CoNLL's format."""
     if isinstance(path, Path) and not path.is_file():  # a pipe can be read once
         return False
     label = getattr(columns, "label", None)
@@ -99,23 +99,23 @@ def _own_entities(rows: Iterable[Row], columns: Columns) -> Iterator[Example]:
     doccano and spaCy write them, the type last; or a list of words and their tags."""
     label, forms = columns.label or "", TagForms()
     for row in rows:
-        name, told = row.named(columns.id), nested(row.told(label), row.where)
-        words = words_of(row, columns.text, tagged=_of_texts(told))
+        name, value = row.named(columns.id), nested(row.value_or_none(label), row.where)
+        words = words_of(row, columns.text, tagged=_is_list_of_texts(value))
         if words is None:
             text = row.text(columns.text)
-            entities = None if told is None else _entities(told, label, text, row.where)
+            entities = None if value is None else _entities(value, label, text, row.where)
             yield _checked(Example(name, text, None, entities, row.where))
         else:
-            tags = None if told is None else _tags(told, label, len(words), row.where, forms)
+            tags = None if value is None else _tags(value, label, len(words), row.where, forms)
             yield _joined(name, words, tags, row.where)
 
 
 def words_of(row: Row, column: str, *, tagged: bool = False) -> list[str] | None:
-    """The words of a row whose text is a list of them; else None. Text that looks like a list, as JSON or
-    Python writes it, is one in a cell of CSV or TSV alone: elsewhere offsets refer to it as it is.
+    """The words of a row whose text is a list of words; else None. Text in the notation of a list (JSON or
+    Python) is parsed only in cells of CSV and TSV: elsewhere offsets refer to the text as it is.
 
     Args:
-        tagged: the row has a tag for every word, so that such text is a list of words wherever it comes from.
+        tagged: the row has a tag for every word, so that such text is always parsed.
 
     Raises:
         DataError: it is a list of something else, or a word is empty.
@@ -123,10 +123,10 @@ def words_of(row: Row, column: str, *, tagged: bool = False) -> list[str] | None
     words = row.fields.get(column)
     if isinstance(words, str) and (row.cells or tagged) and _QUOTED.match(words):
         found = nested(words, row.where)
-        words = found if _of_texts(found) else None
+        words = found if _is_list_of_texts(found) else None
     if not isinstance(words, list):
         return None
-    if not _of_texts(words):
+    if not _is_list_of_texts(words):
         raise DataError(f"`{column}` is a list, not text, and not of words", where=row.where)
     if "" in words:
         raise DataError(
@@ -140,14 +140,14 @@ def words_of(row: Row, column: str, *, tagged: bool = False) -> list[str] | None
 _QUOTED = re.compile(r"\s*\[\s*['\"]")
 
 
-def _of_texts(words: Any) -> bool:
+def _is_list_of_texts(words: Any) -> bool:
     return isinstance(words, list) and bool(words) and all(isinstance(word, str) for word in words)
 
 
-def _tags(told: Any, label: str, count: int, where: str, forms: TagForms) -> list[str]:
-    if not isinstance(told, list) or len(told) != count:
+def _tags(value: Any, label: str, count: int, where: str, forms: TagForms) -> list[str]:
+    if not isinstance(value, list) or len(value) != count:
         raise DataError(f"`{label}` has no tag for every one of the {count} words", where=where)
-    return [forms.checked(str(tag), where) for tag in told]
+    return [forms.checked(str(tag), where) for tag in value]
 
 
 FORMS = (
@@ -155,16 +155,16 @@ FORMS = (
 )
 
 
-def _entities(told: Any, label: str, text: str, where: str) -> tuple[Entity, ...]:
-    if not isinstance(told, list):
+def _entities(value: Any, label: str, text: str, where: str) -> tuple[Entity, ...]:
+    if not isinstance(value, list):
         raise DataError(f"`{label}` is not a list of [type, first, end]", where=where, remedy=FORMS)
-    if told and all(isinstance(item, str) for item in told):
+    if value and all(isinstance(item, str) for item in value):
         raise DataError(
             f"`{label}` has tags of words, and the text is not a list of words",
             where=where,
             remedy="Give the words as a list too; `predict tag` writes them joined into a text",
         )
-    return tuple(_entity(item, label, text, where) for item in told)
+    return tuple(_entity(item, label, text, where) for item in value)
 
 
 def _entity(item: Any, label: str, text: str, where: str) -> Entity:
@@ -196,7 +196,7 @@ def entity_types(examples: Sequence[Example]) -> tuple[str, ...]:
     """The types of all entities, sorted.
 
     Raises:
-        DataError: there is no entity at all.
+        DataError: there is no entity.
     """
     types = sorted({kind for e in examples for kind in _types(e)})
     if not types:
@@ -212,8 +212,8 @@ class EntitiesTask(TaskChoice):
     """Entities in a text."""
 
     kind: Literal["entities"]
-    usual = ("entity_f1",)
-    further = ("entity_macro_f1",)
+    default_metrics = ("entity_f1",)
+    other_metrics = ("entity_macro_f1",)
     readers = ("cluener",)
     paired = False
     read: ClassVar = staticmethod(read)
@@ -226,7 +226,7 @@ class EntitiesTask(TaskChoice):
 
     @staticmethod
     def table_row(row: Row, fields: Fields) -> Row:
-        """A row whose text is a list of words, with the text that they make."""
+        """A row whose list of words, if it has one, is joined to a text."""
         words = words_of(row, fields.text)
         return row if words is None else row._replace(fields={**row.fields, fields.text: spaced(words)[0]})
 
@@ -252,7 +252,7 @@ class EntitiesTask(TaskChoice):
         yield long, f"longer than {self.max_length} tokens, read in windows that overlap"
 
     def load(self, tokenizer: Tokenizer, known: Family | None = None) -> Data:
-        """As of every task; what is learned from are the windows of texts."""
+        """As `TaskChoice.load`; training examples are windows of texts."""
         data = super().load(tokenizer, known)
         return data if known else replace(data, train=windows_to_learn(data.train))
 
@@ -272,4 +272,4 @@ def padded_task() -> type[PaddedTags]:
 
 
 CARD = TaskCard("token-classification", lambda config: 'tag("a text")')
-FAMILY = Known("tag", "tag entities", of_folder, (EntitiesTask,), http_task, CARD, padded_task)
+FAMILY = Registration("tag", "tag entities", of_folder, (EntitiesTask,), http_task, CARD, padded_task)

@@ -1,6 +1,6 @@
-"""Sources and targets: WebQA and files in SQuAD's format to read by generation, and own rows to write freely.
+"""Sources and targets of generation: WebQA and files in SQuAD's format for generative reading, and own rows.
 
-WebQA has a JSON object a line: a question with its evidences, all cut into words.
+WebQA has a JSON object a line: a question with its evidences, all split into words.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from albertine.inference.search import Search
 from albertine.inference.windows import WindowSettings
 from albertine.model.config import EncoderConfig
 from albertine.tasks.answer import Question, question_fields, question_row
-from albertine.tasks.dataset_files import Lost, all_rows, check_told, files_of
+from albertine.tasks.dataset_files import Lost, all_rows, check_labelled, files_of
 from albertine.tasks.dataset_registry import SPLITS, Columns, Dataset, Split
 from albertine.tasks.datasets.answer import flat_columns, in_squads_form, questions_in
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family, Fields
 from albertine.tasks.generate import LEAST_SOURCE, Read, Room, Write, key_of, of_folder
-from albertine.tasks.kind_settings import Examples, Known, TaskCard, TaskChoice
+from albertine.tasks.kind_settings import Examples, Registration, TaskCard, TaskChoice
 from albertine.tasks.readers.files import File
 from albertine.tasks.readers.table import Row, first_fields, rows_of
 from albertine.tokenizers.base import Tokenizer
@@ -33,10 +33,10 @@ NO_ANSWER = "no_answer"
 
 
 def webqa_file(path: File, encoding: str = "utf-8", prefix: str = "") -> Iterator[Question]:
-    """A question for each of its evidences, which stand together under its key.
+    """One question per evidence; those of one question have its key and follow each other.
 
-    The right answers stand with every evidence, found in it or not; one that is marked as having none has
-    none.
+    Every evidence has all right answers of the question, whether it contains them or not; one that is marked
+    as having no answer has none.
 
     Raises:
         DataError: it is not in WebQA's format.
@@ -59,7 +59,7 @@ def _evidences(row: Row) -> Iterator[Question]:
 
 
 def joined(words: Sequence[str]) -> str:
-    """Chinese words run together; a space stays between two that are not Chinese."""
+    """Words as a text: with a space only between two ASCII letters or digits."""
     text = ""
     for word in words:
         gap = text[-1:].isascii() and text[-1:].isalnum() and word[:1].isascii() and word[:1].isalnum()
@@ -70,7 +70,7 @@ def joined(words: Sequence[str]) -> str:
 def in_own_form(
     path: File, columns: Columns | Fields, encoding: str, prefix: str
 ) -> Iterator[Question] | None:
-    """The questions of a file in WebQA's format or SQuAD's own, told apart by its first line; None: it has
+    """The questions of a file in WebQA's format or SQuAD's own, detected by its first line; None: it has
     flat rows."""
     if "evidences" in (first_fields(path, encoding, prefix) or ()):
         return webqa_file(path, encoding, prefix)
@@ -87,17 +87,17 @@ def read_questions(dataset: Dataset, folder: Path, split: Split) -> Iterator[Que
 
 
 def read_texts(dataset: Dataset, folder: Path, split: Split) -> Iterator[Example]:
-    """Sources of one text or two, and the targets, which a test file may lack."""
+    """Sources of one or two texts, and their targets, which a test file may lack."""
     columns = dataset.columns_of(split)
     for row in all_rows(dataset, folder, split):
         text, pair = row.text(columns.text), None if columns.pair is None else row.text(columns.pair)
-        told = columns.label is not None and row.fields.get(columns.label) is not None
-        target = row.text(columns.label or "") if told else None
+        has_target = columns.label is not None and row.fields.get(columns.label) is not None
+        target = row.text(columns.label or "") if has_target else None
         yield Example(row.named(columns.id), text, pair, target, row.where)
 
 
 class WritingTask(TaskChoice):
-    """What kinds that write share."""
+    """The base of tasks whose answers are generated."""
 
     labelled = False
 
@@ -107,7 +107,7 @@ class WritingTask(TaskChoice):
         description="of max_length the most tokens of the target, [SEP] included; default: 32, or half of "
         "task.max_length where 32 would leave the source no room",
     )
-    beams: int = Field(2, ge=1, description="texts followed at once when judged")
+    beams: int = Field(2, ge=1, description="beams of the search when it is evaluated")
 
     def fitting(self, positions: int) -> Self:
         found = super().fitting(positions)
@@ -128,7 +128,7 @@ class WritingTask(TaskChoice):
 
     @property
     def lengths(self) -> tuple[Room, Search]:
-        """How much room there is, and how a model is asked. Raises SettingsError."""
+        """Most tokens of source and target, and the search. Raises SettingsError."""
         return Room.of(self.max_length, self.target_length), Search(self.beams, self.target_length)
 
 
@@ -136,11 +136,11 @@ class TextsTask(WritingTask):
     """A text to be written (task.label is its column)."""
 
     kind: Literal["generation"]
-    usual = ("rouge_l", "text_f1", "text_exact")
+    default_metrics = ("rouge_l", "text_f1", "text_exact")
     read: ClassVar = staticmethod(read_texts)
 
     def kept(self, split: str, examples: Examples) -> Examples:
-        """An empty target is to write nothing; where a file has no other, it has none."""
+        """An empty target means an empty text; a file with only empty targets has no targets."""
         if any(example.label and example.label.strip() for example in examples):
             return examples
         return [replace(example, label=None) for example in examples]
@@ -153,7 +153,7 @@ class TextsTask(WritingTask):
                     where=example.where,
                     remedy="Name the column of the target in task.label",
                 )
-        check_told(splits.get("test", ()), self.data.columns_of("test").label or "", test=True)
+        check_labelled(splits.get("test", ()), self.data.columns_of("test").label or "", test=True)
         return Write(tokenizer, *self.lengths, metrics=self.metrics)
 
     def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
@@ -166,7 +166,7 @@ class ReadingTask(WritingTask):
     """Answers that are written (SQuAD's or WebQA's format)."""
 
     kind: Literal["reading"]
-    usual = ("text_f1", "text_exact")
+    default_metrics = ("text_f1", "text_exact")
     readers = ("webqa",)
     share_passages, as_benchmark = True, False
     read: ClassVar = staticmethod(read_questions)
@@ -175,12 +175,12 @@ class ReadingTask(WritingTask):
     own_row: ClassVar = staticmethod(question_row)
 
     def family(self, splits: dict[str, list[Any]], tokenizer: Tokenizer, known: Family | None) -> Family:
-        for split in SPLITS:  # that there is no answer is one
+        for split in SPLITS:  # questions without an answer are labelled too
             label = flat_columns(self.data, split).label or ""
-            check_told(splits.get(split, ()), label, test=split == "test")
+            check_labelled(splits.get(split, ()), label, test=split == "test")
         train = self._drawn(splits.get("train", []))
-        asked, answered = set(map(key_of, train)), {key_of(q) for q in train if q.answers}
-        always = known.always if isinstance(known, Read) else asked == answered
+        questions, answered = set(map(key_of, train)), {key_of(q) for q in train if q.answers}
+        always = known.always if isinstance(known, Read) else questions == answered
         return Read(tokenizer, *self.lengths, always=always, metrics=self.metrics)
 
     def lost(self, read: Examples, kept: Examples, encoded: Encoded, split: str) -> Iterable[Lost]:
@@ -189,12 +189,12 @@ class ReadingTask(WritingTask):
         if split != "train" or encoded.targets is None:
             return
         lengths = zip(encoded.targets, encoded.examples, strict=True)
-        silent = sum(len(target) == len(example.sources) for target, example in lengths)
-        if silent == len(encoded.examples):
+        empty = sum(len(target) == len(example.sources) for target, example in lengths)
+        if empty == len(encoded.examples):
             why = "".join(f"; {count:,} {what}" for count, what in encoded.lost)
             raise DataError(f"has no answer that stands in its passage{why}", where=kept[0].where)
-        yield silent, "without an answer in their passage, which learn to say nothing"
+        yield empty, "without an answer in their passage, whose target is empty"
 
 
 CARD = TaskCard("text-generation", lambda config: None)
-FAMILY = Known("generate", "generate texts", of_folder, (TextsTask, ReadingTask), http=None, card=CARD)
+FAMILY = Registration("generate", "generate texts", of_folder, (TextsTask, ReadingTask), http=None, card=CARD)

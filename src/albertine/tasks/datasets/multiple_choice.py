@@ -1,8 +1,8 @@
 """Multiple-choice data sets: RACE, DREAM, C3, ChID, and own JSON lines.
 
-RACE comes as a folder or a tar of one JSON file a passage; DREAM and C3 as one JSON list of [passage lines,
-questions, id]; ChID in FewCLUE's files as JSON lines with a gap in the passage, `#idiom#`, and in CLUE's with
-several numbered ones in several passages, and the answers in a file of their own.
+RACE is a folder or a tar with one JSON file per passage; DREAM and C3 are one JSON list of [passage lines,
+questions, id]; ChID is JSON lines, in FewCLUE with one gap `#idiom#` in a passage, in CLUE with numbered gaps
+in several passages and the answers in a separate file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from albertine.tasks.dataset_files import Lost, blank, files_of, rows_in
 from albertine.tasks.dataset_registry import SPLITS, Column, Columns, Dataset, LabelIs, Split
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family, Fields
-from albertine.tasks.kind_settings import OWN_FILES, Examples, Known, PooledTask, Splits, TaskCard
+from albertine.tasks.kind_settings import OWN_FILES, Examples, PooledTask, Registration, Splits, TaskCard
 from albertine.tasks.multiple_choice import Choice, Choose, checked_options, of_folder
 from albertine.tasks.readers.files import (
     LIMITS,
@@ -52,7 +52,7 @@ RACE_ARCHIVE = "RACE.tar"
 
 
 def _race(dataset: Dataset, folder: Path, split: Split) -> Iterator[Choice]:
-    """Its `files` are folders of one file a passage."""
+    """The questions of RACE, whose `files` are folders with one file per passage."""
     for name, content in _race_files(folder, [str(level) for level in dataset.files[split]]):
         yield from _passage(parsed(content, name, dataset.encoding), name)
 
@@ -75,7 +75,7 @@ def _race_files(folder: Path, levels: Sequence[str]) -> Iterator[tuple[str, byte
 
 
 def _race_folder(folder: Path, encoding: str, prefix: str) -> Iterator[Choice]:
-    """The questions of all passages in a folder and those below it, such as RACE/test or RACE/test/high."""
+    """The questions of all passages in a folder and its subfolders, such as RACE/test or RACE/test/high."""
     for path in sorted(folder.rglob("*.txt"), key=lambda p: (p.parent, len(p.name), p.name)):
         yield from _passage(whole_json(path, encoding, prefix), str(path))
 
@@ -87,14 +87,14 @@ def _passage(tree: Any, where: str) -> Iterator[Choice]:
         for i, (question, options) in enumerate(zip(tree["questions"], tree["options"], strict=True)):
             texts = checked_options(options, where, f"options[{i}]")
             answer = None if answers[i] is None else list(LETTERS[: len(texts)]).index(answers[i])
-            passage, asked = text_in(tree["article"]), text_in(question)
-            yield Choice(f"{tree['id']}-{i}", passage, asked, texts, answer, where, group)
+            passage, text = text_in(tree["article"]), text_in(question)
+            yield Choice(f"{tree['id']}-{i}", passage, text, texts, answer, where, group)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DataError(f"is not a RACE passage ({error})", where=where) from error
 
 
 def dialogues(path: File, encoding: str = "utf-8", prefix: str = "task.") -> Iterator[Choice]:
-    """A list of [lines, questions, id]; a name such as `c3-m-dev.json` tells a group."""
+    """The questions of a list of [lines, questions, id]; a name such as `c3-m-dev.json` contains a group."""
     group = Path(str(path)).name.split("-")[1:2]
     try:
         for lines, questions, name in whole_json(path, encoding, prefix):
@@ -110,36 +110,37 @@ def dialogues(path: File, encoding: str = "utf-8", prefix: str = "task.") -> Ite
 def _questions(
     passage: str, questions: list[dict[str, Any]], name: str, where: str, group: list[str]
 ) -> Iterator[Choice]:
-    for i, asked in enumerate(questions):
-        options, given = asked["choice"], asked.get("answer")
+    for i, fields in enumerate(questions):
+        options, gold = fields["choice"], fields.get("answer")
         texts = checked_options(options, where, f"choice of question {i} of {name}")
-        if given is not None and given not in options:
-            raise DataError(f"question {i} of {name}: `{given}` is not one of its options", where=where)
-        answer = None if given is None else options.index(given)
+        if gold is not None and gold not in options:
+            raise DataError(f"question {i} of {name}: `{gold}` is not one of its options", where=where)
+        answer = None if gold is None else options.index(gold)
         named = "-".join([*group, name, str(i)])
-        yield Choice(named, passage, text_in(asked["question"]), texts, answer, where, "".join(group))
+        yield Choice(named, passage, text_in(fields["question"]), texts, answer, where, "".join(group))
 
 
 BLANK = re.compile(r"#idiom\d+#")
 
 
 def idioms(
-    path: File, encoding: str = "utf-8", prefix: str = "task.", *, told: bool = False
+    path: File, encoding: str = "utf-8", prefix: str = "task.", *, labelled: bool = False
 ) -> Iterator[Choice]:
     """A question for every blank, `#idiom000123#`, of ChID in CLUE's layout: an object a line with passages,
     `content`, and ten `candidates`. The other blanks of its passage are underscores.
 
     Args:
-        told: the file of the answers, `train_answer.json` of `train.json`, must be there.
+        labelled: require the file of the answers, such as `train_answer.json` beside `train.json`.
 
     Raises:
-        NotThere: it is not. DataError: a file is not in that layout, or a blank has no answer.
+        NotThere: the file of the answers is missing. DataError: a file is not in that layout, or a blank has
+            no answer.
     """
     try:
         file = answers_beside(path)
         answers = whole_json(file, encoding, prefix)
     except NotThere:
-        if told:
+        if labelled:
             raise
         file, answers = path, None
     if not isinstance(answers, dict | None):
@@ -194,47 +195,47 @@ def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Choice]:
     columns, how = dataset.columns_of(split), (dataset.encoding, "task.")
     for path in files_of(dataset, folder, split):
         if dataset.reader == "idioms":
-            yield from idioms(path, *how, told=split != "test")
+            yield from idioms(path, *how, labelled=split != "test")
             continue
-        told = dataset.reader == "dialogues"
-        own = dialogues(path, *how) if told else in_own_form(path, columns, *how)
+        is_dialogues = dataset.reader == "dialogues"
+        own = dialogues(path, *how) if is_dialogues else in_own_form(path, columns, *how)
         yield from own_choices(rows_in(dataset, path, split), columns) if own is None else own
 
 
 @dataclass(frozen=True)
-class Readings:
-    """What the label of a row can mean, before all rows tell which it is.
+class LabelReadings:
+    """The label of a row under each possible reading, before all rows together decide for one.
 
     Attributes:
-        column: of the label. told: its value in the row. options: the row's.
-        by: number of the option, from 0, by every reading that is possible: "text", the option that reads so;
+        column: name of the label column. value: the label. options: those of the row.
+        by: number of the option, from 0, under each reading that is possible: "text", the text of an option;
             "place", its number from 0 or its letter from A; "place_from_1", its number from 1 or its letter.
     """
 
     column: str
-    told: str
+    value: str
     options: tuple[str, ...]
     by: Mapping[LabelIs, int]
 
 
 def own_choices(rows: Iterable[Row], columns: Columns) -> Iterator[Choice]:
-    """Rows of a table: text, question, a list of options, and `Readings` of the right one."""
+    """The questions of a table: text, question, a list of options, and `LabelReadings` of the right one."""
     for row in rows:
-        given = nested(row.get(columns.options), row.where)
-        texts = checked_options(given, row.where, columns.options)
+        raw = nested(row.get(columns.options), row.where)
+        texts = checked_options(raw, row.where, columns.options)
         question = "" if columns.pair is None else row.text(columns.pair)
-        answer: Any = None if columns.label is None else _readings(row, columns.label, texts, given)
+        answer: Any = None if columns.label is None else _readings(row, columns.label, texts, raw)
         yield Choice(row.named(columns.id), row.text(columns.text), question, texts, answer, row.where)
 
 
-def _readings(row: Row, label: str, options: tuple[str, ...], given: list[Any]) -> Readings | None:
-    value, count = row.told(label), len(options)
+def _readings(row: Row, label: str, options: tuple[str, ...], raw_options: list[Any]) -> LabelReadings | None:
+    value, count = row.value_or_none(label), len(options)
     if value is None:
         return None
     found: dict[LabelIs, int] = {}
     if not isinstance(value, bool):
-        # Numbers, as the row has them; to Python 0 is false.
-        same = [i for i, option in enumerate(given) if option == value and not isinstance(option, bool)]
+        # The row's own values, as options may be numbers; in Python 0 == False.
+        same = [i for i, option in enumerate(raw_options) if option == value and not isinstance(option, bool)]
         if value in options:
             found["text"] = options.index(value)
         elif same:
@@ -247,7 +248,7 @@ def _readings(row: Row, label: str, options: tuple[str, ...], given: list[Any]) 
                 found[cast(LabelIs, name)] = places[text]
     if not found:
         raise DataError(f"`{label}` is `{value!s:.60}`, {_none_of(count)}", where=row.where)
-    return Readings(label, str(value), options, found)
+    return LabelReadings(label, str(value), options, found)
 
 
 def _none_of(count: int, first: int = 0) -> str:
@@ -266,33 +267,34 @@ WORDS: Mapping[LabelIs, str] = {
 SETTINGS = "task.label_is=place, task.label_is=place_from_1 or task.label_is=text"
 
 
-def settled(
+def read_labels(
     splits: Splits, label_is: LabelIs | None = None, usual: LabelIs | None = None
 ) -> tuple[LabelIs | None, Splits]:
-    """The questions with the numbers of their right options, read in one way in all rows of all files.
+    """Read the labels of all rows of all files in the same way.
 
     Args:
-        label_is: how; None: by the rows, of which one or the other way may fit all.
-        usual: how a model's own rows were read, which decides where both ways fit all rows.
+        label_is: the reading; None: the one that fits all rows.
+        usual: the reading of the evaluated model's training rows, which decides if both fit all rows.
 
     Returns:
-        How, None where it makes no difference; and the questions by their splits.
+        The reading, None where it makes no difference; and the questions by split, with the numbers of their
+        right options as labels.
 
     Raises:
-        DataError: no way fits all rows; or both do and rows differ by it.
+        DataError: no reading fits all rows; or both do and give different options.
     """
-    every = [e for name in SPLITS for e in splits.get(name, ()) if isinstance(e.label, Readings)]
+    every = [e for name in SPLITS for e in splits.get(name, ()) if isinstance(e.label, LabelReadings)]
     place: LabelIs = "place_from_1" if usual == "place_from_1" else "place"
     ways: list[LabelIs] = [label_is] if label_is else [place, "text"]
-    telling: dict[LabelIs, str] = {}
+    evidence: dict[LabelIs, str] = {}  # for the remaining reading the first row that excludes the other
     for example in every:
         found = example.label
         left = [way for way in ways if way in found.by]
         for way in ways:
             if left and way not in left:
-                telling[left[0]] = f"{example.where}: `{found.told:.60}`"
+                evidence[left[0]] = f"{example.where}: `{found.value:.60}`"
         if not left:
-            raise _unfitting(example, ways, telling)
+            raise _inconsistent_label(example, ways, evidence)
         ways = left
     differs = next((e for e in every if len({e.label.by[way] for way in ways}) > 1), None)
     if differs is not None and usual is not None and usual in ways:
@@ -301,23 +303,27 @@ def settled(
         found = differs.label
         one, other = (found.options[found.by[way]] for way in ways)
         raise DataError(
-            f"`{found.column}` is `{found.told:.60}`, as a place the option `{one:.60}` and as a text "
-            f"`{other:.60}`, and no row tells which",
+            f"`{found.column}` is `{found.value:.60}`, as a place the option `{one:.60}` and as a text "
+            f"`{other:.60}`, and no row decides which",
             where=differs.where,
             remedy="Set task.label_is=place or task.label_is=text",
         )
     read = {
-        name: [replace(e, label=e.label.by[ways[0]]) if isinstance(e.label, Readings) else e for e in part]
+        name: [
+            replace(e, label=e.label.by[ways[0]]) if isinstance(e.label, LabelReadings) else e for e in part
+        ]
         for name, part in splits.items()
     }
     return (ways[0] if len(ways) == 1 and every else label_is or usual), read
 
 
-def _unfitting(example: Choice, ways: Sequence[LabelIs], telling: Mapping[LabelIs, str]) -> DataError:
-    """The error of a row whose label cannot be read as those before it."""
+def _inconsistent_label(
+    example: Choice, ways: Sequence[LabelIs], evidence: Mapping[LabelIs, str]
+) -> DataError:
+    """The error for a row whose label cannot be read as those before it."""
     found: Any = example.label
-    as_others = f", as in other rows ({telling[ways[0]]})" if ways[0] in telling else ""
-    remedy = f"Write it in one way in all rows; {SETTINGS} says in which"
+    as_others = f", as in other rows ({evidence[ways[0]]})" if ways[0] in evidence else ""
+    remedy = f"Write it in one way in all rows; {SETTINGS} sets the way"
     if "place_from_1" in found.by and "text" not in found.by:
         remedy = "If the first option is number 1, set task.label_is=place_from_1"
     why = (
@@ -325,14 +331,14 @@ def _unfitting(example: Choice, ways: Sequence[LabelIs], telling: Mapping[LabelI
         if len(ways) > 1
         else f"not {WORDS[ways[0]]}{as_others}"
     )
-    return DataError(f"`{found.column}` is `{found.told:.60}`, {why}", where=example.where, remedy=remedy)
+    return DataError(f"`{found.column}` is `{found.value:.60}`, {why}", where=example.where, remedy=remedy)
 
 
 class OptionsTask(PooledTask):
     """One of several options."""
 
     kind: Literal["choice"]
-    usual = ("accuracy",)
+    default_metrics = ("accuracy",)
     readers = ("race", "dialogues", "idioms")
     share_passages = True
     read: ClassVar = staticmethod(read)
@@ -368,7 +374,7 @@ class OptionsTask(PooledTask):
 
     def decided(self, splits: Splits, known: Family | None) -> tuple[Self, Splits]:
         before = known.label_is if isinstance(known, Choose) else None
-        label_is, read = settled(splits, self.data.label_is, before)
+        label_is, read = read_labels(splits, self.data.label_is, before)
         return self.model_copy(update={"label_is": label_is}), read
 
     @staticmethod
@@ -398,4 +404,6 @@ def padded_task() -> type[PaddedOptions]:
 
 
 CARD = TaskCard("multiple-choice", lambda config: 'choose("a passage", ["one option", "another"])')
-FAMILY = Known("choose", "choose among options", of_folder, (OptionsTask,), http_task, CARD, padded_task)
+FAMILY = Registration(
+    "choose", "choose among options", of_folder, (OptionsTask,), http_task, CARD, padded_task
+)

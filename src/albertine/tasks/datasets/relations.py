@@ -1,7 +1,7 @@
 """Texts with relations: DuIE 1.0, and own JSON lines.
 
-DuIE has a JSON object a line with its triples in `spo_list`, and its schemas in a file of their own; several
-schemas may have one predicate (50 have 49), and their types take no part in the score.
+DuIE has a JSON object a line with its triples in `spo_list`, and its schemas in a separate file. Several
+schemas may have one predicate (50 schemas have 49), and their entity types do not count in the score.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from albertine.tasks.dataset_registry import Columns, Dataset, Split
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Family
-from albertine.tasks.kind_settings import Examples, Known, TaskCard, TaskChoice
+from albertine.tasks.kind_settings import Examples, Registration, TaskCard, TaskChoice
 from albertine.tasks.readers.files import NotThere, find, parsed, text_lines
 from albertine.tasks.readers.table import Row
 from albertine.tasks.readers.values import nested
@@ -34,7 +34,7 @@ FORMS = (
     "A triple is [subject, predicate, object], three texts, or as DuIE has it "
     '{"subject": …, "predicate": …, "object": …}'
 )
-"""In which a file writes a triple, in words."""
+"""The forms of a triple in a file, for messages."""
 
 
 def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Example]:
@@ -46,7 +46,7 @@ def read(dataset: Dataset, folder: Path, split: Split) -> Iterator[Example]:
 
 def _sentence(row: Row, columns: Columns) -> Example:
     text, label = row.text(columns.text), columns.label or ""
-    value = nested(row.told(label), row.where)
+    value = nested(row.value_or_none(label), row.where)
     if not text.strip():
         raise DataError(f"`{columns.text}` is empty", where=row.where, remedy="Leave the line out")
     if value is not None and not isinstance(value, list):
@@ -71,11 +71,11 @@ def _triple(item: Any, label: str, where: str) -> Triple:
 def predicate_names(
     train: Sequence[Example], folder: Path | None, encoding: str = "utf-8"
 ) -> tuple[str, ...]:
-    """The predicates in the order of their numbers: that of the schemas where the folder has them, else those
+    """The predicates in the order of their numbers: those of the schemas if the folder has them, else those
     of the training file, sorted.
 
     Raises:
-        DataError: there is none.
+        DataError: there are no predicates.
     """
     found = sorted(predicate for e in train for predicate in predicates_of(e))
     if folder is not None:
@@ -107,7 +107,7 @@ class RelationsTask(TaskChoice):
     """Relations between names in a text."""
 
     kind: Literal["relations"]
-    usual = ("triple_f1", "triple_precision", "triple_recall")
+    default_metrics = ("triple_f1", "triple_precision", "triple_recall")
     paired = False
     read: ClassVar = staticmethod(read)
 
@@ -141,4 +141,4 @@ def http_task() -> type[RelateHttp]:
 
 
 CARD = TaskCard(call=lambda config: 'relate("a text")')
-FAMILY = Known("relate", "find relations", of_folder, (RelationsTask,), http_task, CARD)
+FAMILY = Registration("relate", "find relations", of_folder, (RelationsTask,), http_task, CARD)

@@ -1,7 +1,7 @@
-"""Pairs of texts and how alike they are: data sets by name, and own files.
+"""Pairs of texts with a similarity score: data sets by name, and own files.
 
-Scores run from 0 to 1 whatever the file has. Of the data sets of inference, entailment is more alike than
-neutral and that more than contradiction, as Su orders them for CoSENT.
+Scores are scaled to 0 to 1. In data sets of inference, entailment has a higher score than neutral, and
+neutral than contradiction, as in CoSENT (Su).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pydantic import Field, model_validator
 
 from albertine.core.settings import Settings
 from albertine.errors import DataError
-from albertine.tasks.dataset_files import Lost, all_rows, check_told
+from albertine.tasks.dataset_files import Lost, all_rows, check_labelled
 from albertine.tasks.dataset_registry import Column, Dataset, Split
 from albertine.tasks.datasets.classes import is_left_out
 from albertine.tasks.embed import CONTRASTS, Embed, Likeness, Objective, VectorPooling, of_folder
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.family import Family
-from albertine.tasks.kind_settings import OWN_FILES, Examples, Known, TaskCard, TaskChoice
+from albertine.tasks.kind_settings import OWN_FILES, Examples, Registration, TaskCard, TaskChoice
 from albertine.tasks.readers.values import number_of
 from albertine.tokenizers.base import Tokenizer
 
@@ -33,15 +33,15 @@ Scale = tuple[float, float] | Mapping[str, float]
 """The lowest and the highest score, or the score of every class."""
 UNIT: Scale = (0.0, 1.0)
 ALIKE, UNLIKE = 0.8, 0.2
-"""From where on a pair is a positive, and up to where a negative: of five points of STS, four ("but for
-unimportant details") and one ("not equivalent, on the same topic")."""
+"""Least score of a positive pair and highest score of a negative one; on the five-point scale of STS four
+("but for unimportant details") and one ("not equivalent, on the same topic")."""
 
 
 def read(dataset: Dataset, folder: Path, split: Split, *, alone: bool = False) -> Iterator[Likeness]:
     """The pairs of a split of a data set, which may lack the scores.
 
     Args:
-        alone: the second text of a pair to learn from may be missing, which stands for the first.
+        alone: the second text of a training pair may be missing, and is then the first.
     """
     columns, learned = dataset.columns_of(split), split == "train"
     pair, label, negative = columns.pair, columns.label or "", columns.negative if learned else None
@@ -49,17 +49,18 @@ def read(dataset: Dataset, folder: Path, split: Split, *, alone: bool = False) -
         first = row.text(columns.text)
         lacks = pair is None or pair not in row.fields
         second = first if alone and learned and lacks else row.text(pair or "")
-        told = row.told(label) is not None
-        left_out = told and is_left_out(dataset, row.get(label))
+        labelled = row.value_or_none(label) is not None
+        left_out = labelled and is_left_out(dataset, row.get(label))
         scale = dataset.scores or UNIT
-        score = _score(row.text(label).strip(), label, scale, row.where) if told and not left_out else None
+        has_score = labelled and not left_out
+        score = _score(row.text(label).strip(), label, scale, row.where) if has_score else None
         third = row.text(negative) if negative is not None and row.get(negative) is not None else ""
         name = row.named(columns.id)
         yield Likeness(name, first, second, score, row.where, third if third.strip() else None, left_out)
 
 
 def _score(text: str, column: str, scale: Scale, where: str) -> float:
-    """What stands in a column as a score from 0 to 1."""
+    """A score of a file on the scale from 0 to 1."""
     if isinstance(scale, Mapping):
         if text.lower() not in scale:
             raise DataError(f"`{column}` is `{text}`, not one of {', '.join(scale)}", where=where)
@@ -70,20 +71,20 @@ def _score(text: str, column: str, scale: Scale, where: str) -> float:
         raise DataError(
             f"`{column}` is {text}, outside {lowest:g} to {highest:g}",
             where=where,
-            remedy="Of own files task.similarity.lowest and task.similarity.highest say the range",
+            remedy="Set the range of own files: task.similarity.lowest and task.similarity.highest",
         )
     return (value - lowest) / (highest - lowest)
 
 
 def to_learn(pairs: Sequence[Likeness], objective: Objective) -> list[Likeness]:
-    """The examples of a training file for an objective.
+    """The training examples of an objective.
 
-    For `contrastive` the pairs that are alike, all of them in a file without scores; a pair that is unlike
-    gives its second text as hard negative to one that has the same first text and none yet. For `simcse`
-    every text once, with itself. For the others the pairs with a score.
+    For `contrastive` the positive pairs, or all pairs of a file without scores; the second text of a negative
+    pair is the hard negative of a positive pair with the same first text and no negative. For `simcse` every
+    text once, paired with itself. For the others the pairs with a score.
 
     Raises:
-        DataError: nothing is left.
+        DataError: there are none.
     """
     scored = [p for p in pairs if p.label is not None]
     if objective == "simcse":
@@ -96,10 +97,10 @@ def to_learn(pairs: Sequence[Likeness], objective: Objective) -> list[Likeness]:
 
 
 def check_differences(pairs: Sequence[Likeness], objective: Objective, where: str) -> None:
-    """Refuse examples whose loss no weights change.
+    """Check that the loss of the examples depends on the weights.
 
     Raises:
-        DataError: it says why.
+        DataError: with the reason why it does not.
     """
     what, remedy = None, "Look at task.text, task.pair and task.label"
     scores = {p.label for p in pairs}
@@ -108,7 +109,8 @@ def check_differences(pairs: Sequence[Likeness], objective: Objective, where: st
         what = "all texts are empty"
     elif objective in CONTRASTS:
         refutes = any(p.negative is not None and p.negative not in (p.text, p.pair) for p in pairs)
-        # Sets of two or fewer texts that all meet have one text in common, or are the sides of a triangle.
+        # Sets of one or two texts that intersect pairwise have one text in common, or are sides of a
+        # triangle.
         meet = bool(frozenset.intersection(*kinds)) or (
             len(kinds) <= 3 and all(a & b for a in kinds for b in kinds)
         )
@@ -148,14 +150,15 @@ def _contrasts(pairs: Sequence[Likeness]) -> list[Likeness]:
 
 
 def to_judge(pairs: Sequence[Likeness], label: str, *, test: bool) -> list[Likeness]:
-    """The pairs but for those that the authors of the data set drop. Arguments and errors as `check_told`."""
+    """The pairs without those that the authors of the data set drop. Arguments and errors as
+    `check_labelled`."""
     kept = [p for p in pairs if not p.left_out] or list(pairs)
-    check_told(kept, label, test=test)
+    check_labelled(kept, label, test=test)
     return kept
 
 
 def counts(pairs: Sequence[Likeness], kept: Sequence[Likeness]) -> Iterator[tuple[int, str]]:
-    """What to tell of a file beside the number of its examples."""
+    """Counts for the note on a file, besides the number of its examples."""
     used = {e.where for e in kept}
     yield sum(e.negative is not None for e in kept), "with a hard negative"
     yield sum(p.where not in used for p in pairs), "not taken"
@@ -163,15 +166,15 @@ def counts(pairs: Sequence[Likeness], kept: Sequence[Likeness]) -> Iterator[tupl
 
 
 class SimilarityChoice(Settings):
-    """Kind similarity: one vector a text, and how it is learned."""
+    """Settings of kind similarity: the text vectors and their loss."""
 
     loss: Objective = Field(
         "cosent",
         description="cosine: its squared distance from the score; cosent: the order of the scores; "
-        "contrastive: pairs that are alike, each told from all others of its batch; simcse: every text and "
+        "contrastive: positive pairs against all others of the batch; simcse: every text and "
         "itself under other dropout, without any labels. All but cosine compare the examples of a batch: "
-        "a process computes its share of training.batch_size at once, whatever "
-        "training.micro_batch_tokens says, and of N processes each compares within its own N-th part",
+        "a process computes its share of training.batch_size at once, whatever the value of "
+        "training.micro_batch_tokens, and of N processes each compares within its own N-th part",
     )
     pooling: VectorPooling = Field(
         "mean",
@@ -188,7 +191,7 @@ class SimilarityChoice(Settings):
         json_schema_extra=OWN_FILES,
     )
     highest: float = Field(
-        1.0, description="own files: the score of two texts that say the same", json_schema_extra=OWN_FILES
+        1.0, description="own files: the score of two equivalent texts", json_schema_extra=OWN_FILES
     )
     negative: Column | None = Field(
         None,
@@ -204,10 +207,10 @@ class SimilarityChoice(Settings):
 
 
 class VectorsTask(TaskChoice):
-    """One vector a text, judged by the cosines of pairs."""
+    """One vector a text, evaluated by the cosines of pairs."""
 
     kind: Literal["similarity"]
-    usual = ("spearman", "pearson")
+    default_metrics = ("spearman", "pearson")
     labelled = False
     drops = True
     as_benchmark = False
@@ -225,9 +228,9 @@ class VectorsTask(TaskChoice):
         return "task.similarity.loss=simcse" if self.similarity.loss == "simcse" else None
 
     def _own_settings(self) -> dict[str, Any]:
-        told, own = super()._own_settings(), self.similarity
-        columns = {**told["columns"], "negative": own.negative}
-        return {**told, "columns": columns, "scores": (own.lowest, own.highest)}
+        found, own = super()._own_settings(), self.similarity
+        columns = {**found["columns"], "negative": own.negative}
+        return {**found, "columns": columns, "scores": (own.lowest, own.highest)}
 
     @model_validator(mode="after")
     def _two_texts(self) -> VectorsTask:
@@ -271,6 +274,6 @@ def padded_task() -> type[PaddedVectors]:
 
 
 CARD = TaskCard("sentence-similarity", lambda config: None)
-FAMILY = Known(
+FAMILY = Registration(
     "embed", "make vectors of texts", of_folder, (VectorsTask,), http=None, card=CARD, padded=padded_task
 )

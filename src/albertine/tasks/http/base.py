@@ -69,13 +69,13 @@ class InputLength(NamedTuple):
 
     @classmethod
     def of_rows(cls, rows: Sequence[int], limit: int) -> InputLength:
-        """Of rows of these lengths."""
+        """From the lengths of rows."""
         longest = max(rows)
         return cls(sum(min(row, limit) for row in rows), longest, limit, longest > limit)
 
 
 class Model(Protocol):
-    """What an `HttpTask` needs of a `Predictor`."""
+    """The part of a `Predictor` that an `HttpTask` uses."""
 
     tokenizer: Tokenizer
 
@@ -202,7 +202,7 @@ class HttpTask:
         return cut(question) if isinstance(question, str) else None
 
     def values(self, outputs: Any, data: Encoded) -> Sequence[Any]:
-        """What routes read of each example's outputs; the server refuses values that are not finite.
+        """The outputs of each example for the routes; the server refuses values that are not finite.
 
         Args:
             outputs: of the family's `predict`, for `data`.

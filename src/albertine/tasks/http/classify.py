@@ -88,7 +88,7 @@ class Predict(HttpRoute):
             raise invalid(
                 "not_answerable",
                 "a list of two texts is a pair, and the model was tuned with single texts. Write each in a "
-                'list of its own, [["one"], ["two"]]; or ask at `/`, where a list is of several texts',
+                'list of its own, [["one"], ["two"]]; or use `/`, where a list is of several texts',
                 index=paired,
             )
         return questions

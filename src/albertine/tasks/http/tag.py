@@ -87,5 +87,5 @@ class TagHttp(HttpTask):
         family = self.family
         assert isinstance(family, Tag)
         found = family.answers(outputs, data)
-        scores = [None] * len(found) if family.crf else family.sureness(outputs, data, found)
+        scores = [None] * len(found) if family.crf else family.entity_probabilities(outputs, data, found)
         return list(zip(found, scores, strict=True))

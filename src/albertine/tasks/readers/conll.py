@@ -32,8 +32,8 @@ class WordRow(NamedTuple):
 
 
 def sentences(path: File, encoding: str = "utf-8", prefix: str = "task.") -> Iterator[WordRow]:
-    """The texts of a file. Its columns are parted by tabs, or else by spaces; the word is the first one, the
-    tag the last one. Lines `# …` that have no tag and lines of `-DOCSTART-` are no words.
+    """The texts of a file. Its columns are separated by tabs, or else by spaces; the first is the word, the
+    last its tag. Lines `# …` without a tag and lines of `-DOCSTART-` are skipped.
 
     Args:
         prefix: as in `text_lines`.
@@ -66,7 +66,7 @@ def sentences(path: File, encoding: str = "utf-8", prefix: str = "task.") -> Ite
 
 
 def _columns(line: str) -> list[str]:
-    """What a line holds, parted by tabs, or else by spaces."""
+    """The columns of a line, separated by tabs, or else by spaces."""
     line = line.rstrip(" \t\r\n")  # not of the other blanks of Unicode, which stand in words
     if blank := _BLANK.fullmatch(line):
         return [" ", blank[1]]
@@ -75,16 +75,16 @@ def _columns(line: str) -> list[str]:
 
 
 class TagForms:
-    """The tags of a file, of which all name a type, as B-PER, or none does, as B."""
+    """Checks that the tags of a file all have a type, as B-PER, or all have none, as B."""
 
     def __init__(self) -> None:
         self._first: dict[bool, tuple[str, str]] = {}  # by whether it names a type: the tag and its place
 
     def checked(self, tag: str, where: str) -> str:
-        """A tag in BIO or BIOES; one that names no type has that of `UNTYPED`.
+        """A tag in BIO or BIOES; one without a type gets `UNTYPED`.
 
         Raises:
-            DataError: it is none; or it names a type and one before it does not, or the other way round.
+            DataError: it is not a tag; or only one of it and an earlier tag has a type.
         """
         if tag == "O":
             return tag
@@ -108,10 +108,10 @@ class TagForms:
 
 
 def spaced(words: list[str]) -> tuple[str, list[int]]:
-    """The words as a text, and where each begins.
+    """The words joined to a text, and the offset of each.
 
-    A space is between two of which neither is Chinese where they meet. A Chinese text of single characters
-    has none at all: it was written down character by character, 2018 and NBA too.
+    Two words are separated by a space unless one is Chinese where they meet. A Chinese text whose words are
+    single characters has no spaces: its numbers and Latin words were split into characters too.
     """
     chinese = any(map(HAN.search, words))
     characters = chinese and all(len(word) == 1 for word in words)
@@ -125,7 +125,7 @@ def spaced(words: list[str]) -> tuple[str, list[int]]:
 
 
 def _close(character: str, chinese: bool) -> bool:
-    """Whether no space stands beside a character: a blank, a Chinese one, a mark of Chinese or a full-width
-    form. Some marks are those of other languages too, and Chinese in a Chinese text alone."""
+    """Whether a character needs no space beside it: a blank, a Chinese character or punctuation mark, or a
+    full-width form. Marks shared with other languages count in Chinese texts only."""
     shared = chinese and character in _SHARED
     return character == " " or is_han(character) or bool(_WIDE.match(character)) or shared

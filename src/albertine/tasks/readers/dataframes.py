@@ -1,4 +1,5 @@
-"""Rows that a program holds in memory; of pandas, polars, pyarrow and `datasets` nothing is imported."""
+"""Rows in memory: lists, mappings and tables of pandas, polars, pyarrow and `datasets`, none of them
+imported."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ FORMS = (
 
 
 def rows(source: Any, name: str | None = None) -> Iterator[tuple[dict[str, Any], str]]:
-    """Every row with its place, such as `DataFrame[2]`, counted from 0.
+    """Every row with its location, such as `DataFrame[2]`, counted from 0.
 
     Args:
-        name: said instead of what the rows are held by.
+        name: of the table in messages; default: its type.
 
     Raises:
-        DataError: it holds no rows, or ends with an error.
+        DataError: it has no rows, or raises an error itself.
     """
     name = name or type(source).__name__
     found = _records(source, name)
@@ -36,8 +37,8 @@ def rows(source: Any, name: str | None = None) -> Iterator[tuple[dict[str, Any],
         except DataError:
             raise
         except Exception as error:  # whatever a program of the user's raises
-            told = f"{type(error).__name__}: {error}"
-            raise DataError(f"cannot be read ({told:.200})", where=where) from error
+            message = f"{type(error).__name__}: {error}"
+            raise DataError(f"cannot be read ({message:.200})", where=where) from error
         if not isinstance(row, Mapping):
             raise DataError(f"is {kind_of_value(row)}, not a mapping of columns", where=where, remedy=FORMS)
         yield plain(row, where), where
@@ -76,31 +77,31 @@ def _columns(source: Mapping[Any, Any], name: str) -> Iterator[dict[str, Any]]:
             raise DataError(f"column `{column}` is {kind_of_value(values)}", where=name, remedy=remedy)
     sizes = {str(column): len(values) for column, values in source.items()}
     if len(set(sizes.values())) > 1:
-        told = ", ".join(f"`{column}` {size:,}" for column, size in sizes.items())
-        raise DataError(f"has columns of different lengths ({told})", where=name)
+        lengths = ", ".join(f"`{column}` {size:,}" for column, size in sizes.items())
+        raise DataError(f"has columns of different lengths ({lengths})", where=name)
     return _zipped(check_names(source, name), zip(*source.values(), strict=True))
 
 
 def _named_classes(source: Any, name: str) -> Iterator[dict[str, Any]]:
-    """Rows of a Dataset, with the names of its classes in place of their numbers; -1 is no class."""
+    """Rows of a Dataset with class names in place of class numbers; -1 is no class."""
     features = (source.features or {}).items()
     naming = {column: named for column, feature in features if (named := _naming(feature))}
     return _with_names(_unnamed(source, name), naming, name)
 
 
 def _unnamed(source: Any, name: str) -> Iterator[dict[str, Any]]:
-    """Rows of a Dataset with the numbers of their classes."""
-    for given in source:  # in the formats pandas, polars and arrow a table of one row
-        if hasattr(given, "replace_schema_metadata"):
-            given = given.replace_schema_metadata(None)  # which has the same names
-        yield from [dict(given)] if isinstance(given, Mapping) else _records(given, name)
+    """Rows of a Dataset with class numbers."""
+    for row in source:  # in the formats pandas, polars and arrow a table of one row
+        if hasattr(row, "replace_schema_metadata"):
+            row = row.replace_schema_metadata(None)  # its class names would be applied twice
+        yield from [dict(row)] if isinstance(row, Mapping) else _records(row, name)
 
 
 def with_class_names(
     rows: Iterable[dict[str, Any]], metadata: Mapping[bytes, bytes] | None, where: object
 ) -> Iterator[dict[str, Any]]:
-    """Rows of Arrow with the names of their classes in place of numbers, where `datasets` has written them
-    into the metadata of the schema; -1 is no class.
+    """Rows of Arrow with class names in place of class numbers, if `datasets` has written them into the
+    metadata of the schema; -1 is no class.
 
     Args:
         where: the table, for messages.
@@ -130,18 +131,13 @@ def _naming_of_schema(metadata: Mapping[bytes, bytes] | None) -> dict[str, Calla
     try:
         features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
         return {column: name for column, feature in features.items() if (name := _naming(feature))}
-    except (
-        KeyError,
-        TypeError,
-        AttributeError,
-        ValueError,
-    ):  # there is none, or of a form of another version
+    except (KeyError, TypeError, AttributeError, ValueError):  # no metadata, or of another version
         return {}
 
 
 def _naming(feature: Any) -> Callable[[Any], Any] | None:
-    """What names the values of a column, by its feature in `datasets` or in the metadata of a schema; None:
-    they are no classes."""
+    """A function from the values of a column to class names, by its feature in `datasets` or in the metadata
+    of a schema; None: they are not classes."""
     if names := _names(feature):
         return lambda value: None if value is None or value == -1 else _name(names, value)
     inner = feature.get("feature") if isinstance(feature, dict) else getattr(feature, "feature", None)

@@ -1,4 +1,4 @@
-"""The files of a task, compressed or in a tar: where they lie, their bytes and lines, their JSON."""
+"""Reading the files of a task, compressed or in a tar: their paths, bytes, lines and JSON."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class NotThere(DataError):
-    """A folder lacks a file of its data set."""
+    """A file of a data set is not in its folder."""
 
 
 class NoRow(DataError):
-    """A place in JSON where a row should stand."""
+    """A JSON value that should be a row and is not."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,11 @@ def find(folder: Path, name: str, archive: str | None = None) -> File:
     """The file of that name in a folder, compressed or not.
 
     Args:
-        name: may begin with a folder's; that folder may be the one given.
-        archive: name of a tar that may hold the file instead; whether it does is found out when it is read.
+        name: may begin with the name of a subfolder, or of `folder` itself.
+        archive: name of a tar that may contain the file; checked when it is read.
 
     Raises:
-        NotThere: it is not.
+        NotThere: there is no such file.
     """
     inner, _, own = name.rpartition("/")
     for place in (name, *([own] if inner and folder.name == inner else ())):
@@ -107,7 +107,7 @@ def text_lines(
     """The lines of a text file, compressed or not, each with `file:line`.
 
     Args:
-        prefix: what stands before the name of the setting `encoding` in messages; None: there is none.
+        prefix: before the name of the setting `encoding` in messages; None: there is no such setting.
     """
     with unpacked(path) as stream, own_words(prefix):
         lines = TextLines(stream, detect_encoding(stream, encoding), LIMITS)
@@ -117,10 +117,10 @@ def text_lines(
 
 @contextmanager
 def own_words(prefix: str | None) -> Iterator[None]:
-    """Errors of the reader of text, which know a flag of another verb, with a setting `encoding` instead.
+    """Errors of the text reader with the setting `encoding` in place of the flag `--encoding` of other verbs.
 
     Args:
-        prefix: what stands before its name; None: there is no such setting.
+        prefix: before the name of the setting; None: there is no such setting.
     """
     try:
         yield
@@ -149,8 +149,11 @@ def whole_json(path: File, encoding: str = "utf-8", prefix: str = "task.") -> An
 
 
 def parsed(content: bytes, where: str, encoding: str = "utf-8", prefix: str = "task.") -> Any:
-    """JSON out of bytes, in UTF-8 where they begin with its mark; errors tell the line. Arguments as
-    `whole_json`."""
+    """JSON from bytes, which are UTF-8 if they begin with its byte order mark. Arguments as `whole_json`.
+
+    Raises:
+        DataError: with the line of the error.
+    """
     with own_words(prefix):
         text = _decoded(content, where, encoding)
     try:

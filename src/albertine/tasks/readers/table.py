@@ -1,8 +1,8 @@
-"""Rows of a table, one after the other, each with the place it stood in.
+"""Rows of a table with their location, for messages.
 
 A file is CSV (quoted), JSON lines, one JSON list of objects, Parquet, or else tab-separated, by its name or
-its first bytes, compressed or not; only one row, or one batch of Parquet, is in memory at a time. What a
-program holds in memory is read by `memory`.
+its first bytes, compressed or not; only one row, or one batch of Parquet, is in memory at a time. Rows in
+memory are read by `dataframes`.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ Source = Any
 """A file (a path, or a member of a tar), or rows in memory: a list or other iterable of mappings, a mapping
 of columns, a frame of pandas or polars, a table of pyarrow, a `datasets.Dataset`."""
 Header = bool | Sequence[str]
-"""Whether the first line of CSV and TSV has the names of the columns, which else are "1", "2" and so on; or
-the names, where the file has no such line."""
+"""Whether the first line of CSV and TSV has the names of the columns; without it they are "1", "2" and so on.
+Or the names, for a file without a header."""
 Placed = tuple[Mapping[str, Any], str]
-"""The fields of a row by name, and its place for messages."""
+"""The fields of a row by name, and its location for messages."""
 
 TableForm = Literal["csv", "json", "parquet", "tsv"]
 _FORMS: Mapping[str, TableForm] = {
@@ -53,20 +53,20 @@ _FORMS: Mapping[str, TableForm] = {
 _ROWS = 1024
 _DELIMITERS = ",;\t"
 _SEP = re.compile(r'\ufeff?"?sep=(.)"?\r?(?:\n|\Z)', re.IGNORECASE)
-"""The line in which Excel says what parts the fields, before the line of names."""
+"""A line before the header in which Excel gives the delimiter."""
 _NUMBER = re.compile(r"\s*[-+\d.,]+\s*")
 _LONGEST_NAME = 40
-"""Columns of a field of a first line, in which Chinese characters have two; what is longer is no name."""
+"""Longest column name, in terminal columns (two for a Chinese character); longer fields are data."""
 _BEGIN, _NEXT = re.compile(r"\s*\[\s*(\])?"), re.compile(r"\s*(?:,\s*|(\]))")
-"""Of a JSON list: what stands before its first element, and what between two; the group is its end."""
+"""The delimiters of a JSON list: before its first element and between two; the group matches its end."""
 
 
 class Row(NamedTuple):
     """One record.
 
     Attributes:
-        fields: by name. where: its place for messages: `file:line`, `file, row 3`, `DataFrame[2]`.
-        number: of the row, from 0. advice: what to do where a column is missed.
+        fields: by name. where: its location for messages: `file:line`, `file, row 3`, `DataFrame[2]`.
+        number: of the row, from 0. advice: the remedy if a column is missing.
         cells: whether its values are cells of CSV or TSV, in which a list is text.
     """
 
@@ -78,13 +78,13 @@ class Row(NamedTuple):
 
     @property
     def name(self) -> str:
-        """How predictions name it where nobody says by which column: by `id`."""
+        """Its name in predictions: the column `id`, or its number."""
         return self.named("id")
 
     def named(self, column: str) -> str:
-        """How predictions name it: by a column where it has that, else by its number."""
-        given = self.told(column)
-        return str(self.number if given is None or isinstance(given, list | dict) else given)
+        """Its name in predictions: the value of a column, or its number if it has none."""
+        value = self.value_or_none(column)
+        return str(self.number if value is None or isinstance(value, list | dict) else value)
 
     def get(self, name: str) -> Any:
         """A field.
@@ -100,9 +100,9 @@ class Row(NamedTuple):
             )
         return self.fields[name]
 
-    def told(self, name: str) -> Any:
-        """A field, or None where none is named, the row lacks it or it is empty: null, NaN, blank text."""
-        value = self.fields.get(name) if name else None  # "" is what pandas calls the numbers of its rows
+    def value_or_none(self, name: str) -> Any:
+        """A field; None if `name` is empty, or the field is missing or empty: null, NaN, blank text."""
+        value = self.fields.get(name) if name else None  # pandas writes the index as a column named ""
         return None if isinstance(value, str) and not value.strip() else value
 
     def text(self, name: str) -> str:
@@ -129,17 +129,17 @@ def rows_of(
     """The rows of a table; missing values (null, NaN) are None.
 
     Args:
-        header: of CSV and TSV; a sequence names the columns of a file that has no line of names.
-        encoding: of a text file that does not begin with the mark of UTF-8.
-        quotes: take fields of TSV out of their quotes where others are doubled in them, as pandas and Excel
-            write them; all other quotes stay. The files of GLUE are read without.
-        ragged: give a row of another number of fields without any, instead of refusing the file.
-        spare: the last name of `header`, whose column the file may lack, as one to test by lacks its answers.
-        prefix: what stands before the names `header` and `encoding` in messages: "task." or "--".
+        header: of CSV and TSV; a sequence names the columns of a file that has no header.
+        encoding: of a text file without a byte order mark of UTF-8.
+        quotes: unquote fields of TSV whose inner quotes are doubled, as pandas and Excel write them; all
+            other quotes stay. The files of GLUE are read without.
+        ragged: yield rows with a wrong number of fields without fields, instead of refusing the file.
+        spare: the last name of `header`, whose column the file may lack, as a test file lacks its labels.
+        prefix: before the names `header` and `encoding` in messages: "task." or "--".
         name: of rows in memory in messages: `train[2]` instead of `DataFrame[2]`.
 
     Raises:
-        DataError: it cannot be read; two columns have one name; a row is not what the others are.
+        DataError: it cannot be read; two columns have the same name; a row does not fit the columns.
     """
     if not isinstance(source, str | Path | ArchiveMember):
         yield from (Row(fields, where, n) for n, (fields, where) in enumerate(dataframes.rows(source, name)))
@@ -164,12 +164,11 @@ def rows_of(
                 if prefix == "task." and '"paragraphs"' in head:
                     advice = "If these are questions about passages (SQuAD's format), set task.kind=answers"
             else:
-                # Of a file without names one column of texts is likelier than what Excel writes.
-                told = _SEP.match(head)
-                delimiter = told[1] if told else _delimiter(head) if header is True else ","
-                table = _separated(
-                    lines, delimiter if form == "csv" else None, quotes=quotes, skip=bool(told)
-                )
+                # Without a header the delimiter is not guessed: one column of texts is likelier than a file
+                # of Excel with semicolons.
+                sep = _SEP.match(head)
+                delimiter = sep[1] if sep else _delimiter(head) if header is True else ","
+                table = _separated(lines, delimiter if form == "csv" else None, quotes=quotes, skip=bool(sep))
                 names, table, advice = _headed(table, header, None if ragged else spare, lines.name, prefix)
                 placed = _fields(table, names, lines, comma=form == "csv", ragged=ragged)
         with own_words(prefix):
@@ -178,7 +177,7 @@ def rows_of(
 
 
 def first_fields(path: File, encoding: str, prefix: str) -> Mapping[str, Any] | None:
-    """The fields of the first row of a file, none where it is empty; None where it does not begin with a row,
+    """The fields of the first row of a file, empty if the file is; None if it does not begin with a row, such
     as one JSON object over many lines. Columns of CSV and TSV have numbers. Raises DataError as `rows_of`."""
     try:
         row = next(rows_of(path, header=False, encoding=encoding, prefix=prefix), None)
@@ -188,7 +187,7 @@ def first_fields(path: File, encoding: str, prefix: str) -> Mapping[str, Any] | 
 
 
 def form_of(path: File) -> TableForm:
-    """What a file holds by its name; "tsv" also where that says nothing."""
+    """The format of a file by its name; "tsv" for other names."""
     suffixes = PurePosixPath(str(path)).suffixes
     return _FORMS.get(next((s for s in reversed(suffixes) if s not in PACKED), "").lower(), "tsv")
 
@@ -225,20 +224,24 @@ def _parquet(path: File, stream: ByteStream) -> Iterator[Placed]:
 
 
 def _listed(batch: Any, pa: Any) -> list[dict[str, Any]]:
-    """The rows of a part of a Parquet file; times that Python has none for, of nanoseconds or far years, are
-    text, and durations numbers. The same whether pandas, whose times pyarrow would take, is there or not."""
+    """The rows of a batch of Parquet. Times beyond Python's types (nanoseconds, far years) become text, and
+    such durations integers, whether pandas is installed or not."""
     columns = [_in_microseconds(column, pa) for column in batch.columns]
     try:
         rows = pa.RecordBatch.from_arrays(columns, batch.schema.names).to_pylist()
     except (ValueError, OverflowError):
-        columns = [_told(column, pa) if pa.types.is_temporal(column.type) else column for column in columns]
+        columns = [
+            _as_text_or_integer(column, pa) if pa.types.is_temporal(column.type) else column
+            for column in columns
+        ]
         rows = pa.RecordBatch.from_arrays(columns, batch.schema.names).to_pylist()
     found: list[dict[str, Any]] = rows
     return found
 
 
 def _in_microseconds(column: Any, pa: Any) -> Any:
-    """A column of nanoseconds in microseconds, which Python has; text or numbers where that would round."""
+    """A column of nanoseconds in microseconds, as Python has them; text or integers where that would
+    round."""
     kind = column.type
     if getattr(kind, "unit", None) != "ns":
         return column
@@ -247,10 +250,11 @@ def _in_microseconds(column: Any, pa: Any) -> Any:
     try:
         return column.cast(maker("us", **zone))
     except pa.ArrowInvalid:
-        return _told(column, pa)
+        return _as_text_or_integer(column, pa)
 
 
-def _told(column: Any, pa: Any) -> Any:
+def _as_text_or_integer(column: Any, pa: Any) -> Any:
+    """A column of times as text, or of durations as integers."""
     return column.cast(pa.int64() if pa.types.is_duration(column.type) else pa.string())
 
 
@@ -282,7 +286,7 @@ def _values(lines: TextLines, prefix: str) -> Iterator[tuple[int, Any]]:
 
 
 def _elements(lines: TextLines) -> Iterator[tuple[int, Any]]:
-    """The elements of a JSON list, each with the line it begins in; the list is never in memory as one."""
+    """The elements of a JSON list, each with its first line; the whole list is never in memory."""
     decoder = json.JSONDecoder()
     border: re.Pattern[str] | None = _BEGIN
     text, line, why, at = "", 1, "it is empty", 0
@@ -315,8 +319,8 @@ def _elements(lines: TextLines) -> Iterator[tuple[int, Any]]:
 
 
 def _delimiter(head: str) -> str:
-    """What parts the fields of CSV by its line of names: Excel writes semicolons where a comma is that of
-    decimals, and others tabs."""
+    """The delimiter of CSV by its header: Excel writes semicolons in locales with decimal commas, other
+    programs tabs."""
     names = [line for line in head.split("\n") if line.strip()][:1]
     return max(_DELIMITERS, key=lambda mark: sum(map(len, csv.reader(names, delimiter=mark))))
 
@@ -327,7 +331,7 @@ def _separated(
     """The fields of every line that is not blank, with its number.
 
     Args:
-        delimiter: of CSV; None: the file is TSV. skip: the first line has none.
+        delimiter: of CSV; None: the file is TSV. skip: leave out the first line.
     """
     texts = iter(lines)
     if skip:
@@ -338,9 +342,9 @@ def _separated(
                 fields = line.split("\t")
                 yield lines.number, [_bare(field) for field in fields] if quotes else fields
         return
-    # One limit for all of the process: a program that reads longer fields itself may go on.
+    # The limit is global to the process, so it is never lowered.
     csv.field_size_limit(max(csv.field_size_limit(), LIMITS.document_characters))
-    # The reader of csv wants the line ends back: a quoted field may go over several lines.
+    # csv.reader needs the line ends: a quoted field may span several lines.
     table = csv.reader((f"{line}\n" for line in texts), strict=True, delimiter=delimiter)
     before = lines.number
     try:
@@ -359,12 +363,12 @@ def _separated(
         raise DataError(
             f"is not CSV ({error})",
             where=f"{lines.name}:{before + 1}",
-            remedy='A field with quotes in it is quoted, and they are doubled: "say ""hi"""',
+            remedy='A field with quotes in it is quoted, and they are doubled: "a ""b"" c"',
         ) from error
 
 
 def _bare(field: str) -> str:
-    """A field of TSV out of its quotes, if all quotes in it are doubled and there are any."""
+    """A field of TSV without its quotes, if it contains quotes and all of them are doubled."""
     inner = field[1:-1]
     if field[:1] == field[-1:] == '"' and '"' in inner and '"' not in inner.replace('""', ""):
         return inner.replace('""', '"')
@@ -374,13 +378,13 @@ def _bare(field: str) -> str:
 def _headed(
     table: Iterator[tuple[int, list[str]]], header: Header, spare: str | None, where: str, prefix: str
 ) -> tuple[list[str], Iterator[tuple[int, list[str]]], str]:
-    """The names of the columns, the lines that hold rows, and what to do where a column is missed."""
+    """The names of the columns, the lines with rows, and the remedy if a column is missing."""
     advice = "Name the columns of the file"
     first = next(table, None)
     if first is None:
         return [], table, advice
     if header is True:
-        names = _told_apart(check_names(first[1], f"{where}:{first[0]}"))
+        names = _with_numbers(check_names(first[1], f"{where}:{first[0]}"))
         if any(_NUMBER.fullmatch(name) or display_width(name) > _LONGEST_NAME for name in names):
             ways = {"--": "pass --no-header", "": "pass header=False"}
             how = ways.get(prefix, f"set {prefix}header=false")
@@ -392,9 +396,8 @@ def _headed(
     return names, chain([first], table), f"{advice} by number" if header is False else advice
 
 
-def _told_apart(names: Sequence[str]) -> list[str]:
-    """Names of columns; of those without one, as of an index and behind a last comma, each behind the first
-    has its number."""
+def _with_numbers(names: Sequence[str]) -> list[str]:
+    """Names of columns; unnamed ones after the first, as behind a trailing comma, get their number."""
     found = list[str]()
     for at, name in enumerate(names, 1):
         found.append(name or (str(at) if "" in found and str(at) not in names else ""))
@@ -434,5 +437,5 @@ def _fields(
 
 
 def _half_quoted(field: str) -> bool:
-    """Whether a field begins or ends with a quote that its other end lacks."""
+    """Whether a field begins or ends with a quote without a counterpart."""
     return '"' in (field[:1], field[-1:]) and field.count('"') % 2 == 1

@@ -1,4 +1,4 @@
-"""Values of a row, wherever they come from, as plain Python: text, numbers, lists, objects, None."""
+"""Values of rows as plain Python: text, numbers, lists, dictionaries, None."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ from albertine.errors import DataError
 from albertine.text.cleaning import check_well_formed
 
 _MISSING = ("NAType", "NaTType")
-"""What pandas writes for a missing value, beside NaN."""
+"""Types of missing values in pandas, besides NaN."""
 
 
 def plain(value: Any, where: str) -> Any:
-    """A value with the numbers of NumPy, pandas and the like made Python's, and None for one that is missing.
-    A date that Python has none for is text.
+    """A value of NumPy, pandas and the like as plain Python; a missing value is None. A date outside Python's
+    range is text.
 
     Raises:
-        DataError: text with half of a character, which no file can hold; lists inside each other, more than
-            are read.
+        DataError: text with an unpaired surrogate, which no file can hold; lists nested too deeply.
     """
     try:
         return _plain(value, where)
@@ -41,7 +40,7 @@ def number_of(text: str, column: str, where: str) -> float:
     """The finite number that a column of a file has as text.
 
     Raises:
-        DataError: it is none. A comma is no decimal point, as 1,000 is a thousand to others.
+        DataError: it is not a number. A decimal comma is refused: 1,000 may also be a thousand.
     """
     try:
         number = float(text)
@@ -79,13 +78,13 @@ def _plain(value: Any, where: str) -> Any:
 
 
 def nested(value: Any, where: str) -> Any:
-    """The list or object that a cell of CSV or TSV holds as text; any other value as it is.
+    """The list or object in a cell of CSV or TSV; any other value unchanged.
 
-    Cells have lists as JSON writes them (so does `predict --output`), as Python prints them (so does
-    `DataFrame.to_csv`), or as NumPy does, without commas.
+    Lists are in the notation of JSON (`predict --output`), of Python (`DataFrame.to_csv`), or of NumPy,
+    without commas.
 
     Raises:
-        DataError: text in it with half of a character.
+        DataError: it contains text with an unpaired surrogate.
     """
     if not isinstance(value, str) or (found := _BRACKETS.fullmatch(value)) is None:
         return value
@@ -109,11 +108,11 @@ _BRACKETS = re.compile(r"\s*(\[.*\]|\{.*\}|\(.*\))\s*", re.DOTALL)
 
 
 def _literal(text: str) -> Iterator[str]:
-    """The tokens of what Python or NumPy printed, as a literal of Python: with commas between elements, and
+    """The tokens of a Python literal from output of Python or NumPy: with commas between elements, and
     without the names of NumPy's types and arrays.
 
     Raises:
-        ValueError: it is cut short by an ellipsis. SyntaxError, tokenize.TokenError: it is no literal.
+        ValueError: it is shortened by an ellipsis. SyntaxError, tokenize.TokenError: it is not a literal.
     """
     read = tokenize.generate_tokens(io.StringIO(text).readline)
     tokens = [token for token in read if token.string.strip()]
@@ -152,7 +151,7 @@ def _lists(value: Any) -> Any:
 
 
 def whole_number(value: Any) -> int | None:
-    """A number without a fraction, such as an offset, as pandas may have it: 4.0; None: it is none."""
+    """An integer from a number without a fraction, such as the offset 4.0 of pandas; None: it is not one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return int(value) if value == value and abs(value) < 2**53 and int(value) == value else None
@@ -166,7 +165,7 @@ def text_in(value: Any) -> str:
 
 
 def kind_of_value(value: object) -> str:
-    """What a value is, in words."""
+    """The type of a value, in words for messages."""
     for kind, words in _KINDS.items():
         if isinstance(value, kind):
             return words
@@ -187,7 +186,7 @@ def check_names(names: Iterable[object], where: object) -> list[str]:
     """The names of columns as text.
 
     Raises:
-        DataError: two columns have one name, which is not empty.
+        DataError: two columns have the same name, which is not empty.
     """
     found = [str(name).strip() for name in names]
     twice = next((name for name, count in Counter(found).items() if count > 1 and name), None)
