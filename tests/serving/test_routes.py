@@ -319,7 +319,7 @@ def test_a_model_of_single_texts_explains_how_to_send_two(folder: Folders, tmp_p
         for index, given in enumerate((["a", "b"], [["a"], ["a", "b"]])):
             refused = post(http, "/predict", {"inputs": given}, 422)
             assert refused["code"] == "not_answerable" and refused["details"] == {"index": index}
-            assert '[["one"], ["two"]]; or ask at `/`' in refused["error"]
+            assert '[["one"], ["two"]]; or use `/`' in refused["error"]
         assert len(post(http, "/predict", {"inputs": [["a"], ["b"]]})) == 2
 
 

@@ -256,7 +256,7 @@ def test_a_line_of_chinese_is_no_line_of_names_from_half_the_characters_on(tmp_p
         assert ("set task.header=false if its first line is a row" in str(error.value)) == reported
 
 
-def test_a_real_header_line_is_not_reported(tmp_path: Path) -> None:
+def test_a_real_line_of_names_is_not_reported(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("body\tclass\na\tb\n")
     with pytest.raises(DataError) as error:
         next(rows_of(tmp_path / "a.tsv")).get("text")
