@@ -86,7 +86,7 @@ def ensemble(
 
     Raises:
         SettingsError: fewer than two candidates, no such split, or nothing to pick on.
-        ModelError, DataError: the candidates do not belong together; the message says what differs.
+        ModelError, DataError: the candidates do not belong together; the message names the difference.
     """
     check(runs, splits)
     family, first = runs[0].family, runs[0]

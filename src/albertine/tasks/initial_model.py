@@ -28,14 +28,13 @@ FASTEST = 8.0
 
 
 def open_encoder(settings: FinetuneSettings) -> tuple[Model, Tokenizer]:
-    """The pretrained model as it stands, and its tokenizer.
+    """The pretrained model, unchanged, and its tokenizer.
 
-    Lengths that were left at their defaults may exceed the positions of the model: `TaskChoice.fitting`
-    shortens them.
+    Default lengths may exceed the positions of the model: `TaskChoice.fitting` shortens them.
 
     Raises:
-        ModelError: the two do not fit. SettingsError: the task's texts are longer than the model reads, or
-            the encoder does not support the task.
+        ModelError: the two do not fit. SettingsError: `task.max_length` exceeds the positions of the model,
+            or the encoder does not support the task.
     """
     folder = model_folder(settings.encoder.folder)
     pretrained, tokenizer = load_model(folder), load_tokenizer(folder)
@@ -69,12 +68,11 @@ def left_aside(folder: Path, family: Family) -> list[str]:
 
 
 def first_encoder(settings: FinetuneSettings, pretrained: Model, heads: frozenset[str]) -> Model:
-    """The encoder that is tuned: some of the heads, by the plan of the settings.
+    """The encoder to tune, with some of the pretraining heads and the sharing plan of the settings.
 
     Raises:
-        ModelError: the task goes on with the masked-LM head, and the checkpoint has none.
-        SettingsError: the task learns from dropout, and there is none; or a plan that encoder or weights do
-            not fit.
+        ModelError: the task needs the masked-LM head, and the checkpoint has none.
+        SettingsError: the task learns from dropout, and there is none; or the plan does not fit the encoder.
     """
     choice = settings.encoder
     if "mlm" in heads - pretrained.heads:

@@ -24,7 +24,7 @@ from albertine.tasks.family import Family
 
 
 class TaskOutput(NamedTuple):
-    """What a call of a `TrainableTask` returns; a tuple whose first two members are loss and logits.
+    """The result of a `TrainableTask`; a tuple whose first two members are loss and logits.
 
     Attributes:
         loss: float32 scalar with gradient, a mean over predictions; None without labels.
@@ -246,7 +246,7 @@ class PaddedAnswers(PaddedFamily):
 
 
 class _Computed:
-    """A model whose output for one batch is computed already, for `Family.part`."""
+    """A model whose output for one batch was computed before, for `Family.part`."""
 
     def __init__(self, model: TaskModel, output: Tensor) -> None:
         self._model, self._output = model, output
@@ -259,7 +259,7 @@ class _Computed:
 
 
 def _mean(part: Part, count: int) -> Tensor:
-    """The mean loss of so many predictions; zero where there is none."""
+    """The mean loss over `count` predictions; zero if there are none."""
     return part.loss_sum / max(1, count)
 
 
@@ -280,10 +280,10 @@ def _labels(given: Any, shape: tuple[int, ...], like: Tensor, whole: bool, name:
 
 
 def _in_range(targets: Tensor, count: int, *, ignored: bool = True) -> int:
-    """How many targets are not left out.
+    """The number of targets that are not ignored.
 
     Raises:
-        InputError: one is no number from 0 to below `count`.
+        InputError: one is not from 0 to `count` - 1.
     """
     learned = targets[targets != IGNORED] if ignored else targets
     if len(learned) and not bool(((learned >= 0) & (learned < count)).all()):
