@@ -19,7 +19,6 @@ import torch
 
 from albertine.cli.app import run
 from albertine.core.batch import pack
-from albertine.corpus.manifest import manifest_digest
 from albertine.corpus.prepare import write_corpus
 from albertine.corpus.reader import Corpus
 from albertine.corpus.vocabulary_usage import measure_coverage, token_counts
@@ -115,15 +114,6 @@ def test_the_reported_coverage_equals_a_naive_count(place: Path, tmp_path: Path)
     record = json.loads((tmp_path / "small" / "pruning.json").read_text())
     assert record["coverage"] == vars(report) == vars(written.coverage)
     assert record["pieces"] == {"before": 500, "after": len(kept)}
-
-
-def test_digests_of_blocks_do_not_make_it_another_corpus(place: Path, tmp_path: Path) -> None:
-    corpus = shutil.copytree(place / "corpus", tmp_path / "corpus")
-    manifest = json.loads((corpus / "manifest.json").read_text())
-    (corpus / "manifest.json").write_text(json.dumps({**manifest, "version": 2}))
-    first = prune(place / "model", place / "corpus", tmp_path / "first", share=0.9)
-    second = prune(place / "model", corpus, tmp_path / "second", share=0.9)
-    assert first.corpus == second.corpus == manifest_digest(corpus)
 
 
 def test_unknown_characters_are_counted(place: Path, tmp_path: Path) -> None:

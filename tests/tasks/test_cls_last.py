@@ -179,7 +179,7 @@ def test_a_run_of_answers_that_may_not_be_there_learns(
 ) -> None:
     from transformers import XLNetForQuestionAnswering
 
-    result = tuned(tfunction=answers(tmp_path, answer={"no_answer": True}), training={"epochs": 6})
+    result = tuned(task=answers(tmp_path, answer={"no_answer": True}), training={"epochs": 6})
     assert result.scores["squad2_best_f1"] > 0.8
     lines = [json.loads(x) for x in (result.folder / "predictions-dev.jsonl").read_text().splitlines()]
     predictor = Predictor(result.folder / "best", precision="float32")
