@@ -8,8 +8,9 @@ import signal
 import sys
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -32,16 +33,38 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def sampled(cases: list[pytest.Function], count: int | None) -> list[pytest.Function]:
+def named(cases: list[pytest.Function], name: str) -> list[pytest.Function]:
+    """The cases of one test whose id is this name, or else those whose id contains it."""
+    same = [case for case in cases if case.callspec.id == name]
+    return same or [case for case in cases if name in case.callspec.id]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem() -> Generator[None, Any, Any]:
+    """Refuses a name of `sample` that no case has, before the command line selects cases."""
+    made = yield
+    cases = made if isinstance(made, list) else []  # of one test
+    mark = cases[0].get_closest_marker("sample") if cases else None
+    for name in mark.kwargs.get("keep", ()) if mark else ():
+        if not named(cases, name):
+            raise pytest.UsageError(f"{cases[0].originalname}: no case has the name {name!r} of its `sample`")
+    return made
+
+
+def sampled(
+    cases: list[pytest.Function], count: int | None = None, keep: Sequence[str] = ()
+) -> list[pytest.Function]:
     """A fixed sample of the cases of one test.
 
     Args:
         count: how many; None for as few as contain every value of every parameter.
+        keep: names of cases that are in it (`named`), counted in `count`.
     """
     values = {case: {(name, id(value)) for name, value in case.callspec.params.items()} for case in cases}
     remaining = sorted(cases, key=lambda case: hashlib.sha256(case.name.encode()).digest())
-    sample: list[pytest.Function] = []
-    unseen = set().union(*values.values())
+    sample = [case for case in remaining if any(case in named(cases, name) for name in keep)]
+    remaining = [case for case in remaining if case not in sample]
+    unseen = set().union(*values.values()).difference(*(values[case] for case in sample))
     while remaining and (len(sample) < count if count is not None else unseen):
         best = max(remaining, key=lambda case: len(unseen & values[case]))
         unseen -= values[best]
@@ -92,7 +115,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for cases in tests.values():
         mark = cases[0].get_closest_marker("sample")
         assert mark is not None
-        kept = sampled(cases, *(mark.args or (None,)))
+        kept = sampled(cases, *mark.args, **mark.kwargs)
         for case in cases:
             if case not in kept:
                 case.add_marker("matrix")

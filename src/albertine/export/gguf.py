@@ -1,5 +1,5 @@
 """GGUF: a file that llama.cpp runs, where one of its architectures is exactly the encoder
-(`interop.llama_names`), and a refusal that names what is in the way where none is.
+(`interop.gguf.llama_names`), and a refusal that names what is in the way where none is.
 
 llama.cpp has no shared weights: every depth is written as a copy. It gives states, their mean, the first of
 them, or scores of classes; it has no masked-LM head and no other head of a token.

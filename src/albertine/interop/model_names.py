@@ -51,8 +51,8 @@ def identify(what: str | Path) -> ModelName:
 
 def model_folder(what: str | Path) -> Path:
     """The folder of a model by its path, that of its run (whose best model is meant, else the last) or a
-    checkpoint of one, its released name or its `owner/name` on the hub (`hub.hub_folder`); a path that exists
-    wins.
+    checkpoint of one, its released name or its `owner/name` on the hub
+    (`hub.download.hub_folder`); a path that exists wins.
 
     Raises:
         ModelError: there is none of these, or no weights, or a corpus; the message lists what there is.
