@@ -274,7 +274,6 @@ def mark_of(folder: Path) -> int:
     return int(value)
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize("before", [True, False])
 def test_a_kill_anywhere_leaves_a_whole_model_and_nothing_else(tmp_path, before):
     tokenizer, folder = WordPieceTokenizer(PIECES), tmp_path / "models" / "best"

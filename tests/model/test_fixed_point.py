@@ -64,7 +64,6 @@ def test_it_is_the_fixed_point_of_the_slow_reference(solver: str, positions: str
         assert float((ours - point).norm() / point.norm()) <= 1e-5
 
 
-@pytest.mark.sample(1)
 @each_solver
 def test_three_starts_end_in_one_point(solver: str) -> None:
     model, batch = made(solver=solver), builders.packed(LENGTHS)
@@ -88,7 +87,6 @@ def loss_of(model: Model, batch: Packed, weights: Tensor) -> Tensor:
     return (model.encoder(batch).last_hidden * weights).sum()
 
 
-@pytest.mark.sample(1)
 @each_solver
 def test_the_gradient_is_that_of_three_hundred_unrolled_steps(solver: str) -> None:
     batch = builders.packed(LENGTHS)

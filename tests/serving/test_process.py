@@ -399,7 +399,6 @@ def test_a_request_of_two_lengths_is_refused_and_the_connection_closed(bounded: 
     assert request(bounded, "/embed", {"inputs": "who"})[0] == 200
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize("end", ["late", "second signal"])
 def test_an_end_in_the_middle_of_computing_is_exit_code_1(folder: Folders, end: str) -> None:
     """Catches: SIGABRT of a thread whose interpreter is gone."""
