@@ -54,7 +54,8 @@ def _name(path: Path) -> str:
 
 def _content(path: Path) -> Any:
     read = READERS.get(path.suffix)
-    if read is None or "checkpoints" in path.parts:  # what is in a checkpoint serves this package alone
+    # Of a checkpoint, the state decides whether a later version resumes the run.
+    if read is None or ("checkpoints" in path.parts and path.name != "state.json"):
         return "file"
     found = read(path)
     return sorted(found) if path.name in OPEN_KEYS else found

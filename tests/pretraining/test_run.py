@@ -46,7 +46,7 @@ from albertine.tokenizers.load import load_tokenizer
 from albertine.tokenizers.train import train_sentencepiece
 from albertine.training import distributed
 from albertine.training.alarms import onset_minute
-from albertine.training.checkpoints import read
+from albertine.training.checkpoints import CheckpointStore, read
 from albertine.training.distributed import World
 from albertine.training.job import Job
 from albertine.training.launch import free_port
@@ -617,6 +617,22 @@ def test_other_data_are_refused_by_name(build: Build, other_corpora: dict[str, P
         CheckpointError, match=rf"other settings.*\b{what}: checkpoint [0-9a-f]+, now [0-9a-f]+"
     ):
         run(settings.model_copy(update={"corpus": other_corpora[what]}))
+
+
+def test_a_run_of_a_development_version_is_refused_once(build: Build) -> None:
+    """Catches: a list of keys that the user never changed."""
+    settings = build(training={"steps": 1}, watching={"evaluate_every": 100})
+    folder = run(settings)
+    store = CheckpointStore(folder / "checkpoints")
+    found = read(store.path(1))
+    of_before = {key: value for key, value in found.state["fingerprint"].items() if key != "layout"}
+    store.save(1, found.model, found.optimizer, {**found.state, "fingerprint": of_before})
+    longer = build(name="longer", training={"steps": 2})
+    for refused in (lambda: run(settings), lambda: run(longer, branch_from=store.path(1))):
+        with pytest.raises(CheckpointError, match="begun by a development version before") as error:
+            refused()
+        assert "other settings" not in str(error.value) and "new run under another name" in str(error.value)
+    assert load_model(store.path(1)).config == load_model(folder / "final").config
 
 
 FLAT = {"schedule": "constant", "warmup": 0.0}

@@ -15,13 +15,13 @@ import pytest
 import torch
 
 from albertine.core.settings import dump
-from albertine.errors import AlbertineError, RunError
+from albertine.errors import AlbertineError, CheckpointError, RunError
 from albertine.interop.huggingface.folders import load_model, save_model
 from albertine.tasks.finetune import FinetuneResult, finetune
 from albertine.tasks.rescore import evaluate_run, open_run
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tokenizers.load import load_tokenizer
-from albertine.training.checkpoints import CheckpointStore
+from albertine.training.checkpoints import CheckpointStore, read
 from albertine.training.progress import Reporter
 from tests.cli.conftest import Command
 from tests.tasks.conftest import Tune, table
@@ -123,6 +123,26 @@ def test_a_finished_run_is_known_by_its_record_too(short: Short) -> None:
         with pytest.raises(AlbertineError, match=r"other settings|earlier run"):
             run(short(**changes), resume=resume)
         assert bytes_of(folder) == known
+
+
+def test_a_run_of_a_development_version_is_refused_once(short: Short) -> None:
+    """Catches: a list of keys that the user never changed."""
+    settings = short()
+    folder = run(settings).folder
+    found = record(folder)
+    assert found["fingerprint"].pop("layout") == 2
+    (folder / "result.json").write_text(json.dumps({**found, "stamp": None}))
+    with pytest.raises(CheckpointError, match="begun by a development version before") as error:
+        run(settings)
+    assert "other settings" not in str(error.value) and "new run under another name" in str(error.value)
+    assert scores_again(folder)[0] == found["scores"]["accuracy"]
+    (folder / "result.json").unlink()  # the run was interrupted
+    store = CheckpointStore(folder / "checkpoints")
+    step = store.steps()[-1]
+    last = read(store.path(step))
+    store.save(step, last.model, last.optimizer, {**last.state, "fingerprint": found["fingerprint"]})
+    with pytest.raises(CheckpointError, match="begun by a development version before"):
+        run(settings)
 
 
 def test_a_command_that_is_refused_before_it_begins_leaves_no_folder(short: Short, tmp_path: Path) -> None:

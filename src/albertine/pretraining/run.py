@@ -50,7 +50,7 @@ from albertine.pretraining.teacher import Teacher, model_digest, open_teacher
 from albertine.tokenizers.base import Tokenizer
 from albertine.training.alarms import TrainingAlarms
 from albertine.training.average import Average
-from albertine.training.checkpoints import LATEST
+from albertine.training.checkpoints import LATEST, LAYOUT
 from albertine.training.distributed import World, isolated_process_state, start
 from albertine.training.job import Clock, Job, LoopSettings, Outcome
 from albertine.training.loop import train
@@ -419,6 +419,7 @@ def fingerprint(
     if teacher is not None:
         objective["distillation"]["teacher"] = teacher.sha256
     return {
+        "layout": LAYOUT,
         "seed": settings.seed,
         "corpus": manifest_digest(settings.corpus),
         "tokenizer": tokenizer.fingerprint,

@@ -57,7 +57,7 @@ from albertine.tasks.task_data import read_data
 from albertine.tasks.whitened_start import whiten, whitening_files
 from albertine.tokenizers.base import Tokenizer
 from albertine.training.average import Average
-from albertine.training.checkpoints import model_tensors
+from albertine.training.checkpoints import LAYOUT, model_tensors
 from albertine.training.distributed import World, isolated_process_state, start
 from albertine.training.job import Cursor, Drawn, Job, LoopSettings, Outcome
 from albertine.training.loop import train
@@ -485,6 +485,7 @@ def _fingerprint(
     }
     weights = sorted(model_tensors(model.base).items())
     return {
+        "layout": LAYOUT,
         "seed": settings.seed,
         "data": content,
         "labels": list(data.family.labels),

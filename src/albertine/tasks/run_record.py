@@ -20,7 +20,7 @@ from albertine.interop.model_names import model_folder
 from albertine.model.task_model import TaskModel
 from albertine.tasks.family import Family
 from albertine.tasks.settings import FinetuneSettings
-from albertine.training.checkpoints import fingerprint_changes, refuse_changes
+from albertine.training.checkpoints import check_layout, fingerprint_changes, refuse_changes
 from albertine.training.job import Outcome
 from albertine.training.resuming import onset_of_run
 
@@ -155,9 +155,11 @@ def check_finished(record: Mapping[str, Any], identity: RunIdentity, folder: Pat
         A note if the dev file has changed, which does not affect the model any more.
 
     Raises:
-        CheckpointError: lists what differs.
+        CheckpointError: lists what differs; or a development version began the run.
     """
-    found = fingerprint_changes(record["fingerprint"], identity.fingerprint)
+    before = record.get("fingerprint", {})
+    check_layout(before, identity.fingerprint, folder)
+    found = fingerprint_changes(before, identity.fingerprint)
     dev = [change for change in found if change.key == "dev" and None not in (change.before, change.now)]
     refuse_changes([change for change in found if change not in dev], folder)
     return ["dev: changed since the run, whose best model was selected by its earlier content"] if dev else []

@@ -41,6 +41,8 @@ from albertine.training.average import Average
 from albertine.training.step import RecurrentState
 
 FORMAT = 1
+LAYOUT = 2
+"""Of fingerprints, in which it is the entry `layout`; those of earlier development versions lack it."""
 MODEL, OPTIMIZER, STATE, MANIFEST, LATEST = (
     "model.safetensors",
     "optimizer.safetensors",
@@ -377,9 +379,11 @@ def check_fingerprint(
 
     Raises:
         CheckpointError: keys differ; lists them with both values, and proposes a branch where one may differ
-            in them.
+            in them. Or a development version began the run.
     """
-    problems = fingerprint_changes(checkpoint.state.get("fingerprint", {}), fingerprint)
+    before = checkpoint.state.get("fingerprint", {})
+    check_layout(before, fingerprint, checkpoint.path)
+    problems = fingerprint_changes(before, fingerprint)
     remedy = None
     if fixed is not None and not any(is_fixed(change.key, fixed) for change in problems):
         remedy = (
@@ -387,6 +391,21 @@ def check_fingerprint(
             f"{checkpoint.path} with another name (in Python branch_from=, name=). Or set them back"
         )
     refuse_changes(problems, checkpoint.path, remedy)
+
+
+def check_layout(before: Mapping[str, Any], fingerprint: Mapping[str, Any], where: Path) -> None:
+    """Refuse the fingerprint of an earlier layout, whose keys differ although no setting was changed.
+
+    Raises:
+        CheckpointError: a checkpoint or record has such a fingerprint.
+    """
+    if "layout" in fingerprint and "layout" not in before:
+        raise CheckpointError(
+            "was begun by a development version before 2026-11-30 and cannot be resumed; "
+            "its models can be used",
+            where=where,
+            remedy="Begin a new run under another name",
+        )
 
 
 def is_fixed(key: str, fixed: Sequence[str]) -> bool:

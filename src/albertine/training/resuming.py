@@ -23,6 +23,7 @@ from albertine.training.checkpoints import (
     Checkpoint,
     CheckpointStore,
     check_fingerprint,
+    check_layout,
     fingerprint_changes,
     has_average,
     is_fixed,
@@ -200,11 +201,13 @@ def branched(job: Job, rules: Branching, origin: Path) -> tuple[Checkpoint, Stat
     """The checkpoint that a branch starts from, its first state, and its record. Writes nothing.
 
     Raises:
-        CheckpointError: it is damaged, or differs in what a branch may not change.
+        CheckpointError: it is damaged, differs in what a branch may not change, or is of a run that a
+            development version began.
         SettingsError: the branch would end before its first step.
     """
     found = read_named(origin)
     before = found.state.get("fingerprint", {})
+    check_layout(before, job.fingerprint, found.path)
     differ = tuple(fingerprint_changes(before, job.fingerprint))
     _refuse_fixed(found, [change for change in differ if is_fixed(change.key, rules.fixed)])
     state = State.of(found.state)
