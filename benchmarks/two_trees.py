@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from statistics import median
 from subprocess import PIPE
@@ -32,13 +33,24 @@ PRESETS = {"base": ("albert-base-v2", 12), "tiny": ("albert-tiny-zh", 32)}
 """Preset, and how many texts a batch has: 16 to 128 tokens each."""
 
 
+def _of_tree(module: str, earlier: str, name: str) -> Any:
+    """A function of the tree that is imported; before decision 038 its module was not in `core`."""
+    try:
+        found = import_module(f"albertine.core.{module}")
+    except ModuleNotFoundError:
+        found = import_module(f"albertine.{earlier}")
+    return getattr(found, name)
+
+
 def cases_of_tree() -> Iterator[tuple[str, Callable[[], object]]]:
     """Every case of the tree that is imported, and what runs it once."""
-    from albertine.core.batch import pack
-    from albertine.core.precision import fast_bfloat16
     from albertine.model.model import Model
     from albertine.model.presets import preset
 
+    pack, fast_bfloat16 = (
+        _of_tree("batch", "layout", "pack"),
+        _of_tree("precision", "precision", "fast_bfloat16"),
+    )
     # Emulated, a training step of base would take minutes, which is no realistic setting.
     precisions = ("float32", "bfloat16") if fast_bfloat16(torch.device("cpu")) else ("float32",)
     random = np.random.default_rng(0)
@@ -66,10 +78,10 @@ def cases_of_tree() -> Iterator[tuple[str, Callable[[], object]]]:
 
 def _training_step(model: Any, lengths: Sequence[int]) -> Callable[[], object]:
     """Forward and backward of texts of so many tokens, a seventh of all of them masked."""
-    from albertine.core.batch import pack
     from albertine.objectives.batch import PretrainingBatch
     from albertine.objectives.losses import pretraining_losses
 
+    pack = _of_tree("batch", "layout", "pack")
     random, vocabulary = np.random.default_rng(1), model.config.vocab_size
     packed, texts = pack([random.integers(1, vocabulary, n) for n in lengths]), len(lengths)
     rows = torch.from_numpy(np.sort(random.choice(packed.num_tokens, packed.num_tokens // 7, replace=False)))
