@@ -166,7 +166,6 @@ def test_no_more_processes_than_cards(
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.matrix
 @pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="looks for processes in /proc")
 def test_a_signal_to_one_saves_and_ends_both(build: Build, tmp_path: Path) -> None:
     file = recipe(build, tmp_path, training={"steps": 4000}, watching={"checkpoint_every": 4000})

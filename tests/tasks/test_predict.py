@@ -108,7 +108,7 @@ OWN: dict[str, tuple[Callable[..., Path] | None, str, dict[str, Any], Fields]] =
 }
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(11, keep=("choice", "score", "crf"))
 @pytest.mark.parametrize("kind", OWN)
 def test_a_folder_answers_as_it_was_scored(tune: Tune, tmp_path: Path, kind: str) -> None:
     make, ending, choice, fields = OWN[kind]
