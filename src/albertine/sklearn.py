@@ -70,6 +70,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model_: the folder of the fitted model; None without `output`.
     """
 
+    _predictor: Predictor | None = None  # of estimators that were pickled when it had another name
+
     def __init__(
         self,
         encoder: str | Path = "albertine-mini-en",
@@ -122,7 +124,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             done = api.finetune(self.encoder, train=rows, **tree)
             if not done.outcome.done:  # it saved itself first
                 raise KeyboardInterrupt
-            self._predictor: Predictor | None = self._open(done.model)
+            self._predictor = self._open(done.model)
         self.model_: Any = None if self.output is None else done.model.absolute()
         self.classes_, self._columns = classes, [self._predictor.family.labels.index(name) for name in names]
         return self
