@@ -7,9 +7,9 @@
 The same command goes on where it was stopped. `PYTEST_ADDOPTS='-m "not matrix"'` leaves out what `make test`
 leaves out. Mutants are those of cosmic-ray: first a place is drawn among all places of a package, then a
 change that is possible there; the draw depends on package and seed alone. The tests of a package run once
-under coverage. Each mutant then meets the tests that execute its statement, the fastest first, or all tests
-of its package where none does in the process of pytest itself. It is killed if a test fails that passes
-without it, or if tests take much longer than usual.
+under coverage. Each mutant then meets the tests that execute its statement, the fastest first, or those that
+execute anything else of its file, or all tests of its package, where there are none in the process of pytest
+itself. It is killed if a test fails that passes without it, or if tests take much longer than usual.
 """
 
 from __future__ import annotations
@@ -115,17 +115,16 @@ def is_python(source: str) -> bool:
 
 def run(tree: Path, tests: list[str], unstable: list[str], seconds: float = 1e9) -> str | None:
     """The first of the tests that fails, or why there is none; None where all pass."""
-    arguments = ["-x", "-q", "-p", "no:cacheprovider", "-rfE", *(f"--deselect={one}" for one in unstable)]
+    deselected = [f"--deselect={one}" for one in unstable]
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as names:
         names.write("\n".join(tests))
         names.flush()
-        command = [tree / ".venv/bin/python", "-m", "pytest", *arguments, f"@{names.name}"]
+        command = [*pytest_of(tree), "-x", "-rfE", *deselected, f"@{names.name}"]
         how: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "start_new_session": True}
         process, spent = subprocess.Popen(command, cwd=tree, env=environment(), text=True, **how), 0.0
         try:
-            while (
-                spent < seconds
-            ):  # in slices, so that the time for which this program is paused does not count
+            # In slices, so that the time for which this program is paused does not count.
+            while spent < seconds:
                 begin = time.monotonic()
                 try:
                     output, _ = process.communicate(timeout=SLICE)
@@ -143,6 +142,10 @@ def run(tree: Path, tests: list[str], unstable: list[str], seconds: float = 1e9)
                 os.killpg(process.pid, signal.SIGKILL)
 
 
+def pytest_of(tree: Path) -> list[str]:
+    return [str(tree / ".venv/bin/python"), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+
+
 def environment(**more: str) -> dict[str, str]:
     quiet = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     return {**os.environ, **quiet, "PYTHONDONTWRITEBYTECODE": "1", **more}
@@ -155,9 +158,8 @@ def executed(tree: Path, package: str, files: list[str]) -> dict[str, Any]:
         paths = [str(tree / "src/albertine" / one) for one in files]
         more = {"MUTATION_FILES": json.dumps(paths), "MUTATION_RESULT": str(result)}
         path = str(Path(__file__).resolve().parent)
-        command = [tree / ".venv/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         subprocess.run(
-            [*command, "-p", "mutation_coverage", f"tests/{package}"],
+            [*pytest_of(tree), "-p", "mutation_coverage", f"tests/{package}"],
             cwd=tree,
             env=environment(PYTHONPATH=path, **more),
             stdout=subprocess.DEVNULL,
@@ -168,8 +170,8 @@ def executed(tree: Path, package: str, files: list[str]) -> dict[str, Any]:
 
 
 def tests_of(tree: Path, place: list[Any], known: dict[str, Any]) -> list[str]:
-    """The tests that execute the statement of a place, the fastest first; of a statement that runs at import
-    those that execute anything else of its file."""
+    """The tests that execute the statement of a place, the fastest first; where none does (it runs at import,
+    or in other processes), those that execute anything else of its file."""
     file, line, _ = place
     source = (tree / "src/albertine" / file).read_text(encoding="utf-8")
     lines = known["lines"][file]
