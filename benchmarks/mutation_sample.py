@@ -176,7 +176,10 @@ def tests_of(tree: Path, place: list[Any], known: dict[str, Any]) -> list[str]:
     source = (tree / "src/albertine" / file).read_text(encoding="utf-8")
     lines = known["lines"][file]
     spans = [
-        (node.lineno, node.body[0].lineno - 1 if getattr(node, "body", None) else node.end_lineno)
+        (
+            min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))]),
+            node.body[0].lineno - 1 if getattr(node, "body", None) else node.end_lineno,
+        )
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.stmt)
     ]
