@@ -74,12 +74,13 @@ def relative_attention(
     config: EncoderConfig,
     start_LH: Tensor | None = None,
     sign: int = 1,
-) -> Tensor:
-    """One pair of rows at a time (Yang et al. 2019, sections 2.4 and 2.5; zihangdai/xlnet, `modeling.py`)."""
+) -> tuple[Tensor, Tensor]:
+    """The output (L, H) and the weights (N, L, L), one pair of rows at a time (Yang et al. 2019, sections 2.4
+    and 2.5; zihangdai/xlnet, `modeling.py`)."""
     size, length = config.head_size, len(x_LH)
     q, k, v = read(p, name, x_LH, config, start_LH)
     biases = f"{name}.biases" if config.relative_biases == "block" else "encoder.attention.0.biases"
-    outputs = []
+    outputs, weights = [], []
     for head in range(config.num_attention_heads):
         columns = slice(head * size, (head + 1) * size)
         scores = torch.empty(length, length)
@@ -94,16 +95,18 @@ def relative_attention(
                     score = score + (q[i, columns] + p[f"{biases}.segment"][head]) @ segment
                 scores[i, j] = score / math.sqrt(size)
         scores = scores + (1.0 - mask_L.float()) * -10000.0
-        outputs.append(torch.softmax(scores, -1) @ v[:, columns])
-    return dense(p, f"{name}.output", torch.cat(outputs, 1))
+        weights.append(torch.softmax(scores, -1))
+        outputs.append(weights[-1] @ v[:, columns])
+    return dense(p, f"{name}.output", torch.cat(outputs, 1)), torch.stack(weights)
 
 
 def attention(
     p: dict[str, Tensor], name: str, x_LH: Tensor, mask_L: Tensor, config: EncoderConfig, start_LH: Tensor
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
+    """The output (L, H) and the weights (N, L, L)."""
     q, k, v = read(p, name, x_LH, config, start_LH)
     size = config.head_size
-    outputs = []
+    outputs, weights = [], []
     for head in range(config.num_attention_heads):
         columns = slice(head * size, (head + 1) * size)
         q_LD, k_LD, scale = q[:, columns], k[:, columns], 1 / math.sqrt(size)
@@ -114,8 +117,9 @@ def attention(
             q_LD, k_LD = rotated(q_LD, config.rotary_base), rotated(k_LD, config.rotary_base)
         scores = q_LD @ k_LD.T * scale
         scores = scores + (1.0 - mask_L.float()) * -10000.0
-        outputs.append(torch.softmax(scores, -1) @ v[:, columns])
-    return dense(p, f"{name}.output", torch.cat(outputs, 1))
+        weights.append(torch.softmax(scores, -1))
+        outputs.append(weights[-1] @ v[:, columns])
+    return dense(p, f"{name}.output", torch.cat(outputs, 1)), torch.stack(weights)
 
 
 def feed_forward(p: dict[str, Tensor], name: str, x: Tensor, config: EncoderConfig) -> Tensor:
@@ -129,8 +133,14 @@ def feed_forward(p: dict[str, Tensor], name: str, x: Tensor, config: EncoderConf
 def encode(model: Model, ids_BL: Tensor, mask_BL: Tensor, types_BL: Tensor) -> list[Tensor]:
     """The embeddings and every depth's output, each (B, L, H), the last one finally normalised in a pre-norm
     encoder; dropout is not modelled."""
-    rows = [_encode_row(model, *row) for row in zip(ids_BL, mask_BL, types_BL, strict=True)]
+    rows = [_encode_row(model, *row)[0] for row in zip(ids_BL, mask_BL, types_BL, strict=True)]
     return [torch.stack(states) for states in zip(*rows, strict=True)]
+
+
+def attentions(model: Model, ids_BL: Tensor, mask_BL: Tensor, types_BL: Tensor) -> list[Tensor]:
+    """The attention weights of every layer, each (B, N, L, L), whatever queries at padding have."""
+    rows = [_encode_row(model, *row)[1] for row in zip(ids_BL, mask_BL, types_BL, strict=True)]
+    return [torch.stack(weights) for weights in zip(*rows, strict=True)]
 
 
 def _embed(p: dict[str, Tensor], config: EncoderConfig, ids_L: Tensor, types_L: Tensor) -> Tensor:
@@ -156,14 +166,17 @@ def fixed_point(model: Model, ids_L: Tensor, types_L: Tensor, steps: int) -> Ten
     x, real = torch.zeros_like(start), torch.ones_like(ids_L)
     for _ in range(steps):
         for part in ("attention", "feed_forward"):
-            x = _sublayer(p, config, 0, part, f"encoder.{part}.0", x, real, types_L, start)
+            x, _ = _sublayer(p, config, 0, part, f"encoder.{part}.0", x, real, types_L, start)
     return x
 
 
-def _encode_row(model: Model, ids_L: Tensor, mask_L: Tensor, types_L: Tensor) -> list[Tensor]:
+def _encode_row(
+    model: Model, ids_L: Tensor, mask_L: Tensor, types_L: Tensor
+) -> tuple[list[Tensor], list[Tensor]]:
+    """States (L, H) and attention weights (N, L, L) of one sequence."""
     p, config = dict(model.named_parameters()), model.config
     x = start = _embed(p, config, ids_L, types_L)
-    states, chances = [x], []
+    states, chances, weights = [x], [], []
     for d in range(config.plan.depth):
         x = x + signal(p, config, "step", config.step_signal, d)
         x = x + torch.stack([signal(p, config, "position", config.position_signal, i) for i in range(len(x))])
@@ -174,13 +187,14 @@ def _encode_row(model: Model, ids_L: Tensor, mask_L: Tensor, types_L: Tensor) ->
         plan = config.plan
         for part, block in (("attention", plan.attention[d]), ("feed_forward", plan.feed_forward[d])):
             name = f"encoder.{part}.{block}"
-            x = _sublayer(p, config, d, part, name, x, mask_L, types_L, start)
+            x, own_NLL = _sublayer(p, config, d, part, name, x, mask_L, types_L, start)
+            weights += [] if own_NLL is None else [own_NLL]
         states.append(x)
     if config.halting != "none":
         states = [start, *(halted(config, states, chances, most)[0] for most in range(1, len(states)))]
     if config.norm == "pre":
         states[-1] = layer_norm(p, "encoder.final_norm", states[-1], config.layer_norm_eps)
-    return states
+    return states, weights
 
 
 def signal(p: dict[str, Tensor], config: EncoderConfig, name: str, kind: str, row: int) -> Tensor:
@@ -246,24 +260,25 @@ def _sublayer(
     mask_L: Tensor,
     types_L: Tensor,
     start: Tensor,
-) -> Tensor:
+) -> tuple[Tensor, Tensor | None]:
+    """The output (L, H), and of attention its weights."""
     own, eps = f"encoder.own.{d}.{part}", config.layer_norm_eps
     norm = f"{own}.layer_norm" if "norms" in config.plan.own else f"{name}.layer_norm"
-    read_LH = x
+    read_LH, weights = x, None
     normed_before = part == "attention" and d == 0 and config.embedding_norm
     if config.norm == "pre" and not normed_before:
         read_LH = layer_norm(p, norm, x, eps)
     if part == "feed_forward":
         f = feed_forward(p, name, read_LH, config)
     elif config.positions == "relative":
-        f = relative_attention(p, name, read_LH, mask_L, types_L, config, start)
+        f, weights = relative_attention(p, name, read_LH, mask_L, types_L, config, start)
     else:
-        f = attention(p, name, read_LH, mask_L, config, start)
+        f, weights = attention(p, name, read_LH, mask_L, config, start)
     if config.plan.low_rank:
         f = f + read_LH @ p[f"{own}.down"].T @ p[f"{own}.up"].T
     if "residuals" in config.plan.own:
         f = f * p[f"{own}.scale"]
-    return x + f if config.norm == "pre" else layer_norm(p, norm, x + f, eps)
+    return x + f if config.norm == "pre" else layer_norm(p, norm, x + f, eps), weights
 
 
 def mlm_logits(model: Model, hidden: Tensor) -> Tensor:

@@ -54,8 +54,9 @@ KERNELS = (
     r"scaled_dot_product_attention|varlen_attn|flash_attn|sdpa_kernel|flex_attention"
     r"|ops\.mkldnn|ops\.onednn|qlinear|_int_mm|int8pack|get_cpu_capability|torch\.compile\("
 )
-DOOR = {"base", "cuda", "cuda_graphs"}
-"""Files of `model/backend/` that others import: the plain backend, and passes of a GPU started as a whole."""
+DOOR = {"attention_weights", "base", "cuda", "cuda_graphs"}
+"""Files of `model/backend/` that others import: the plain backend, the one that keeps attention weights, and
+passes of a GPU started as a whole."""
 PICKLES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 CONFINED = "setrlimit"
 """What is in the one file that reads tensors out of pickles: limits (`interop/pickled_worker.py`)."""
@@ -74,7 +75,7 @@ def room(path: Path) -> str:
     parts = path.relative_to(PACKAGE).parts
     if len(parts) > 1:
         return parts[0]
-    return "" if path.stem in ("__init__", "__main__", "api", "sklearn") else "ground"
+    return "" if path.stem in ("__init__", "__main__", "analyze", "api", "sklearn") else "ground"
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:

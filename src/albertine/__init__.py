@@ -14,8 +14,8 @@ from warnings import warn
 from albertine.errors import SettingsError, TokenizerError, needs_torch
 
 if TYPE_CHECKING:
+    from albertine import analyze as analyze
     from albertine.api import (
-        analyze,
         card,
         convert,
         distill,
@@ -66,18 +66,20 @@ ELSEWHERE = {
     "Predictor": "albertine.tasks.predictor",
     "TextClassifier": "albertine.sklearn",  # not in __all__: it needs scikit-learn, which may be missing
     **dict.fromkeys(
-        ("analyze", "card", "convert", "distill", "ensemble", "evaluate", "finetune", "info"), "albertine.api"
+        ("card", "convert", "distill", "ensemble", "evaluate", "finetune", "info"), "albertine.api"
     ),
     **dict.fromkeys(("prepare", "pretrain", "report", "score", "suite"), "albertine.api"),
 }
 """Names defined in other modules, which are imported at first use."""
+MODULES = ("analyze", "export")
+"""Modules among the names; `export` is a package that can be called."""
 
 
 if not TYPE_CHECKING:  # a type checker sees all names itself and reports misspelt ones
 
     def __getattr__(name: str) -> Any:
-        if name == "export":  # also the name of a package, which can be called
-            return import_module("albertine.export")
+        if name in MODULES:
+            return import_module(f"albertine.{name}")
         if name in ELSEWHERE:
             return getattr(import_module(ELSEWHERE[name]), name)
         raise AttributeError(f"module `albertine` has no attribute `{name}`")
@@ -85,7 +87,7 @@ if not TYPE_CHECKING:  # a type checker sees all names itself and reports misspe
 
 def __dir__() -> list[str]:
     there = ELSEWHERE if find_spec("sklearn") else ELSEWHERE.keys() - {"TextClassifier"}
-    return sorted({*globals(), *there, "export"})
+    return sorted({*globals(), *there, *MODULES})
 
 
 @needs_torch

@@ -29,7 +29,6 @@ from albertine.tasks.input_texts import texts_of
 from albertine.tasks.readers.values import plain
 
 if TYPE_CHECKING:
-    from albertine.analysis.depth import DepthStudy
     from albertine.corpus.manifest import Manifest
     from albertine.corpus.vocabulary import VocabularyKind
     from albertine.evaluation.ensembles import Rule
@@ -73,7 +72,7 @@ def _with_arguments(text: str, names: Container[str]) -> str:
     return _OPTION.sub(argument, text).replace(" where a command has that option", "")
 
 
-def _naming_arguments(
+def naming_arguments(
     more: Callable[[], Iterable[str]] = tuple,
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Decorates a function whose errors are to name its arguments, and not options of the command.
@@ -110,7 +109,7 @@ def _options_of_prepare() -> list[str]:
 
 
 @needs_torch
-@_naming_arguments(_options_of_prepare)
+@naming_arguments(_options_of_prepare)
 def prepare(
     text: str | Path | Sequence[str | Path] | None = None,
     output: str | Path | None = None,
@@ -175,7 +174,7 @@ def prepare(
 
 
 @needs_torch
-@_naming_arguments()
+@naming_arguments()
 def pretrain(
     config: str | Path | None = None,
     *,
@@ -209,7 +208,7 @@ def pretrain(
 
 
 @needs_torch
-@_naming_arguments()
+@naming_arguments()
 def distill(
     teacher: str | Path,
     corpus: str | Path,
@@ -248,7 +247,7 @@ def distill(
 
 
 @needs_torch
-@_naming_arguments()
+@naming_arguments()
 def finetune(
     encoder: str | Path,
     *,
@@ -329,7 +328,7 @@ def finetune(
 
 
 @needs_torch
-@_naming_arguments()
+@naming_arguments()
 def score(
     model: str | Path,
     corpus: str | Path | None = None,
@@ -392,7 +391,7 @@ def score(
 
 
 @needs_torch
-@_naming_arguments()
+@naming_arguments()
 def evaluate(
     model: str | Path,
     *,
@@ -434,7 +433,7 @@ def evaluate(
 
 
 @needs_torch
-@_naming_arguments()
+@naming_arguments()
 def info(what: str | Path | None = None, *, length: int | Sequence[int] | None = None) -> dict[str, Any]:
     """What a model costs: parameters, operations a token, memory.
 
@@ -462,7 +461,7 @@ def info(what: str | Path | None = None, *, length: int | Sequence[int] | None =
 
 
 @needs_torch
-@_naming_arguments()
+@naming_arguments()
 def export(
     model: str | Path,
     output: str | Path,
@@ -509,7 +508,7 @@ def export(
 
 
 @needs_torch
-@_naming_arguments()
+@naming_arguments()
 def convert(
     source: str | Path,
     target: str | Path,
@@ -565,7 +564,7 @@ def convert(
 
 
 @needs_torch
-@_naming_arguments()
+@naming_arguments()
 def suite(
     name: str,
     model: str | Path,
@@ -600,7 +599,7 @@ def suite(
 
 
 @needs_torch
-@_naming_arguments()
+@naming_arguments()
 def ensemble(
     runs: Sequence[str | Path],
     *,
@@ -681,7 +680,7 @@ def ensemble(
 
 
 @needs_torch
-@_naming_arguments()
+@naming_arguments()
 def report(runs: str | Path | Sequence[str | Path], output: str | Path) -> dict[str, Any]:
     """Write a report on finished tuned runs from what they left; no model is computed.
 
@@ -707,7 +706,7 @@ def report(runs: str | Path | Sequence[str | Path], output: str | Path) -> dict[
 
 
 @needs_torch
-@_naming_arguments()
+@naming_arguments()
 def card(
     model: str | Path,
     *,
@@ -739,30 +738,6 @@ def card(
         raise SettingsError(f"base_model is {base_model!r:.40}", remedy="Give OWNER/NAME of the hub")
     stated = CardMetadata(licence, tuple(codes) or None, watts, grid, base_model)
     return write_card(model_folder(model), stated)[0]
-
-
-@needs_torch
-@_naming_arguments()
-def analyze(
-    model: str | Path, texts: str | Iterable[str], *, depths: int = 48, max_length: int = 128
-) -> DepthStudy:
-    """What a shared block does when it is applied again and again: residual and cosine of every depth, the
-    fixed point, and how fast it is approached.
-
-    Args:
-        model: any name of a model whose depths share everything.
-        texts: to read.
-        depths: how often the block is applied.
-        max_length: tokens of a text that are read.
-
-    Raises:
-        AlbertineError: there is no such model, its depths differ, or there is no text.
-    """
-    from albertine.analysis.depth import study_texts
-
-    check_integer("depths", depths, 2)
-    check_integer("max_length", max_length, 1)
-    return study_texts(model, texts_of(texts), depths=depths, max_length=max_length)[0]
 
 
 def _whole(result: R) -> R:

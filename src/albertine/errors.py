@@ -123,12 +123,14 @@ def needs_torch(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a public function of `albertine` to raise MissingExtra, with the extra to install, where torch
     is missing, as the command line does."""
 
+    module = function.__module__.removesuffix(".api")  # `albertine.api.info` is `albertine.info`
+
     @wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
         except ModuleNotFoundError as error:
-            if (missing := missing_torch_error(error, where=f"albertine.{function.__name__}")) is error:
+            if (missing := missing_torch_error(error, where=f"{module}.{function.__name__}")) is error:
                 raise
             raise missing from error
 

@@ -193,13 +193,13 @@ def test_card_and_analyze(run_json: Any, model: Path, runs: list[Path], tmp_path
     run = shutil.copytree(runs[0], tmp_path / "run")
     page = package.card(run, licence="apache-2.0", language="en")
     assert page == run / "best" / "README.md" and "license: apache-2.0" in page.read_text()
-    study = package.analyze(model, "the old man", depths=4)
+    study = package.analyze.depth(model, "the old man", depths=4)
     assert study.residual == run_json("analyze", "depth", model, "the old man", "--depths", 4)["residual"]
     assert len(study.residual) == 4
     with pytest.raises(DataError, match="no text"):
-        package.analyze(model, [])
+        package.analyze.depth(model, [])
     with pytest.raises(SettingsError, match="max_length is a whole number from 1, not 'x'"):
-        package.analyze(model, "the old man", max_length="x")
+        package.analyze.depth(model, "the old man", max_length="x")
     for wrong, message in (
         ({"watts": "x"}, "watts is 'x'; it must be a number above zero"),
         ({"watts": True}, "watts is True; it must be a number"),

@@ -330,7 +330,9 @@ CALLS: dict[str, dict[str, Any]] = {
     "score": {"model": MODEL, "texts": ["a text"]},
     "Predictor": {"path": MODEL},
     "load_task": {"what": MODEL},
-    "analyze": {"model": MODEL, "texts": ["a text"]},
+    "analyze.attention": {"model": MODEL, "text": "a text"},
+    "analyze.depth": {"model": MODEL, "texts": ["a text"]},
+    "analyze.lens": {"model": MODEL, "text": "a [MASK]"},
     "export": {"model": MODEL, "output": "x"},
     "convert": {"source": MODEL, "target": "x"},
     "ensemble": {"runs": ["x", "y"]},
@@ -344,11 +346,12 @@ CALLS: dict[str, dict[str, Any]] = {
 def test_a_function_that_needs_torch_names_it() -> None:
     """Every one that `import albertine` offers; catches: a public function without `@needs_torch`."""
     code = f"""
+from operator import attrgetter
 import albertine
 from albertine.errors import MissingExtra
 for name, given in {CALLS!r}.items():
     try:
-        getattr(albertine, name)(**given)
+        attrgetter(name)(albertine)(**given)
     except MissingExtra as error:
         print(name, error)
 assert albertine.load_tokenizer("albertine-mini-en").encode("a text") and albertine.presets()
@@ -360,6 +363,8 @@ assert albertine.load_tokenizer("albertine-mini-en").encode("a text") and albert
     for line in printed:
         assert line.endswith("needs torch, which is not installed. pip install 'albertine[torch]'")
     assert printed[0].startswith("load albertine.load: needs torch")
+    for name in ("pretrain", "analyze.depth"):
+        assert any(line.startswith(f"{name} albertine.{name}: needs torch") for line in printed)
 
 
 def test_another_missing_module_stays_what_it_is() -> None:
@@ -375,7 +380,8 @@ def test_another_missing_module_stays_what_it_is() -> None:
 
 def test_every_public_function_is_called_above_or_needs_no_torch() -> None:
     free = {"load_tokenizer", "prepare", "presets", "released_models"}
-    assert set(albertine.__all__) == {*CALLS, *free}
+    analyze = {f"analyze.{name}" for name in albertine.analyze.__all__}
+    assert {*albertine.__all__} - {"analyze"} | analyze == {*CALLS, *free}
 
 
 USED = {

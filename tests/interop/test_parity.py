@@ -89,7 +89,7 @@ def assert_same_numbers(
     real = batch["attention_mask"].bool()
     expected = theirs(**batch, output_hidden_states=True)
     base = theirs.base_model(**batch)
-    found = ours(*batch.values(), hidden_states=True)
+    found = ours(*batch.values(), output_hidden_states=True)
     packed, _ = from_padded(*batch.values())
     logits, sentence = ours.pretraining_forward(packed, torch.arange(packed.num_tokens))
     pairs = [

@@ -215,7 +215,7 @@ def test_a_mask_may_have_holes_and_padding_on_either_side(name: str) -> None:
     mask[0, 2:4], mask[1, 7:], mask[2, :3], mask[3, [0, 2, 5, 8]] = 0, 0, 0, 0
     real = mask.bool()
     with torch.no_grad():
-        found = model(ids, mask, types, hidden_states=True).hidden_states
+        found = model(ids, mask, types, output_hidden_states=True).hidden_states
         for ours, theirs in zip(found, reference.encode(model, ids, mask, types), strict=True):
             torch.testing.assert_close(ours[real], theirs[real], **CLOSE)
         batch, _ = from_padded(ids, mask, types)

@@ -131,11 +131,20 @@ def test_the_padded_call(mode: Any) -> None:
     fast, batch = compiled(model), builders.padded(BATCH)
 
     def outputs(call: Any) -> list[Tensor]:
-        found = call(*batch, hidden_states=True)
+        found = call(*batch, output_hidden_states=True)
         return [found.last_hidden_state, found.pooler_output, *found.hidden_states]
 
     compare(model, lambda: outputs(fast), lambda: outputs(model), mode)
     assert 1 <= graphs() <= 12  # where padding stands is data
+
+
+def test_attention_weights_of_a_compiled_model() -> None:
+    """Catches: a compiled pass, whose kernels store none."""
+    model, batch = builders.model(UNSHARED), builders.padded(BATCH)
+    with torch.no_grad():
+        expected = model(*batch, output_attentions=True).attentions
+        found = compiled(model)(*batch, output_attentions=True).attentions
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
 def test_other_batches_are_right_too() -> None:

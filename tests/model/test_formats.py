@@ -34,7 +34,7 @@ def build(precision: str = "float32", recompute: bool = False) -> Model:
 def outputs(model: Model) -> dict[str, Tensor]:
     """All outputs that a model can return."""
     logits, sentence = model.pretraining_forward(BATCH, ROWS)
-    padded = model(*builders.padded(BATCH), hidden_states=True)
+    padded = model(*builders.padded(BATCH), output_hidden_states=True)
     rows = model.encoder(BATCH, rows=ROWS).last_hidden
     read, cache = decode_step(model.encoder, BATCH)
     assert sentence is not None and padded.pooler_output is not None and padded.hidden_states is not None

@@ -47,7 +47,7 @@ def outputs(model: Model) -> list[Tensor]:
 
 
 def padded(model: Model) -> list[Tensor]:
-    found = model(*builders.padded(BATCH), hidden_states=True)
+    found = model(*builders.padded(BATCH), output_hidden_states=True)
     return [found.last_hidden_state, found.pooler_output, *found.hidden_states]
 
 

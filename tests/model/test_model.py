@@ -26,7 +26,7 @@ def test_pretraining_heads_equal_the_reference_and_the_padded_call():
         logits, sentence = model.pretraining_forward(batch, rows)
         hidden = reference.encode(model, ids, mask, types)[-1]
         flat = torch.cat([row[:n] for row, n in zip(hidden, batch.lengths, strict=True)])
-        output = model(ids, mask, types, hidden_states=True)
+        output = model(ids, mask, types, output_hidden_states=True)
     torch.testing.assert_close(logits, reference.mlm_logits(model, flat[rows]), atol=5e-5, rtol=1e-4)
     torch.testing.assert_close(sentence, reference.sentence_logits(model, hidden), atol=2e-5, rtol=1e-4)
     torch.testing.assert_close(model.mlm_logits(flat[rows]), logits, atol=5e-5, rtol=1e-4)

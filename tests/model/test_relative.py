@@ -263,7 +263,7 @@ def test_a_backward_text_equals_the_reference_with_its_sign() -> None:
     x = reference._embed(p, config, batch.input_ids, batch.token_type_ids)
     name, types = "encoder.attention.0", batch.token_type_ids
     mask = torch.ones(9)
-    mixed = reference.relative_attention(p, name, x, mask, types, config, sign=-1)
+    mixed, _ = reference.relative_attention(p, name, x, mask, types, config, sign=-1)
     x = reference.layer_norm(p, f"{name}.layer_norm", x + mixed, config.layer_norm_eps)
     f = "encoder.feed_forward.0"
     x = reference.layer_norm(

@@ -137,7 +137,7 @@ def test_every_backend_equals_the_reference(plan: SharingPlan, backend: str, mod
     model.encoder.backend = backend
     ids, mask, types = builders.padded(BATCH)
     with mode():
-        found = model(ids, mask, types, hidden_states=True)
+        found = model(ids, mask, types, output_hidden_states=True)
         loss = Loss(model)()
     with torch.no_grad():
         expected = reference.encode(model, ids, mask, types)

@@ -389,7 +389,7 @@ def test_a_padded_call_halts_as_the_packed_one() -> None:
     model, batch = universal(), builders.packed([5, 9])
     ids, mask, types = builders.padded(batch)
     with torch.no_grad():
-        padded = model(ids, mask, types, hidden_states=True)
+        padded = model(ids, mask, types, output_hidden_states=True)
         packed: Packed = batch
         expected = model.encoder(packed).last_hidden
     torch.testing.assert_close(padded.last_hidden_state[mask.bool()], expected, **CLOSE)

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_dynamo_compiling
 from torch.utils.checkpoint import checkpoint
 
 from albertine.core.batch import Packed
 from albertine.core.number_formats import InferencePrecision
-from albertine.core.precision import compute_format, without_autocast
+from albertine.core.precision import ComputeFormat, compute_format, without_autocast
 from albertine.errors import SettingsError
 from albertine.model.attention import AttentionBlock
 from albertine.model.backend import Linear, backend_for, current, forward_pass
+from albertine.model.backend.attention_weights import AttentionWeights
 from albertine.model.backend.base import Backend
 from albertine.model.block import FeedForwardBlock, InnerDropoutBlock
 from albertine.model.config import EncoderConfig
@@ -92,14 +94,17 @@ class Encoder(nn.Module):
         """Context of one forward pass of this encoder and its heads: the current pass, or a new one."""
         return forward_pass(self, self._backend)
 
-    def _backend(self) -> Backend:
+    def _form(self) -> ComputeFormat:
         weight, precision = self.embeddings.word.weight, self.precision
         if precision == "auto" and self.config.solves:
             precision = "float32"  # rounding to bfloat16 moves a state farther than the solver's tolerance
-        form = compute_format(precision, weight, self.training or torch.is_grad_enabled())
+        return compute_format(precision, weight, self.training or torch.is_grad_enabled())
+
+    def _backend(self) -> Backend:
         blocks = *self.attention, *self.feed_forward
         stay = {type(block._compiled_call_impl or block) for block in blocks} <= BLOCKS
-        return backend_for(self.backend, form, weight.device, weights_stay=stay, compiled=self.compiled)
+        device = self.embeddings.word.weight.device
+        return backend_for(self.backend, self._form(), device, weights_stay=stay, compiled=self.compiled)
 
     @without_autocast
     def forward(
@@ -109,6 +114,7 @@ class Encoder(nn.Module):
         depth: int | None = None,
         rows: Tensor | None = None,
         all_depths: bool = False,
+        attention_weights: bool = False,
     ) -> EncoderOutput:
         """Encode a packed batch.
 
@@ -116,9 +122,12 @@ class Encoder(nn.Module):
             depth: number of layers to compute, default all, 0 none; with a solver the most iterations.
             rows: int64 (P,) into T, each at most twice: the only rows that the last layer computes.
             all_depths: also return the output of every layer; not together with `rows`.
+            attention_weights: also return the attention weights of every layer, at a fixed point only those
+                there; computed by plain operations, and not together with `rows`.
 
         Raises:
-            SettingsError: `depth` or a sequence is out of range; `rows` with `all_depths`.
+            SettingsError: `depth` or a sequence is out of range; `rows` with `all_depths` or
+                `attention_weights`; attention weights with int8.
         """
         most = len(self.config.plan.attention)
         depth = most if depth is None else depth
@@ -126,7 +135,14 @@ class Encoder(nn.Module):
             raise SettingsError(f"depth {depth} is outside 0..{most}")
         if rows is not None and all_depths:
             raise SettingsError("all_depths computes every row; use rows or all_depths, not both")
+        if rows is not None and attention_weights:
+            raise SettingsError("attention weights are those of every row; leave out rows")
         self.embeddings.check_length(packed.max_length)
+        if attention_weights:
+            compute = self._with_attention_weights
+            if is_dynamo_compiling():  # a compiled pass has its own backend, which stores no weights
+                compute = torch.compiler.disable(compute)  # type: ignore[no-untyped-call]
+            return self._finished(compute(packed, depth, all_depths), packed)
         with self.forward_pass() as ops:
             out = None if all_depths else ops.replay(self, packed, depth, rows)
             if out is None:
@@ -135,9 +151,19 @@ class Encoder(nn.Module):
                 out = ops.isolate_non_finite(compute, lambda out: out.last_hidden)
                 if batch is not packed or requested is not rows:
                     out = out.first(packed.num_tokens if rows is None else len(rows), packed.num_tokens)
+        return self._finished(out, packed)
+
+    def _finished(self, out: EncoderOutput, packed: Packed) -> EncoderOutput:
         if out.equilibrium is not None:
             out.equilibrium.finish(packed.num_sequences, warn=not self.training)
         return out
+
+    def _with_attention_weights(self, packed: Packed, depth: int, all_depths: bool) -> EncoderOutput:
+        solves = isinstance(self.loop, FixedPoint) and not self.loop.unrolled
+        ops = AttentionWeights(self._form(), only_last=solves)
+        with forward_pass(ops, lambda: ops):  # a pass of its own, also within another one
+            out = self.encode(ops, packed, depth, None, all_depths)
+        return replace(out, attentions=ops.by_layer(packed.lengths, depth))
 
     def encode(
         self,
@@ -147,12 +173,14 @@ class Encoder(nn.Module):
         rows: Tensor | None,
         all_depths: bool,
         every: Rows | None = None,
+        loop: LayerLoop | None = None,
     ) -> EncoderOutput:
         """Embeddings, layers and final norm of a batch that may be padded.
 
         Args:
             ops: the backend of the pass. depth, rows, all_depths: as of `forward`.
             every: metadata of all rows, with positions; None: that of the batch.
+            loop: another loop over the layers; None: that of the encoder.
         """
         x_TH = self.embeddings(batch, ops.form.dtype)
         if every is None:
@@ -162,7 +190,8 @@ class Encoder(nn.Module):
         if self.injection is not None:
             every = replace(every, injection=self.injection(x_TH))
         selected: SelectedRows | None = None if rows is None else every.select(rows)
-        out = self.loop.run(self.layer_function(x_TH), x_TH, every, depth, selected, all_depths)
+        loop = self.loop if loop is None else loop
+        out = loop.run(self.layer_function(x_TH), x_TH, every, depth, selected, all_depths)
         return out if self.final_norm is None or not depth else out.normed(self.final_norm)
 
     def layer_function(self, embeddings_TH: Tensor) -> LayerFunction:

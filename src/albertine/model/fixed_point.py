@@ -20,6 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from albertine.core.randomness import RngSnapshot
 from albertine.model.backend import current, forward_pass
+from albertine.model.backend.attention_weights import AttentionWeights
 from albertine.model.backend.base import Backend
 from albertine.model.jacobian import jacobian_size
 from albertine.model.loop import EncoderOutput, LayerFunction, LayerLoop
@@ -85,6 +86,8 @@ class FixedPoint(LayerLoop):
             z_TH = self._implicit(f(best_TH), best_TH, sequences, depth, equilibrium)
             if self.penalised:
                 equilibrium.jacobian = self._jacobian(layer, solution.z.to(x_TH.dtype), rows)
+        if isinstance(current(), AttentionWeights):
+            once(z_TH)  # the weights at the fixed point, in place of those of the last iteration
         states = (x_TH, z_TH) if all_depths else None
         last_TH = z_TH if selected is None else selected.of(z_TH)
         return EncoderOutput(last_TH, states, equilibrium=equilibrium)

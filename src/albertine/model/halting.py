@@ -141,7 +141,7 @@ class Halting(LayerLoop):
         return EncoderOutput(
             last if selected is None else selected.of(last),
             tuple(outputs) if all_depths else None,
-            Ponder(every.steps, every.remainder),
+            ponder=Ponder(every.steps, every.remainder),
         )
 
     def _probability(self, d: int, active: ActiveRows) -> Tensor:

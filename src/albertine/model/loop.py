@@ -45,12 +45,14 @@ class EncoderOutput:
         last_hidden: (T, H), or (P, H) in the order of the requested rows.
         hidden_states: with `all_depths`, the embeddings and the output of every layer, each (T, H); else
             None.
+        attentions: on request the attention weights of every layer, of each sequence (N, L, L); else None.
         ponder: of an encoder that halts; else None.
         equilibrium: convergence of an encoder with a solver; else None.
     """
 
     last_hidden: Tensor
     hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[tuple[Tensor, ...], ...] | None = None
     ponder: Ponder | None = None
     equilibrium: Equilibrium | None = None
 

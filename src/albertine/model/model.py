@@ -3,7 +3,7 @@ inside."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -32,12 +32,18 @@ class ModelOutput:
     Attributes:
         last_hidden_state: (B, L, H), zeros at padding.
         pooler_output: (B, H), or None without a pooler.
-        hidden_states: on request the embeddings and the output of every layer, each (B, L, H).
+        hidden_states: on request the embeddings and the output of every layer, each (B, L, H). The last of a
+            pre-norm encoder is after its final norm. With halting, state d is the output after at most d
+            steps; with a solver there are two, embeddings and fixed point.
+        attentions: on request the attention weights of every layer, before dropout, each (B, N, L, L): that
+            of query i for key j is [b, n, i, j]; zeros at padding, and in layers that a sequence did not
+            reach because it had halted. With a solver there is one, of the layer at the fixed point.
     """
 
     last_hidden_state: Tensor
     pooler_output: Tensor | None = None
     hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
 
 
 register_dataclass(ModelOutput)  # otherwise DDP finds no tensors in it, and reduces no gradient
@@ -122,13 +128,16 @@ class Model(nn.Module, metaclass=IsolatedInit):
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
-        hidden_states: bool = False,
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
     ) -> ModelOutput:
         """Encode a padded batch in the layout of Hugging Face; padding is removed before the encoder.
 
         Args:
             input_ids, attention_mask, token_type_ids: (B, L); the mask defaults to all real, the types to 0.
-            hidden_states: also return the output of every layer.
+            output_hidden_states: also return the output of every layer.
+            output_attentions: also return the attention weights of every layer. They are computed by plain
+                operations, which are slower, and equal the fast ones up to rounding.
         """
         packed, index = from_padded(
             input_ids,
@@ -138,14 +147,17 @@ class Model(nn.Module, metaclass=IsolatedInit):
             type_vocab_size=self.encoder.embeddings.num_segments,
             max_positions=self.encoder.embeddings.max_length,
         )
-        out = self.encoder(packed, all_depths=hidden_states)
+        out = self.encoder(packed, all_depths=output_hidden_states, attention_weights=output_attentions)
         batch, length = input_ids.shape
-        pooled = states = None
+        pooled = states = attentions = None
         if self.pooler is not None:
             pooled = self.pooler(out.last_hidden.index_select(0, self.summary_rows(packed)))
         if out.hidden_states is not None:
             states = tuple(to_padded(x, index, batch, length) for x in out.hidden_states)
-        return ModelOutput(to_padded(out.last_hidden, index, batch, length), pooled, states)
+        if out.attentions is not None:
+            columns = packed.position_ids.split_with_sizes(packed.lengths)
+            attentions = tuple(_padded_weights(layer, columns, length) for layer in out.attentions)
+        return ModelOutput(to_padded(out.last_hidden, index, batch, length), pooled, states, attentions)
 
     def pretraining_forward(
         self, packed: Packed, mlm_rows: Tensor, *, depth: int | None = None, sentence: bool = True
@@ -200,6 +212,16 @@ class Model(nn.Module, metaclass=IsolatedInit):
                 "this model has no sentence head", remedy='Build it with heads={"sop"} or {"nsp"}'
             )
         return self.sentence(self.pooled(summary_SH))  # type: ignore[no-any-return]
+
+
+def _padded_weights(weights: Sequence[Tensor], columns: Sequence[Tensor], length: int) -> Tensor:
+    """Attention weights (N, n, n) of each sequence, whose tokens stand in these columns, as (B, N, L, L)."""
+    tables = []
+    for own_Nnn, places in zip(weights, columns, strict=True):
+        table_NLL = own_Nnn.new_zeros(len(own_Nnn), length, length)
+        table_NLL[:, places[:, None], places] = own_Nnn
+        tables.append(table_NLL)
+    return torch.stack(tables)
 
 
 @contextmanager

@@ -119,10 +119,12 @@ class Backend:
             scores_NLM = torch.einsum("lnd,mnd->nlm", q_LND, k_MND) / q_LND.shape[2] ** 0.5
             if seen_LM is not None:
                 scores_NLM = scores_NLM.masked_fill(~seen_LM, torch.finfo(scores_NLM.dtype).min)
-            weights_NLM = F.dropout(scores_NLM.softmax(-1), dropout, dropout > 0)
+            weights_NLM = scores_NLM.softmax(-1)
             if seen_LM is not None:
                 weights_NLM = weights_NLM * seen_LM
-            parts.append(torch.einsum("nlm,mnd->lnd", weights_NLM, v_MND))
+            self.keep_weights(weights_NLM)
+            dropped_NLM = F.dropout(weights_NLM, dropout, dropout > 0)
+            parts.append(torch.einsum("nlm,mnd->lnd", dropped_NLM, v_MND))
         return torch.cat(parts)
 
     def attend_scored(
@@ -144,11 +146,15 @@ class Backend:
             added_SNLM = added_SNLM + key_mask.additive(added_SNLM.dtype)
         q, k, added = q_SNLD.flatten(0, 1), k_SNMD.flatten(0, 1), added_SNLM.flatten(0, 1)
         product = torch.baddbmm if key_mask is None else torch.Tensor.baddbmm_  # into our own sum
-        scores_SNLM = product(added, q, k.transpose(1, 2)).view(added_SNLM.shape)
-        mixed_SNLD = F.dropout(scores_SNLM.softmax(-1), dropout, dropout > 0) @ v_SNMD
-        if key_mask is None or key_mask.any_visible is None:
-            return mixed_SNLD
-        return mixed_SNLD * key_mask.any_visible
+        weights_SNLM = product(added, q, k.transpose(1, 2)).view(added_SNLM.shape).softmax(-1)
+        any_visible = None if key_mask is None else key_mask.any_visible
+        self.keep_weights(weights_SNLM, any_visible)
+        mixed_SNLD = F.dropout(weights_SNLM, dropout, dropout > 0) @ v_SNMD
+        return mixed_SNLD if any_visible is None else mixed_SNLD * any_visible
+
+    def keep_weights(self, weights: Tensor, factor: Tensor | None = None) -> None:
+        """Called with the attention weights (..., L, M) of every product, before dropout, and a factor of
+        them, (..., L, 1). Only `AttentionWeights` keeps them."""
 
     def run_layer(
         self,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import NamedTuple
 
 import torch
@@ -117,6 +117,28 @@ class SequenceGroups(NamedTuple):
         """Attention outputs of the groups, in the order of the batch, (R, N, D)."""
         joined = parts[0] if len(parts) == 1 else torch.cat(parts)
         return joined if self.queries is None else joined.index_select(0, self.queries.target)
+
+    def split_weights(
+        self, weights: list[Tensor], q_sizes: Sequence[int], k_sizes: Sequence[int]
+    ) -> list[Tensor]:
+        """Attention weights of each sequence, (N, L, M), in the order of the batch and without padding.
+
+        Args:
+            weights: (S, N, n, M) of the parts of each group, group by group.
+            q_sizes, k_sizes: rows of each sequence.
+        """
+        rest, by_row = iter(weights), dict[int, Tensor]()
+        first = 0
+        for group in self.groups:
+            table_SNLM = torch.cat([next(rest) for _ in group.parts], 2)
+            for table_NLM in table_SNLM:
+                by_row[first] = table_NLM
+                first += group.queries
+        firsts = list(accumulate(q_sizes[:-1], initial=0))
+        if self.queries is not None:
+            firsts = self.queries.target[torch.tensor(firsts, device=self.queries.target.device)].tolist()
+        sizes = zip(firsts, q_sizes, k_sizes, strict=True)
+        return [by_row[first][:, :length, :keys] for first, length, keys in sizes]
 
 
 def group_sequences(distances: Distances, queries: Rows, keys: Rows) -> SequenceGroups:
