@@ -122,6 +122,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 PNG = b"\x89PNG\r\n\x1a\n"
+SVG = b"<svg viewBox='0 0 1 1'></svg>"
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
@@ -166,7 +167,11 @@ def blank_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     figure = sys.modules.get("matplotlib.figure")
     if figure is None or request.node.get_closest_marker("pictures"):
         return
-    monkeypatch.setattr(figure.Figure, "savefig", lambda self, path: Path(path).write_bytes(PNG))
+    monkeypatch.setattr(
+        figure.Figure,
+        "savefig",
+        lambda self, path, **_: Path(path).write_bytes(SVG if str(path).endswith(".svg") else PNG),
+    )
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import albertine as package
-from albertine.analysis.depth import convergence_rate, study_depth
+from albertine.analysis.depth import LAYERS_DIFFER, convergence_rate, study_depth
 from albertine.cli.app import run
-from albertine.errors import SettingsError
 from albertine.model.fixed_point import FixedPoint
 from albertine.model.sharing import SharingPlan
+from tests.analysis.test_html_report import Elements
 from tests.model import builders
 
 pytestmark = pytest.mark.pictures
@@ -116,9 +116,16 @@ def test_the_rate_is_of_what_is_no_noise() -> None:
 @pytest.mark.parametrize(
     "plan", [SharingPlan.unshared(3), SharingPlan((0, 0), (0, 0), own=("norms",)), SharingPlan.grouped(4, 2)]
 )
-def test_depths_that_differ_are_refused(plan: SharingPlan) -> None:
-    with pytest.raises(SettingsError, match="the layers of this model differ"):
-        study_depth(builders.model(plan), builders.packed(LENGTHS))
+def test_layers_that_differ_have_residuals_and_no_fixed_point(plan: SharingPlan) -> None:
+    model, batch = builders.model(plan), builders.packed(LENGTHS)
+    study = study_depth(model, batch, depths=48)
+    with torch.no_grad():
+        states = model.encoder(batch, all_depths=True).hidden_states
+    assert len(study.residual) == len(study.cosine) == plan.depth
+    for d in range(plan.depth):
+        assert study.residual[d] == pytest.approx(moved(*states[d : d + 2]), rel=1e-4)
+    assert study.no_fixed_point == LAYERS_DIFFER
+    assert not (study.distance or study.radius or study.converged) and math.isnan(study.rate)
 
 
 @pytest.fixture
@@ -142,8 +149,24 @@ def test_the_verb(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     out = capsys.readouterr().out
     assert f"{sum(found['radius']) / 2:.3f} (median), {max(found['radius']):.3f} (largest)" in out
     assert f"{found['residual'][0]:.2e}" in out
-    assert run(["analyze", "depth", "albertine-mini-en", "A text."]) == 2
-    assert "the layers of this model differ" in capsys.readouterr().err
+    assert run(["analyze", "depth", "albertine-mini-en", "A text."]) == 0
+    out = capsys.readouterr().out
+    assert "the layers of this model have different weights" in out and "distance" not in out
+
+
+def test_figure_and_report_have_values_at_a_logarithmic_axis(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figure, report = tmp_path / "depth.svg", tmp_path / "depth.html"
+    arguments = ["analyze", "depth", str(folder), "今天天气很好。", "--depths", "12"]
+    assert run([*arguments, "--plot", str(figure), "--html", str(report)]) == 0
+    capsys.readouterr()
+    drawn = figure.read_text(encoding="utf-8")
+    assert ">relative L2 distance<" in drawn and "power of ten" not in drawn
+    assert ">Convergence over depth of plain<" in drawn and str(tmp_path) not in drawn
+    text = report.read_text(encoding="utf-8")
+    assert any(tag == "svg" for tag, _ in Elements(text).found)
+    assert "Spectral radius there:" in text and '<th scope="row">12</th>' in text
 
 
 def test_the_verb_prints_that_there_is_no_fixed_point(
@@ -172,7 +195,7 @@ def test_the_verb_refuses_before_the_study_begins(
     (tmp_path / "folder.png").mkdir()
     for name in ("x.txt", "folder.png", "plots/"):
         assert run(["analyze", "depth", str(folder), "A text.", "--plot", f"{tmp_path}/{name}"]) == 2
-        assert "is not the name of a PNG file. End it in .png" in capsys.readouterr().err
+        assert "is not the name of a PNG or SVG file. End it in .png" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert run(["analyze", "depth", str(folder), "A text.", "--plot", str(tmp_path / "x.png")]) == 2
     assert "matplotlib is not installed" in capsys.readouterr().err

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import tempfile
+from itertools import combinations
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from albertine.analysis.plots import save_curves, save_reliability, terminal_curve
+from albertine.analysis.html_report import DARK
+from albertine.analysis.plots import (
+    COLOURS,
+    PAPER,
+    HeatMap,
+    Panel,
+    check_picture,
+    number,
+    save_curves,
+    save_panels,
+    save_reliability,
+    terminal_curve,
+)
+from albertine.errors import SettingsError
 from albertine.pretraining.run import draw_curves
 from albertine.training.run_folder import RunFolder
 
@@ -19,7 +37,7 @@ pytestmark = pytest.mark.pictures
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """The figures that are saved in a test, as they were drawn."""
     figures: list[Figure] = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_: figures.append(figure))
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
     return figures
 
 
@@ -120,3 +138,124 @@ def test_the_names_of_many_curves_stand_beside_them(drawn: list[Figure], tmp_pat
     assert legend is not None
     names, lines = legend.get_window_extent(), axes.get_window_extent()
     assert names.x0 >= lines.x1 and names.x1 <= drawn[0].bbox.x1 and names.height <= drawn[0].bbox.height
+
+
+def linear(colour: str) -> np.ndarray:
+    """Linear RGB of #rrggbb, (3,) (IEC 61966-2-1)."""
+    values = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    return np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+
+
+XYZ = np.array(
+    [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+)
+WHITE = XYZ.sum(1)
+# Machado et al. 2009, severity 1.0: protanopia, deuteranopia, tritanopia.
+BLIND = (
+    ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
+    ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881)),
+    ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.303900)),
+)
+
+
+def lab(rgb: np.ndarray) -> np.ndarray:
+    """CIE L*a*b* of linear RGB, (3,)."""
+    t = XYZ @ rgb / WHITE
+    f = np.where(t > (6 / 29) ** 3, np.cbrt(t), t * (29 / 6) ** 2 / 3 + 4 / 29)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+def contrast(one: str, other: str) -> float:
+    """Contrast ratio (WCAG 2.2)."""
+    low, high = sorted(float(XYZ[1] @ linear(colour)) for colour in (one, other))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize(("palette", "page"), [(COLOURS, PAPER), (DARK, "#15181d")])
+def test_curves_can_be_distinguished_without_colour_vision(palette: tuple[str, ...], page: str) -> None:
+    """Every pair differs in lightness, and more in colour, for all kinds of colour blindness; ΔE 2.3 is just
+    noticeable."""
+    for one, other in combinations(palette, 2):
+        assert abs(lab(linear(one))[0] - lab(linear(other))[0]) >= 5, (one, other)
+        for matrix in (np.eye(3), *map(np.array, BLIND)):
+            seen = [lab(np.clip(matrix @ linear(colour), 0, 1)) for colour in (one, other)]
+            assert float(np.linalg.norm(seen[0] - seen[1])) >= 12, (one, other)
+    assert all(contrast(colour, page) >= 3 for colour in palette)
+
+
+def test_an_svg_has_text_and_no_date(tmp_path: Path) -> None:
+    one, two = tmp_path / "one.svg", tmp_path / "two.svg"
+    for path in (one, two):
+        save_curves(path, {"模型甲": [(1, 3.0), (2, 2.0)]}, title="损失 $a$", y="loss, nats")
+    text = one.read_text(encoding="utf-8")
+    assert all(f">{name}<" in text for name in ("模型甲", "损失 $a$", "loss, nats"))
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_a_logarithmic_axis_is_labelled_with_values(drawn: list[Figure], tmp_path: Path) -> None:
+    for least in (1e-5, 0.3, 0.9):
+        curve = [(1, 1.0), (2, least), (3, 0.0)]
+        save_curves(tmp_path / "x.png", {"residual": curve}, title="Depth", log=True)
+        axes = drawn[-1].axes[0]
+        drawn[-1].draw_without_rendering()
+        assert axes.get_yscale() == "log"
+        low, high = axes.get_ylim()
+        labels = [t.get_text() for t in axes.get_yticklabels() if low <= t.get_position()[1] <= high]
+        assert len(labels) >= 3 and all(
+            float(label) == pytest.approx(tick.get_position()[1])
+            for tick in axes.get_yticklabels()
+            if (label := tick.get_text())
+        )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.002, "0.002"), (20000, "20,000"), (1e-6, "1e-6"), (0.0, "0"), (2.5, "2.5")]
+)
+def test_numbers_of_an_axis(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_an_interval_is_a_band_around_its_curve(drawn: list[Figure], tmp_path: Path) -> None:
+    curves = {"a": [(1, 2.0), (2, 3.0)], "b": [(1, 1.0), (2, 1.0)]}
+    bands = {"b": [(1, 0.5, 1.5), (2, 0.8, 1.2)]}
+    save_curves(tmp_path / "x.png", curves, title="Bands", bands=bands)
+    axes = drawn[0].axes[0]
+    (band,) = axes.collections
+    corners = {(float(x), float(y)) for x, y in band.get_paths()[0].vertices}
+    assert {(1, 0.5), (1, 1.5), (2, 0.8), (2, 1.2)} <= corners
+    colour = axes.get_lines()[1].get_color()
+    assert to_hex(band.get_facecolor()[0]) == colour
+
+
+def test_a_name_has_one_style_in_all_panels(drawn: list[Figure], tmp_path: Path) -> None:
+    panels = [
+        Panel("norm", {"a": [(0, 1.0)], "b": [(0, 2.0)]}),
+        HeatMap("b", np.eye(3)),
+        Panel("distance", {"b": [(1, 2.0)]}),
+    ]
+    save_panels(tmp_path / "x.png", panels, title="Two models")
+    figure = drawn[0]
+    plots = {axes.get_ylabel(): axes.get_lines() for axes in figure.axes if axes.get_lines()}
+    assert plots["norm"][1].get_color() == plots["distance"][0].get_color()
+    assert plots["norm"][1].get_marker() == plots["distance"][0].get_marker()
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["x.pdf", "x", "folder.svg", "file/x.png", "file/deeper/x.svg"])
+def test_a_path_that_cannot_be_a_figure_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "folder.svg").mkdir()
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(SettingsError, match=r"is not the name of a PNG or SVG file|cannot be written"):
+        check_picture(tmp_path / name)
+
+
+def test_a_folder_without_permission_is_found_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    check_picture(tmp_path / "new" / "x.svg")
+    assert not (tmp_path / "new").exists()
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    with pytest.raises(SettingsError, match=r"x\.svg: cannot be written\. Check .* and its permissions"):
+        check_picture(tmp_path / "new" / "x.svg")

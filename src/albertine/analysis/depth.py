@@ -1,8 +1,9 @@
-"""Convergence over depth of an encoder whose layers share all weights: residuals, fixed point, rate.
+"""Convergence over depth: residuals and cosines of all layers, and for an encoder whose layers share all
+weights the fixed point and the rate.
 
-Such an encoder applies one map repeatedly, which may have a fixed point, whatever it was trained for. Bai et
-al. (2019, 1909.01377) found that trained weight-tied transformers tend to have one; the ALBERT paper (Lan et
-al. 2019, section 2.2) found that its states oscillate and do not converge.
+An encoder with one shared layer applies one map repeatedly, which may have a fixed point, whatever it was
+trained for. Bai et al. (2019, 1909.01377) found that trained weight-tied transformers tend to have one; the
+ALBERT paper (Lan et al. 2019, section 2.2) found that its states oscillate and do not converge.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 
 import torch
 from torch import Tensor
 
-from albertine.analysis.plots import save_curves
+from albertine.analysis.html_report import Section, Table, write_page
+from albertine.analysis.plots import save_curves, svg_of
 from albertine.core.batch import Packed, pack
 from albertine.core.randomness import isolated_torch_rng, seed_torch
-from albertine.errors import DataError, NotFinite, SettingsError
+from albertine.errors import DataError, NotFinite
 from albertine.interop.huggingface.folders import load_model
 from albertine.interop.model_names import model_folder
 from albertine.model.config import STEP_DEPENDENT
@@ -34,11 +37,13 @@ from albertine.model.solvers import SOLVERS, Sequences
 from albertine.tokenizers.load import check_tokenizer, load_tokenizer
 
 LIMIT, TOLERANCE = 200, 1e-5
+LAYERS_DIFFER = "a fixed point is that of one map, and the layers of this model have different weights"
 
 
 @dataclass(frozen=True)
 class DepthStudy:
-    """Repeated application of one block f, as means over sequences or a value for each.
+    """Repeated application of one layer f, or of the different layers of a model, as means over sequences or
+    a value for each.
 
     Attributes:
         residual: |f(z) - z| / |f(z)| of the input z of depth 1, 2, … cosine: between input and output at each
@@ -72,7 +77,7 @@ def study_texts(
         max_length: tokens of a text, at most the positions of the model.
 
     Raises:
-        AlbertineError: there is no such model or no text, or its layers do not share all weights.
+        AlbertineError: there is no such model or no text.
     """
     if not texts:
         raise DataError("there is no text to read", remedy="Give one or more")
@@ -94,29 +99,24 @@ def study_depth(
     limit: int = LIMIT,
     tolerance: float = TOLERANCE,
 ) -> DepthStudy:
-    """Apply the block of a shared plan `depths` times, and search its fixed point.
+    """Apply the layer of a shared plan `depths` times, and search its fixed point.
 
-    A block with step embeddings is another map at each step and has none: it is applied at most as often as
-    the plan has layers, and only residuals and cosines are computed.
+    Layers that differ, in their weights or in step embeddings, have none: they are applied once each, at most
+    `depths` of them, and only residuals and cosines are computed.
 
     Args:
-        depths: may exceed the layers of the plan. limit, tolerance: of the solver.
+        depths: may exceed the layers of a shared plan. limit, tolerance: of the solver.
 
     Raises:
-        SettingsError: layers have blocks or parameters of their own. NotFinite: a state is not finite; names
-            the first such text.
+        NotFinite: a state is not finite; names the first such text.
     """
     plan = model.config.plan
-    if plan != SharingPlan.shared(plan.depth):
-        raise SettingsError(
-            "a fixed point is that of one block, and the layers of this model differ",
-            remedy="Name a model whose layers share all weights, such as an ALBERT",
-        )
     with evaluating(model), torch.no_grad():
         states = model.encoder(packed).last_hidden.split(packed.lengths)
     if bad := [i for i, x_LH in enumerate(states) if not bool(x_LH.isfinite().all())]:
         raise NotFinite.of_items("text", bad)
     why = None if model.config.step_signal == "none" else STEP_DEPENDENT
+    why = why if plan == SharingPlan.shared(plan.depth) else LAYERS_DIFFER
     loop = _Study(depths if why is None else min(depths, plan.depth), solver, limit, tolerance, why)
     loop.from_zero = model.config.solves and model.config.input_injection
     with (
@@ -249,17 +249,81 @@ def _looping(encoder: Encoder, depths: LayerLoop) -> Iterator[None]:
         encoder.loop, encoder.precision = before
 
 
-def save_study(path: Path, study: DepthStudy, title: str) -> Path:
-    """Plot residual and distance over depth, as powers of ten.
+RESIDUAL, DISTANCE = "residual |f(z) - z| / |f(z)|", "distance to the fixed point |z - z*| / |z*|"
+
+
+def save_study(path: Path, study: DepthStudy, model: str) -> Path:
+    """Plot residual and distance over depth on a logarithmic axis, into a PNG or SVG.
+
+    Args:
+        model: its name in the title.
 
     Raises:
         RunError: matplotlib is not installed.
     """
-    curves = {"residual of a depth": _powers(study.residual)}
+    curves = {RESIDUAL: list(enumerate(study.residual, 1))}
     if study.distance:
-        curves["distance to the fixed point"] = _powers(study.distance)
-    return save_curves(path, curves, title=title, x="depth", y="power of ten")
+        curves[DISTANCE] = list(enumerate(study.distance, 1))
+    return save_curves(
+        path,
+        curves,
+        title=f"Convergence over depth of {model}",
+        x="depth",
+        y="relative L2 distance",
+        log=True,
+    )
 
 
-def _powers(values: list[float]) -> list[tuple[float, float]]:
-    return [(float(i), math.log10(v) if v > 0 else math.nan) for i, v in enumerate(values, 1)]
+def depth_table(study: DepthStudy) -> Table:
+    """Residual, cosine and, where there is a fixed point, the distance to it, of every depth."""
+    columns = {
+        "residual": [f"{x:.2e}" for x in study.residual],
+        "cosine": [f"{x:.4f}" for x in study.cosine],
+    }
+    if study.no_fixed_point is None:
+        point = "the fixed point" if all(study.converged) else "the best point found"
+        columns[f"distance to {point}"] = [f"{x:.2e}" for x in study.distance]
+    rows = enumerate(zip(*columns.values(), strict=True), 1)
+    return Table(["depth", *columns], [[depth, *values] for depth, values in rows])
+
+
+def facts(study: DepthStudy) -> dict[str, str]:
+    """The fixed point in words by name; empty where there is none."""
+    if study.no_fixed_point is not None:
+        return {}
+    count, radius = len(study.converged), study.radius
+    known = {
+        "found": f"for {sum(study.converged)} of {count} texts by {study.solver} in at most "
+        f"{max(study.iterations)} iterations, residual up to {max(study.fixed_point_residual):.1e}",
+        "spectral radius there": f"{median(radius):.3f} (median), {max(radius):.3f} (largest)",
+    }
+    if study.rate == study.rate:
+        known["the distance falls by"] = f"{study.rate:.3f} a depth"
+    return known
+
+
+def no_fixed_point_in_words(study: DepthStudy, layers: int) -> str:
+    """Why there is none, a sentence."""
+    why = study.no_fixed_point or ""
+    return f"{why[:1].upper()}{why[1:]} (the plan has {layers} depths)."
+
+
+def write_study(path: Path, study: DepthStudy, model: str, layers: int) -> Path:
+    """Write the report as one HTML file.
+
+    Args:
+        model: its name. layers: of its plan.
+
+    Raises:
+        RunError: matplotlib is not installed, or the file cannot be written.
+    """
+    text = [f"The model has {layers} layers."]
+    text += [f"{name[:1].upper()}{name[1:]}: {value}." for name, value in facts(study).items()]
+    if study.no_fixed_point is not None:
+        text = [no_fixed_point_in_words(study, layers)]
+    figure = svg_of(lambda file: save_study(file, study, model))
+    sections = [
+        Section("Convergence", text, figures=[figure], alt="residual of each depth, logarithmic"),
+        Section("Values", ["Residual: |f(z) - z| / |f(z)| of the input z of a depth."], depth_table(study)),
+    ]
+    return write_page(path, f"Convergence over depth of {model}", sections)

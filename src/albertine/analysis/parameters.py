@@ -11,6 +11,22 @@ from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 
 MASKED_SHARE = 0.15
+PARTS = {
+    "embeddings": "embeddings",
+    "mapping": "embedding-to-hidden mapping",
+    "encoder": "encoder blocks",
+    "pooler": "pooler",
+    "mlm_head": "language-model head (output matrix tied)",
+    "sentence_head": "sentence head",
+}
+"""The parts of `parameters_by_part` in words."""
+MEMORY = {
+    "weights_float32": "weights, float32",
+    "weights_bfloat16": "weights, bfloat16",
+    "weights_int8": "weights, int8",
+    "training_adamw": "training state, AdamW or LAMB",
+}
+"""Entries of `memory` in words; that of LAMB is the same as of AdamW."""
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,20 @@
-"""Plots in one style: PNG files by matplotlib, and curves in a terminal by braille characters.
+"""Plots in one style: PNG and SVG files by matplotlib, and curves in a terminal by braille characters.
 
-Matplotlib has no font with Chinese characters. One of the machine is used; without any, names are replaced by
-numbers (`legible`).
+Curves differ in lightness, line style and marker beside their hue, so that they can be distinguished in
+greyscale and by colour-blind readers. The text of an SVG is text in the fonts of its reader. A PNG is drawn
+with fonts of this machine, of which few have Chinese characters; without one, names are replaced by numbers
+(`legible`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -22,11 +28,19 @@ from albertine.text.formats import display_width
 
 Curve = Sequence[tuple[float, float]]
 """Points (x, y) in order of x."""
+Band = Sequence[tuple[float, float, float]]
+"""Intervals (x, low, high) in order of x."""
 
-COLOURS = ("#1f5fa8", "#c8501e", "#3a7d44", "#7a4d9e", "#8a6d1b")
+COLOURS = ("#123f73", "#d4731c", "#0b6f65", "#9c1f3f", "#7b6fc4")
+INK, PAPER, GRID = "#1b1f24", "#fefefe", "#dddddd"
+"""Of text and axes, of the background and of grid lines. No curve has them, so that a page can replace them
+and `COLOURS` by its own (`html_report.inline`)."""
 LONGEST = 32
 """Longest name in a plot, in terminal columns; a Chinese character has two."""
-_STROKES = ("-", "--", "-.", ":")  # for more curves than colours
+_STROKES = ("-", "--", "-.", ":")
+_MARKERS = ("o", "s", "^", "D", "v")
+_MARKED = 30
+"""Most points of a curve with a marker at each."""
 _DOTS = (
     (0x01, 0x08),
     (0x02, 0x10),
@@ -49,6 +63,61 @@ _CHINESE = (
     "Arial Unicode MS",
     "Droid Sans Fallback",
 )
+_SVG_FONTS = "'DejaVu Sans', 'Noto Sans CJK SC', 'PingFang SC', 'Microsoft YaHei', sans-serif"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Curves in one part of a figure.
+
+    Attributes:
+        y: quantity and unit. curves: by name; points that are not finite leave a gap.
+        bands: intervals of curves, by the same names. x: as y.
+        log: logarithmic y axis; its labels are values, and values that are not positive are left out.
+        levels: horizontal lines by name, such as a baseline.
+    """
+
+    y: str
+    curves: Mapping[str, Curve]
+    bands: Mapping[str, Band] = field(default_factory=dict)
+    x: str = "layer"
+    log: bool = False
+    levels: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """A matrix in one part of a figure.
+
+    Attributes:
+        title: of this part. values: (rows, columns). x, y: quantities of columns and rows.
+        low, high: values of the lightest and the darkest colour. label: of the colours.
+        columns, rows: names of the columns and rows; empty: their numbers from 0.
+        origin: "lower" has the first row at the bottom, "upper" at the top.
+    """
+
+    title: str
+    values: NDArray[Any]
+    x: str = ""
+    y: str = ""
+    low: float = 0.0
+    high: float = 1.0
+    label: str = ""
+    columns: Sequence[str] = ()
+    rows: Sequence[str] = ()
+    origin: str = "lower"
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Horizontal bars in one part of a figure, each of several parts, with their sum at the end.
+
+    Attributes:
+        values: parts of a bar by name, by the name of the bar. x: quantity and unit.
+    """
+
+    x: str
+    values: Mapping[str, Mapping[str, float]]
 
 
 def save_curves(
@@ -60,33 +129,25 @@ def save_curves(
     y: str = "loss",
     levels: Mapping[str, float] | None = None,
     borders: Sequence[float] = (),
+    bands: Mapping[str, Band] | None = None,
+    log: bool = False,
 ) -> Path:
-    """Draw curves into a PNG.
+    """Draw curves into a PNG or SVG.
 
     Args:
         path: the file; its folder is created.
-        curves: by name. Points that are not finite leave a gap.
-        levels: horizontal lines by name, such as a baseline.
+        curves, levels, bands, log: as in `Panel`.
         borders: positions of vertical lines, each the end of a stage.
 
     Raises:
         RunError: matplotlib is not installed.
     """
+    panel = Panel(y, curves, bands or {}, x, log, levels or {})
     with drawing(path, title) as axes:
-        for index, (name, points) in enumerate(curves.items()):
-            turn, place = divmod(index, len(COLOURS))
-            stroke = {"color": COLOURS[place], "ls": _STROKES[turn % len(_STROKES)], "lw": 1.6}
-            marker = "o" if len(points) <= 12 else None
-            axes.plot(*_columns(points), label=shown(name), marker=marker, ms=4, **stroke)
-        for name, level in (levels or {}).items():
-            axes.axhline(level, label=shown(name), color="#777777", lw=1.0, ls="--")
+        _draw_panel(axes, panel, list(curves), path)
         for index, border in enumerate(borders):
             name = "_" if index else "end of a stage"  # with a leading underscore it is not in the legend
             axes.axvline(border, label=name, color="#bbbbbb", lw=0.8, zorder=0)
-        if all(float(at).is_integer() for points in curves.values() for at, _ in points):
-            axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)  # steps are integers
-        axes.set(xlabel=x, ylabel=y)
-        axes.grid(color="#dddddd", lw=0.6)
         if len(curves) > len(COLOURS):  # inside, it would cover the curves
             axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
         elif curves or levels:
@@ -94,20 +155,185 @@ def save_curves(
     return path
 
 
+def save_panels(
+    path: Path, panels: Sequence[Panel | HeatMap | Bars], *, title: str, columns: int | None = None
+) -> Path:
+    """Draw several panels with one legend into a PNG or SVG. A name has the same colour in all panels.
+
+    Args:
+        columns: panels in a row, default at most 3.
+
+    Raises:
+        RunError: matplotlib is not installed.
+    """
+    columns = min(3, len(panels)) if columns is None else columns
+    rows = math.ceil(len(panels) / columns)
+    names = list(dict.fromkeys(name for p in panels if isinstance(p, Panel) for name in p.curves))
+    size = (max(7.0, 4.3 * columns), 3.3 * rows + (0.8 if len(names) > 1 else 0.5))
+    with _figure(path, size) as figure:
+        figure.suptitle(shown(title, path), fontsize=12)
+        legend: dict[str, Any] = {}
+        for place, panel in enumerate(panels, 1):
+            axes = figure.add_subplot(rows, columns, place)
+            if isinstance(panel, HeatMap):
+                _draw_heat(axes, panel, path)
+                continue
+            axes.spines[["top", "right"]].set_visible(False)
+            if isinstance(panel, Bars):
+                _draw_bars(axes, panel, path)
+            else:
+                _draw_panel(axes, panel, names, path)
+            handles, labels = axes.get_legend_handles_labels()
+            legend |= dict(zip(labels, handles, strict=True))
+        if len(legend) > 1:
+            figure.legend(
+                legend.values(),
+                legend.keys(),
+                frameon=False,
+                loc="outside lower center",
+                ncols=max(1, min(len(legend), int(size[0] * 8 / max(map(display_width, legend))))),
+            )
+    return path
+
+
+def _draw_panel(axes: Any, panel: Panel, names: Sequence[str], path: Path) -> None:
+    """Curves, their bands, levels and the names of both axes.
+
+    Args:
+        names: of all curves in the figure, in the order of the styles.
+    """
+    for name, points in panel.curves.items():
+        style = _style(names.index(name))
+        if name in panel.bands:
+            at, low, high = zip(*panel.bands[name], strict=True)
+            axes.fill_between(at, low, high, color=style["color"], alpha=0.18, lw=0, zorder=1)
+        marker = _MARKERS[names.index(name) % len(_MARKERS)] if len(points) <= _MARKED else None
+        axes.plot(*_columns(points), label=shown(name, path), marker=marker, ms=4, **style)
+    for name, level in panel.levels.items():
+        axes.axhline(level, label=shown(name, path), color="#777777", lw=1.0, ls=(0, (5, 3)))
+    if all(float(at).is_integer() for points in panel.curves.values() for at, _ in points):
+        axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)  # steps are integers
+    if panel.log:
+        _logarithmic(axes)
+    axes.set(xlabel=panel.x, ylabel=panel.y)
+    axes.grid(color=GRID, lw=0.6)
+
+
+def _style(index: int) -> dict[str, Any]:
+    """Colour and line style of a curve; the pairs of the first twenty differ."""
+    turn, place = divmod(index, len(COLOURS))
+    return {"color": COLOURS[place], "ls": _STROKES[(place + turn) % len(_STROKES)], "lw": 1.6}
+
+
+def _logarithmic(axes: Any) -> None:
+    """A logarithmic y axis whose labels are values: powers of ten, also their double and fivefold where it
+    spans few, and evenly spaced values below one."""
+    from matplotlib.ticker import AutoLocator, FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_yscale("log", nonpositive="mask")
+    low, high = axes.get_ylim()
+    decades = math.log10(high / low) if 0 < low < high else 1.0
+    subs = (1.0,) if decades > 3 else (1.0, 2.0, 5.0)
+    axes.yaxis.set_major_locator(LogLocator(subs=subs) if decades >= 1 else AutoLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def number(value: float) -> str:
+    """A value at an axis: 0.002, 500, 20,000; 1e-6 where decimals would be long."""
+    if value and not 1e-4 <= abs(value) < 1e9:
+        return f"{value:.3g}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _draw_heat(axes: Any, heat: HeatMap, path: Path) -> None:
+    rows, columns = heat.values.shape
+    image = axes.imshow(
+        heat.values, cmap="Blues", vmin=heat.low, vmax=heat.high, origin=heat.origin, interpolation="nearest"
+    )
+    axes.figure.colorbar(image, ax=axes, shrink=0.8, label=heat.label)
+    axes.set_title(shown(heat.title, path), fontsize=10)
+    for axis, count, names in ((axes.xaxis, columns, heat.columns), (axes.yaxis, rows, heat.rows)):
+        if names:
+            axis.set_ticks(range(count), [shown(name, path) for name in names])
+        else:
+            axis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+    if heat.columns:
+        axes.tick_params(axis="x", rotation=90)
+    axes.set(xlabel=heat.x, ylabel=heat.y)
+    axes.tick_params(length=0, labelsize=8)
+    axes.spines[:].set_visible(False)
+
+
+def _draw_bars(axes: Any, bars: Bars, path: Path) -> None:
+    parts = list(dict.fromkeys(part for own in bars.values.values() for part in own))
+    ends = np.zeros(len(bars.values))
+    for index, part in enumerate(parts):
+        widths = np.array([own.get(part, 0.0) for own in bars.values.values()])
+        colour, label = COLOURS[index % len(COLOURS)], shown(part, path) if len(parts) > 1 else "_"
+        axes.barh(range(len(ends)), widths, left=ends, height=0.62, color=colour, label=label, zorder=2)
+        ends = ends + widths
+    for place, end in enumerate(ends):
+        at = {"xytext": (5, 0), "textcoords": "offset points", "va": "center", "fontsize": 9}
+        axes.annotate(number(float(f"{end:.4g}")), (end, place), **at)
+    axes.set_yticks(range(len(ends)), [shown(name, path) for name in bars.values])
+    axes.set_ylim(len(ends) - 0.4, -0.6)
+    axes.set_xlim(0, 1.18 * max(*ends, 1e-9))
+    axes.set_xlabel(bars.x)
+    axes.grid(axis="x", color=GRID, lw=0.6, zorder=0)
+    axes.tick_params(left=False)
+
+
 def check_picture(path: Path) -> None:
     """Check the output of a plot before its data is computed.
 
     Raises:
-        SettingsError: it is not the name of a PNG file. RunError: matplotlib is not installed.
+        SettingsError: it is not the name of a PNG or SVG file, or cannot be written there. RunError:
+            matplotlib is not installed.
     """
-    if path.suffix.lower() != ".png" or path.is_dir():
+    if path.suffix.lower() not in (".png", ".svg") or path.is_dir():
         raise SettingsError(
-            "is not the name of a PNG file", where=path, remedy="End it in .png, such as picture.png"
+            "is not the name of a PNG or SVG file",
+            where=path,
+            remedy="End it in .png or .svg, such as picture.svg",
         )
+    check_writable(path)
+    check_matplotlib()
+
+
+def check_matplotlib() -> None:
+    """
+    Raises:
+        RunError: matplotlib is not installed.
+    """
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise _absent() from error
+
+
+def check_writable(path: Path) -> None:
+    """Check that a file can be written, by a temporary file in its folder, or in the nearest folder above it
+    that exists.
+
+    Raises:
+        SettingsError: it cannot.
+    """
+    folder = path.absolute().parent
+    while not os.path.lexists(folder):
+        folder = folder.parent
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+        writable = not path.exists() or os.access(path, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        raise SettingsError(
+            "cannot be written",
+            where=path,
+            remedy=f"Check {folder} and its permissions, or name another file",
+        )
 
 
 @contextmanager
@@ -115,11 +341,21 @@ def drawing(path: Path, title: str, size: tuple[float, float] = (7.0, 4.2)) -> I
     """Axes to draw on; the file is written on exit.
 
     Args:
-        path: the file; its folder is created. size: in inches, at 150 dots per inch.
+        path: a PNG or SVG file; its folder is created. size: in inches; a PNG has 150 dots per inch.
 
     Raises:
         RunError: matplotlib is not installed.
     """
+    with _figure(path, size) as figure:
+        axes = figure.add_subplot()
+        axes.set_title(shown(title, path))
+        axes.spines[["top", "right"]].set_visible(False)
+        yield axes
+
+
+@contextmanager
+def _figure(path: Path, size: tuple[float, float]) -> Iterator[Any]:
+    """A figure, written to the file on exit; arguments and errors of `drawing`."""
     try:
         # The Agg canvas needs no display, and without pyplot there is no global state.
         from matplotlib import rc_context
@@ -127,16 +363,48 @@ def drawing(path: Path, title: str, size: tuple[float, float] = (7.0, 4.2)) -> I
         from matplotlib.figure import Figure
     except ImportError as error:
         raise _absent() from error
-    # A name with two dollar signs would be parsed as TeX.
-    with rc_context({"font.family": list(_fonts()), "text.parse_math": False}):
+    text = dict.fromkeys(
+        ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK
+    )
+    style = {
+        **text,
+        "font.family": list(_fonts()),
+        "text.parse_math": False,  # a name with two dollar signs would be parsed as TeX
+        "figure.facecolor": PAPER,
+        "axes.facecolor": "none",
+        "svg.fonttype": "none",
+        "svg.hashsalt": "albertine",  # else ids differ between equal figures
+    }
+    with rc_context(style), warnings.catch_warnings():
+        # The text of an SVG may have characters that only its reader's fonts have.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
         figure = Figure(figsize=size, dpi=150, layout="constrained")
         FigureCanvasAgg(figure)
-        axes = figure.add_subplot()
-        axes.set_title(shown(title))
-        axes.spines[["top", "right"]].set_visible(False)
-        yield axes
+        yield figure
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path)
+        if not _is_svg(path):
+            figure.savefig(path)
+            return
+        figure.savefig(path, metadata={"Date": None})
+        drawn = path.read_text(encoding="utf-8")
+        families = ", ".join(f"'{name}'" for name in _fonts())
+        path.write_text(drawn.replace(families, _SVG_FONTS), encoding="utf-8")
+
+
+def svg_of(draw: Callable[[Path], object]) -> str:
+    """The SVG that a function draws into the file that it is called with.
+
+    Raises:
+        RunError: matplotlib is not installed.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "figure.svg")
+        draw(path)
+        return path.read_text(encoding="utf-8")
+
+
+def _is_svg(path: Path) -> bool:
+    return path.suffix.lower() == ".svg"
 
 
 def _absent() -> RunError:
@@ -167,8 +435,15 @@ def _missing(text: str) -> set[str]:
     return {c for c in text if not c.isspace() and not any(f.get_char_index(ord(c)) for f in fonts)}
 
 
-def shown(text: str) -> str:
-    """A text with runs of characters that no font has replaced by an ellipsis."""
+def shown(text: str, path: Path | None = None) -> str:
+    """A text with runs of characters that no font has replaced by an ellipsis; in an SVG, which is shown with
+    the fonts of its reader, the whole text.
+
+    Args:
+        path: of the figure; None: as in a PNG.
+    """
+    if path is not None and _is_svg(path):
+        return text
     missing = _missing(text)
     signs = ["…" if c in missing else c for c in text]
     return "".join(c for i, c in enumerate(signs) if c != "…" or signs[max(0, i - 1)] != "…" or i == 0)
@@ -282,13 +557,13 @@ def save_bars(
                 va="center",
                 fontsize=9,
             )
-        axes.set_yticks(range(len(values)), [shown(name) for name in values])
+        axes.set_yticks(range(len(values)), [shown(name, path) for name in values])
         axes.set_ylim(len(values) - 0.4, -0.6)
         every = [x for own in values.values() for x in own]
         least, most = min(0.0, *every), max(1.0, *every)
         axes.set_xlim(least - (0.04 * most if least < 0 else 0), 1.1 * most)
         axes.set_xlabel(x)
-        axes.grid(axis="x", color="#dddddd", lw=0.6, zorder=0)
+        axes.grid(axis="x", color=GRID, lw=0.6, zorder=0)
         axes.tick_params(left=False)
     return path
 
@@ -361,7 +636,7 @@ def save_reliability(path: Path, slices: Sequence[Slice], *, title: str) -> Path
             )
         axes.plot([], [], "o", color=COLOURS[1], ms=5, label="mean of a bin")
         axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy")
-        axes.grid(color="#dddddd", lw=0.6, zorder=0)
+        axes.grid(color=GRID, lw=0.6, zorder=0)
         axes.legend(
             frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2
         )  # bars may be anywhere

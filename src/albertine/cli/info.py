@@ -14,20 +14,6 @@ if TYPE_CHECKING:
     from albertine.model.config import EncoderConfig
 
 _WHAT = "PRESET|FILE|FOLDER|NAME"
-_PARTS = {
-    "embeddings": "embeddings",
-    "mapping": "embedding-to-hidden mapping",
-    "encoder": "encoder blocks",
-    "pooler": "pooler",
-    "mlm_head": "language-model head (output matrix tied)",
-    "sentence_head": "sentence head",
-}
-_MEMORY = {
-    "weights_float32": "weights, float32",
-    "weights_bfloat16": "weights, bfloat16",
-    "weights_int8": "weights, int8",
-    "training_adamw": "training state, AdamW or LAMB",
-}
 
 
 def info(
@@ -116,7 +102,7 @@ def _recipes() -> dict[str, list[str]]:
 
 
 def _model(name: str, config: EncoderConfig, copies: ExpandedModel | None, lengths: tuple[int, ...]) -> None:
-    from albertine.analysis.parameters import MASKED_SHARE, report
+    from albertine.analysis.parameters import MASKED_SHARE, MEMORY, PARTS, report
     from albertine.model.sharing import sharing_in_words
     from albertine.pretraining.model_costs import block_in_words
 
@@ -126,7 +112,7 @@ def _model(name: str, config: EncoderConfig, copies: ExpandedModel | None, lengt
     typer.echo(block)
     if copies is not None:
         typer.echo(copies_in_words(config, copies))
-    rows = [(_PARTS[part], show.count(number)) for part, number in found.parts.items()]
+    rows = [(PARTS[part], show.count(number)) for part, number in found.parts.items()]
     rows += [
         ("encoder with embeddings, without pooler", show.count(found.without_pooler)),
         ("with pooler", show.count(found.backbone)),
@@ -146,7 +132,7 @@ def _model(name: str, config: EncoderConfig, copies: ExpandedModel | None, lengt
         typer.echo("Operations are those of a token that takes every step.")
     if config.solves:
         typer.echo(f"Operations are those of all {config.num_hidden_layers} iterations.")
-    show.table(("memory", "bytes"), [(text, show.size(found.memory[key])) for key, text in _MEMORY.items()])
+    show.table(("memory", "bytes"), [(text, show.size(found.memory[key])) for key, text in MEMORY.items()])
     typer.echo("Training state is weights, gradients and two moments in float32; activations come on top.")
 
 

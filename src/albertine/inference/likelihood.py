@@ -80,10 +80,11 @@ def score_masked_tokens(model: Model, inputs: Sequence[MaskedInput]) -> list[Tok
     return [found[i] for i in range(len(inputs))]
 
 
-def _logits(model: Model, packed: Packed, rows: Tensor) -> Tensor:
-    """Masked-LM logits (P, V) at these rows, float32; the last layer computes no other rows."""
+def _logits(model: Model, packed: Packed, rows: Tensor, depth: int | None = None) -> Tensor:
+    """Masked-LM logits (P, V) at these rows, float32, after `depth` layers (default all); the last of them
+    computes no other rows."""
     with model.encoder.forward_pass():
-        return model.mlm_logits(model.encoder(packed, rows=rows).last_hidden).float()
+        return model.mlm_logits(model.encoder(packed, rows=rows, depth=depth).last_hidden).float()
 
 
 class PseudoLikelihood:
@@ -91,19 +92,22 @@ class PseudoLikelihood:
 
     Args:
         where: the folder of the model, for messages.
+        depth: number of layers before the masked-LM head; default all.
 
     Raises:
         ModelError: the model has no masked-LM head.
     """
 
-    def __init__(self, model: Model, tokenizer: Tokenizer, where: Path | None = None) -> None:
+    def __init__(
+        self, model: Model, tokenizer: Tokenizer, where: Path | None = None, *, depth: int | None = None
+    ) -> None:
         if model.mlm is None:
             raise ModelError(
                 "has no masked-LM head, so no sentence can be scored with it",
                 where=where,
                 remedy="Name a pretrained model",
             )
-        self.model, self.tokenizer = model, tokenizer
+        self.model, self.tokenizer, self.depth = model, tokenizer, depth
 
     def __call__(
         self, texts: Sequence[str], progress: Callable[[int, int | None], None] = lambda done, total: None
@@ -150,7 +154,7 @@ class PseudoLikelihood:
         for chosen in batch_longest_first(copies.lengths, self.model.tokens_per_pass):
             packed = pack([copies.ids[i] for i in chosen], [copies.types[i] for i in chosen]).to(device)
             rows = packed.first_tokens + torch.from_numpy(copies.position[chosen]).to(device)
-            logits_PV = _logits(self.model, packed, rows)
+            logits_PV = _logits(self.model, packed, rows, self.depth)
             which, row = copies.targets_of(chosen)
             at, token = torch.from_numpy(row).to(device), torch.from_numpy(copies.token[which]).to(device)
             scores = logits_PV[at, token] - logits_PV.logsumexp(1)[at]

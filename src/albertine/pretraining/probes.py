@@ -109,7 +109,7 @@ def probe_scores(
     if files or corpus is None:
         texts = [" ".join(document.paragraphs) for document in read_documents(files, on_file=on_file)]
     else:
-        texts = _of_corpus(corpus, tokenizer, passages)
+        texts = held_out_texts(corpus, tokenizer, passages)
     chosen = choose_passages(texts, count=passages)
     size = model.config.vocab_size
     if corpus is not None:
@@ -125,7 +125,7 @@ def probe_scores(
     }
 
 
-def _of_corpus(folder: Path, tokenizer: Tokenizer, most: int) -> list[str]:
+def held_out_texts(folder: Path, tokenizer: Tokenizer, most: int) -> list[str]:
     """Held-out documents, decoded from their tokens."""
     corpus = Corpus(folder, split="heldout")
     offsets = corpus.document_offsets

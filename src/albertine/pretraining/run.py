@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -516,6 +516,25 @@ def stage_ends(metrics: Path) -> list[int]:
     return [one["step"] for one, two in pairwise(rows) if one["stage"] != two["stage"]]
 
 
+def run_curves(
+    metrics: Path, words: str = "masked words"
+) -> Iterator[tuple[str, str, str, dict[str, list[tuple[float, float]]]]]:
+    """The curves of loss and accuracy in a file of metrics: key, what is predicted, unit, and points by name.
+
+    Args:
+        words: of predicted tokens.
+    """
+    for part, what in (("mlm", words), ("sentence", "sentence pairs")):
+        for number, unit in (("loss", "loss, nats"), ("accuracy", "share that is right")):
+            key = f"{part}_{number}"
+            found = {
+                "training": curve(metrics, key),
+                "held out": curve(metrics, key, evaluated=True),
+            }
+            if curves := {name: points for name, points in found.items() if points}:
+                yield key, what, unit, curves
+
+
 def draw_curves(
     folder: RunFolder, levels: Mapping[str, Mapping[str, float]], words: str = "masked words"
 ) -> None:
@@ -528,17 +547,9 @@ def draw_curves(
     """
     borders = stage_ends(folder.metrics)
     try:
-        for part, what in (("mlm", words), ("sentence", "sentence pairs")):
-            for number, unit in (("loss", "loss, nats"), ("accuracy", "share that is right")):
-                key = f"{part}_{number}"
-                found = {
-                    "training": curve(folder.metrics, key),
-                    "held out": curve(folder.metrics, key, evaluated=True),
-                }
-                curves = {name: points for name, points in found.items() if points}
-                if curves:
-                    path, lines = folder.plots / f"{key}.png", levels.get(key, {})
-                    title = f"{folder.path.name}: {what}"
-                    save_curves(path, curves, title=title, y=unit, levels=lines, borders=borders)
+        for key, what, unit, curves in run_curves(folder.metrics, words):
+            path, lines = folder.plots / f"{key}.png", levels.get(key, {})
+            title = f"{folder.path.name}: {what}"
+            save_curves(path, curves, title=title, y=unit, levels=lines, borders=borders)
     except RunError as error:
         log.info("no plots: %s", error)

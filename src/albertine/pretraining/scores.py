@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,12 +15,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from albertine.analysis.probe import DepthScore, DepthScores, flops_of_depths
 from albertine.core.devices import on_cpu, parse_device
 from albertine.core.files import is_run_checkpoint, run_of_checkpoint
 from albertine.core.number_formats import InferencePrecision
 from albertine.core.settings import read_yaml, resolve
 from albertine.corpus.reader import Corpus
 from albertine.errors import ModelError, SettingsError, TokenizerError
+from albertine.evaluation.intervals import of_error
 from albertine.evaluation.minimal_pairs import SuiteScores, score_suite
 from albertine.evaluation.suites import read_suite
 from albertine.inference.likelihood import PseudoLikelihood
@@ -113,6 +116,48 @@ def suite_scores(
     folder, model, tokenizer = open_pretrained(what, device=device, precision=precision)
     pairs, score = read_suite(name, data, limit=limit), PseudoLikelihood(model, tokenizer, folder)
     return score_suite(pairs, lambda texts: score(texts, update))
+
+
+def suite_scores_by_depth(
+    name: str,
+    what: str | Path,
+    data: Path,
+    *,
+    limit: int | None = None,
+    label: str | None = None,
+    update: Callable[[int, int | None], None] = lambda done, total: None,
+) -> DepthScores:
+    """The scores of a pretrained model on minimal pairs with its masked-LM head after every layer.
+
+    Args:
+        label: name of the model in the result; default: `what`. The others as of `suite_scores`.
+
+    Raises:
+        AlbertineError: as `suite_scores`.
+    """
+    folder, model, tokenizer = open_pretrained(what)
+    PseudoLikelihood(model, tokenizer, folder)  # refuses a model without the head before files are read
+    pairs = read_suite(name, data, limit=limit)
+    texts = [text for paradigm in pairs.paradigms for pair in paradigm.pairs for text in pair]
+    lengths = [len(ids) for ids in tokenizer.encode_batch(texts)]
+    flops = flops_of_depths(model.config, round(sum(lengths) / len(lengths)) + 2)
+    depths = range(model.config.num_hidden_layers + 1)
+    scores, count = [], 0
+    for depth in depths:
+
+        def progress(done: int, total: int | None, depth: int = depth) -> None:
+            update(depth * (total or 0) + done, total and total * len(depths))
+
+        begin = time.perf_counter()
+        score = PseudoLikelihood(model, tokenizer, folder, depth=depth)
+        found = score_suite(pairs, lambda texts, score=score: score(texts, progress)).overall  # type: ignore[misc]
+        seconds = time.perf_counter() - begin
+        interval = of_error(found.value, found.error or 0.0)
+        scores.append(DepthScore(depth, found.value, interval.low, interval.high, flops[depth], seconds))
+        count = found.pairs
+    return DepthScores(
+        label or str(what), pairs.name, "pairs that are right", 0.5, "chance", count, tuple(scores)
+    )
 
 
 def token_counts(pretrained: Pretrained, corpus_folder: Path) -> NDArray[np.int64]:

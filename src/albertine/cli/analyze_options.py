@@ -1,0 +1,88 @@
+"""Options and texts that the commands of `albertine analyze` share."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from albertine.cli.inputs import check_decoded, check_texts, lines
+
+Plot = Annotated[Path | None, typer.Option("--plot", help="Also draw it into this PNG or SVG.")]
+Html = Annotated[
+    Path | None,
+    typer.Option(
+        "--html", help="Also write a report with figures into this HTML file, which needs no other."
+    ),
+]
+TextFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--texts", help="Files or folders of text, a text for each paragraph; may be repeated."),
+]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="Most texts; the first are taken.")]
+MaxLength = Annotated[
+    int, typer.Option("--max-length", min=3, help="Tokens of a text; the rest is left out.")
+]
+
+
+def check_outputs(plot: Path | None, html: Path | None) -> None:
+    """Check the files to write before anything is computed.
+
+    Raises:
+        SettingsError: one has another ending, or cannot be written. RunError: matplotlib is not installed.
+    """
+    from albertine.analysis.html_report import check_page
+    from albertine.analysis.plots import check_matplotlib, check_picture
+
+    if plot is not None:
+        check_picture(plot)
+    if html is not None:
+        check_page(html)
+        check_matplotlib()
+
+
+def models_and_texts(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The models among the words of a command, which come first, and the texts after them. A text has spaces
+    or Chinese characters, no slash, and is not the name of something that exists.
+
+    Raises:
+        typer.BadParameter: there is no model. DataError: a word is not UTF-8.
+    """
+    from albertine.text.sentences import detect_language
+
+    check_decoded(words)
+    count = 0
+    for word in words:
+        reads = (" " in word.strip() or detect_language(word) == "zh") and "/" not in word
+        if not word.strip() or (reads and not os.path.exists(word)):
+            break
+        count += 1
+    if not count:
+        raise typer.BadParameter("name a model before the texts", param_hint="MODEL")
+    return list(dict.fromkeys(words[:count])), list(words[count:])
+
+
+def given_texts(texts: Sequence[str], files: Sequence[Path] | None, limit: int) -> list[str]:
+    """Texts of the command line and of files; without any, the lines of standard input; at most `limit`.
+
+    Raises:
+        DataError: a file cannot be read. typer.BadParameter: there is no text.
+    """
+    check_texts(texts)
+    found = [text for text in texts if text.strip()]
+    if files:
+        from albertine.core.files import user_path
+        from albertine.text.documents import read_documents
+
+        paths = [user_path(path) for path in files]
+        paragraphs = (text for document in read_documents(paths) for text in document.paragraphs)
+        found += islice(paragraphs, max(0, limit - len(found)))
+    elif not texts:
+        found += islice(lines(), limit)
+    if not found:
+        raise typer.BadParameter("give a text, --texts FILE, or pipe lines in", param_hint="TEXT")
+    return found[:limit]
