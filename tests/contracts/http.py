@@ -62,7 +62,8 @@ POSTED: dict[str, list[tuple[str, dict[str, Any]]]] = {
     ],
 }
 """By head of a model requests that use every field of every route."""
-GOT = ("/info", "/health", "/health/live", "/health/ready", "/v1/models", "/v1/models/embed")
+HEALTH = ("/health", "/health/live", "/health/ready")
+GOT = ("/", "/info", "/analyze/model", *HEALTH, "/v1/models", "/v1/models/embed")
 WRONG: list[tuple[str, str, Any]] = [
     ("POST", "/embed", {"inputs": TEXT, "no_such_field": 1}),
     ("POST", "/embed", {}),
@@ -71,6 +72,7 @@ WRONG: list[tuple[str, str, Any]] = [
     ("POST", "/embed", {"inputs": "the " * 30, "truncate": False}),
     ("POST", "/embed", {"inputs": TEXT, "dimensions": 1000}),
     ("POST", "/predict", {"inputs": TEXT}),
+    ("POST", "/sentence-order", {"first": TEXT, "second": TEXT}),
     ("POST", "/v1/embeddings", {"input": TEXT, "model": "other"}),
     ("POST", "/v1/embeddings", {"input": [1, 2]}),
     ("GET", "/v1/models/other", None),

@@ -526,6 +526,7 @@ def test_truncation_is_a_field_of_the_body_or_of_its_parameters() -> None:
         "/relate": TextsToRelate,
         "/embeddings": schemas.OpenAiTexts,
         "/v1/embeddings": schemas.OpenAiTexts,
+        "/sentence-order": schemas.TwoPassages,
     }
     assert {"/", *taken} == set(routes.handlers())
     at_top = {path for path, body in taken.items() if "truncate" in body.model_fields}

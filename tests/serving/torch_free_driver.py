@@ -37,6 +37,9 @@ POSTED: dict[str, list[tuple[str, Any]]] = {
 def posted(folder: str, questions: list[tuple[str, Any]]) -> list[Any]:
     """The answers of a server of a folder."""
     with client_of(Path(folder)) as client:
+        assert client.get("/").headers["content-type"].startswith("text/html")
+        facts = client.get("/analyze/model").json()
+        assert (facts["costs"] is None) == ("torch" in str(facts["views"]["sentence-order"]))
         found = []
         for path, body in questions:
             answer = client.post(path, json=body)

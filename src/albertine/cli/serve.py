@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -60,6 +60,9 @@ def serve(
             "* for any.",
         ),
     ] = "",
+    open_page: Annotated[
+        bool, typer.Option("--open", help="Open the server's page in a browser once it answers.")
+    ] = False,
     precision: PrecisionOption = "auto",
     device: DeviceOption = "cpu",
     batch_tokens: BatchTokensOption = None,
@@ -105,7 +108,7 @@ def serve(
         typer.Option("--drain-seconds", min=0.0, help="Time to finish what is in flight before ending."),
     ] = 30.0,
 ) -> None:
-    """Answer over HTTP what `albertine predict` answers.
+    """Answer over HTTP what `albertine predict` answers, and show it on a page in a browser.
 
     Clients of Hugging Face, OpenAI and text-embeddings-inference work with it. Ctrl-C or SIGTERM finishes
     the requests in flight and ends."""
@@ -149,16 +152,48 @@ def serve(
     service = Service(served, limits, paths())
     shown, taken = listening.getsockname()[:2]
     where = f"http://{f'[{shown}]' if ':' in shown else shown}:{taken}"
-    message = f"{served.name} ({', '.join(served.tasks)}) answers at {where}; Ctrl-C ends"
-    unfinished = run(
-        service, listening, token, drain_seconds, lambda: typer.echo(message, err=True), host=host
+    message = (
+        f"{served.name} ({', '.join(served.tasks)}) answers at {where}; its page is {where}/; Ctrl-C ends"
     )
+
+    def started() -> None:
+        typer.echo(message, err=True)
+        if open_page:
+            _open_in_browser(f"{_address_of_page(listening.getsockname())}/")
+
+    unfinished = run(service, listening, token, drain_seconds, started, host=host)
     if unfinished:
         typer.echo(f"ended with {unfinished} request{'s' * (unfinished > 1)} unanswered", err=True)
     if service.computing:
         _end_now(1 if unfinished else 0)
     if unfinished:
         raise typer.Exit(1)
+
+
+def _address_of_page(address: tuple[Any, ...]) -> str:
+    """The address of a socket for a browser on this machine, also of one that listens on all addresses."""
+    host, port = address[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _open_in_browser(address: str) -> None:
+    """Open a page, in a thread, since some browsers return only when they are closed. Without a display
+    `webbrowser` would start one of the terminal, in which the page does not work."""
+    import sys
+    import webbrowser
+    from threading import Thread
+
+    shown = sys.platform != "linux" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+    if not shown and "BROWSER" not in os.environ:
+        typer.echo(f"there is no display: open {address} in a browser", err=True)
+        return
+
+    def opened() -> None:
+        if not webbrowser.open(address):
+            typer.echo(f"no browser was found: open {address} in one", err=True)
+
+    Thread(target=opened, name="albertine browser", daemon=True).start()
 
 
 def _end_now(code: int) -> NoReturn:

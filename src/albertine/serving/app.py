@@ -9,7 +9,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -26,10 +26,12 @@ from albertine.serving import routes
 from albertine.serving.engine import traceback_without_text
 from albertine.serving.error_responses import NEVER
 from albertine.serving.limits import ServingLimits, authorized, read_body, read_json
-from albertine.serving.origins import check_browser
+from albertine.serving.origins import check_browser, check_host
+from albertine.serving.page import PREFIX_HELP, page_handlers
 from albertine.serving.request_context import RequestContext
 from albertine.serving.routes import Handler
 from albertine.serving.service import Service
+from albertine.serving.view_routes import model_facts
 from albertine.tasks.http.errors import HttpError
 
 log = logging.getLogger("albertine.serving")
@@ -38,7 +40,9 @@ LIVE = "/health/live"
 HEALTH = ("/health", "/health/ready", LIVE)
 MODELS = "/v1/models"
 MODEL = MODELS + "/{name:path}"
-GOT = (MODELS, "/info", *HEALTH, "/metrics")
+GOT = (MODELS, "/info", "/analyze/model", *HEALTH, "/metrics")
+PAGE = page_handlers()
+"""Handlers of the files of the page."""
 SENT_ACROSS = [
     *("authorization", "content-type", "x-request-id"),
     *(f"x-stainless-{name}" for name in ("arch", "lang", "os", "package-version", "retry-count")),
@@ -57,19 +61,26 @@ FEW, SHORT, GROUP = 16, 4096, 16
 
 
 def paths() -> tuple[str, ...]:
-    """All paths; those of `POST` first."""
-    return (*routes.handlers(), *GOT)
+    """All paths; those of `POST` first, those of the page last."""
+    return tuple(dict.fromkeys((*routes.handlers(), *GOT, *PAGE)))
 
 
 def application(service: Service, token: bytes | None = None, host: str = "localhost") -> Starlette:
     """The application that answers for a service.
 
     Args:
-        token: that every request but to `/health/live` must send; None: no token, except that pages of
-            other sites (`albertine.serving.origins`). host: name or address that the server listens on.
+        token: that every request but to `/health/live` and for the files of the page must send; None: no
+            token, except that pages of other sites (`albertine.serving.origins`). host: name or address that
+            the server listens on.
     """
     posted = routes.handlers()
-    middleware = [Middleware(Guard, service=service, token=token, host=host, posted=frozenset(posted))]
+    post_root = _posted(service, posted.pop("/"))
+
+    async def root(request: Request) -> Response:
+        return await (post_root if request.method == "POST" else PAGE["/"])(request)
+
+    paths_posted = frozenset(("/", *posted))
+    middleware = [Middleware(Guard, service=service, token=token, host=host, posted=paths_posted)]
     if service.limits.origins:
         crossing = Middleware(
             CORSMiddleware,
@@ -81,10 +92,13 @@ def application(service: Service, token: bytes | None = None, host: str = "local
         middleware.insert(0, crossing)
     app = Starlette(
         routes=[
+            Route("/", root, methods=["GET", "POST"]),
+            *(Route(path, handler) for path, handler in PAGE.items() if path != "/"),
             *(Route(path, _posted(service, handler), methods=["POST"]) for path, handler in posted.items()),
             Route(MODELS, _got(service, routes.models)),
             Route(MODEL, _got(service, routes.model)),
             Route("/info", _got(service, routes.info)),
+            Route("/analyze/model", _got(service, model_facts)),
             Route("/health", _health(service)),
             Route("/health/ready", _health(service)),
             Route(LIVE, lambda request: PlainTextResponse("alive\n")),
@@ -134,7 +148,7 @@ class Guard:
             path = MODELS
         error = self._error_of(path, request)
         # Not errors: clients that retry would keep a draining server from ending.
-        counted = error is None and path in self._posted
+        counted = error is None and path in self._posted and not _is_of_page(path, request)
         service.running += counted
         try:
             if error is not None:
@@ -151,7 +165,7 @@ class Guard:
             service.running -= counted
             seconds = time.monotonic() - began
             service.metrics.request(path, status, seconds)
-            known = path in self._posted or path in GOT
+            known = path in self._posted or path in GOT or path in PAGE
             _log(request, path if known else "(unknown)", status, seconds)
 
     def _error_of(self, path: str, request: Request) -> HttpError | None:
@@ -160,6 +174,8 @@ class Guard:
             # What is before or behind this server may take the rest of the body for a request of its own.
             why = "the end of the body is not clear: send Content-Length, or Transfer-Encoding by HTTP/1.1"
             return HttpError(400, "unclear_length", why, headers={"connection": "close"})
+        if _is_of_page(path, request):
+            return self._error_of_page(headers)
         if self._token is None and path not in HEALTH:  # which probes call by any name
             limits = self._service.limits
             try:
@@ -177,10 +193,25 @@ class Guard:
             return self._ending()
         return None
 
+    def _error_of_page(self, headers: Mapping[str, str]) -> HttpError | None:
+        """The files of the page hold nothing secret, so they need no token, which a browser could not send,
+        and links of other sites may lead to them."""
+        if self._token is not None:
+            return None
+        try:
+            check_host(headers, self._host, self._service.limits.hosts)
+        except HttpError as error:
+            return error
+        return None
+
     def _ending(self) -> HttpError:
         self._service.metrics.failed("draining")
         headers = {"retry-after": "1", "connection": "close"}
         return HttpError(503, "draining", "the server is about to end", headers=headers)
+
+
+def _is_of_page(path: str, request: Request) -> bool:
+    return path in PAGE and request.method in ("GET", "HEAD")
 
 
 def _is_old(request: Request) -> bool:
@@ -302,7 +333,10 @@ def _unknown(request: Request, error: Exception) -> Response:
             405, "method_not_allowed", f"this route takes {allowed}", headers={"allow": allowed}
         )
     else:
-        error = HttpError(404, "no_route", f"there is no such route; there are {', '.join(paths())}")
+        message = f"there is no such route; there are {', '.join(paths())}"
+        if "text/html" in request.headers.get("accept", ""):  # a browser, by an address of somebody
+            message += f". {PREFIX_HELP}"
+        error = HttpError(404, "no_route", message)
     return _error_response(request, error)
 
 

@@ -12,6 +12,7 @@ from albertine.inference.fill_mask import fill_masks, no_mask
 from albertine.inference.onnx_session import ExportedModel
 from albertine.interop.exported_folder import GRAPHS
 from albertine.serving.engine import finite
+from albertine.serving.views import VIEWS, View
 from albertine.tasks.families import FAMILIES
 from albertine.tasks.http.base import HttpTask, InputLength
 from albertine.tasks.predictor import Predictor
@@ -22,7 +23,7 @@ class BatchKey(NamedTuple):
     """Questions of equal keys are computed together.
 
     Attributes:
-        task: `embed`, `fill-mask`, or the task of a family.
+        task: `embed`, `fill-mask`, the task of a family, or the name of a view.
         normalize: of vectors, whether they have length 1.
     """
 
@@ -99,6 +100,8 @@ class ServedModel:
 
     Attributes:
         tasks: their names, that of the head first; each is tried once, which also warms the model up.
+        views: by name of a view (`albertine.serving.views`) why the model does not have it; None: it does.
+        facts: the response of `/analyze/model`, once it was requested.
         number_format: in which it computes: `float32`, `bfloat16`, `float16` or `int8`.
 
     Args:
@@ -111,6 +114,7 @@ class ServedModel:
 
     def __init__(self, predictor: Predictor, name: str) -> None:
         self.predictor, self.name = predictor, name
+        self.facts: dict[str, Any] | None = None
         self.family = None
         with suppress(ModelError):
             self.family = predictor.family
@@ -118,6 +122,8 @@ class ServedModel:
         self._tasks: dict[str, HttpTask] = {}
         self._find_tasks()
         self.tasks = tuple(self._tasks)
+        self.views = {name: view.missing(predictor.model) for name, view in VIEWS.items()}
+        self._tasks |= {name: view(predictor) for name, view in VIEWS.items() if self.views[name] is None}
         if not self.tasks:
             raise ModelError(
                 "has no task that the server offers",
@@ -140,7 +146,7 @@ class ServedModel:
                 self._tasks.pop(name, None)
 
     def task(self, name: str) -> HttpTask:
-        """One of `tasks`."""
+        """One of `tasks`, or of `views` that the model has."""
         return self._tasks[name]
 
     @property
@@ -213,7 +219,8 @@ class ServedModel:
 
     def answer(self, key: BatchKey, questions: Sequence[Any]) -> Sequence[Any]:
         """The answers to questions, at least one, in their order: of `embed` a vector (H,), of `fill-mask`
-        `Guess`es for each mask, of a family what its `HttpTask.values` gives.
+        `Guess`es for each mask, of a view what its `compute` gives, of a family what its `HttpTask.values`
+        gives.
 
         Vectors and probabilities of tokens may hold NaN or infinities, so that one text that overflows does
         not fail those beside it.
@@ -229,6 +236,8 @@ class ServedModel:
             model, tokenizer = predictor.model, predictor.tokenizer
             return fill_masks(model, tokenizer, texts, counts, self.name, among, check=False)[0]
         task = self._tasks[key.task]
+        if isinstance(task, View):
+            return task.compute(questions)
         return task.values(*predictor.outputs(task.examples(questions)))
 
 

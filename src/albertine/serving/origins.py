@@ -64,6 +64,16 @@ def check_browser(
     Raises:
         HttpError: 403, another Host or Origin.
     """
+    check_host(headers, server_host, hosts)
+    check_origin(method, headers, origins)
+
+
+def check_host(headers: Mapping[str, str], server_host: str, hosts: Sequence[str]) -> None:
+    """Refuse requests by a name that is not the server's.
+
+    Raises:
+        HttpError: 403, another Host.
+    """
     host = headers.get("host", "")
     if host and not known_host(host, server_host, hosts):
         raise HttpError(
@@ -72,7 +82,6 @@ def check_browser(
             f"requests to the host `{host_name(host)[:253]}` are refused; start the server with "
             f"--allowed-hosts {host_name(host)[:253]}, or with a token",
         )
-    check_origin(method, headers, origins)
 
 
 def check_origin(method: str, headers: Mapping[str, str], origins: Sequence[str]) -> None:

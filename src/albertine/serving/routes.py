@@ -21,6 +21,7 @@ from albertine.inference.fill_mask import Guess
 from albertine.serving import schemas
 from albertine.serving.model_tasks import BatchKey, ServedModel
 from albertine.serving.request_context import RequestContext
+from albertine.serving.view_routes import ROUTES as VIEW_ROUTES
 from albertine.tasks.families import FAMILIES
 from albertine.tasks.http.base import ROW, HttpRoute, HttpTask, Truncation, listed
 from albertine.tasks.http.errors import HttpError, invalid
@@ -399,5 +400,6 @@ COMMON: dict[str, Handler] = {
     "/tokenize": tokenize,
     "/embeddings": embeddings,
     "/v1/embeddings": embeddings,
+    **VIEW_ROUTES,
 }
 """Routes that do not depend on the family of the model."""

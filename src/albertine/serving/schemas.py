@@ -79,6 +79,13 @@ class TextsToFill(Body):
     parameters: MaskParameters = MaskParameters()
 
 
+class TwoPassages(Body):
+    """`/sentence-order`."""
+
+    first: str
+    second: str
+
+
 def read(kind: type[B], body: dict[str, Any]) -> B:
     """A body by the schema of its route.
 

@@ -114,7 +114,7 @@ class Service:
     ) -> None:
         self.model, self.limits, self.clock = model, limits, clock
         self.sha = model.predictor.fingerprint
-        self.metrics = ServerMetrics(model.name, self.sha, model.tasks, routes)
+        self.metrics = ServerMetrics(model.name, self.sha, (*model.tasks, *model.views), routes)
         self.queue = TokenQueue(
             limits.queue_tokens,
             limits.queue_items,
@@ -172,6 +172,14 @@ class Service:
             wanted=task,
             able=list(self.model.tasks),
         )
+
+    def check_view(self, name: str) -> None:
+        """
+        Raises:
+            HttpError: the model does not have this view.
+        """
+        if (missing := self.model.views[name]) is not None:
+            raise invalid("not_for_this_model", missing, wanted=name, able=list(self.model.tasks))
 
     @property
     def most_inputs(self) -> int:

@@ -143,6 +143,11 @@ class Predictor:
         return tuned_model(self._folder, self.family, self._path)
 
     @property
+    def path(self) -> Path:
+        """The folder that was read."""
+        return self._path
+
+    @property
     def fingerprint(self) -> str:
         """A digest of all that determines predictions: the files of the folder, and the precision.
 

@@ -1,0 +1,57 @@
+"""The page that the server sends to browsers: static files with headers that forbid every foreign resource.
+
+The files hold no data of the model and no secret: the script of the page sends the same requests as any other
+client, with the token where one is required.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+FOLDER = Path(__file__).with_name("page")
+INDEX = "index.html"
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".json": "application/json"}
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    # Stored, and compared by its tag at every use: a server of another version may have the same address.
+    "cache-control": "no-cache",
+}
+PREFIX_HELP = (
+    "The page works below any path of a proxy that removes this path before it forwards a request, and is "
+    "opened with a slash at its end, as in https://example.com/albert/"
+)
+"""Remedy for a page that is requested by a path that this server does not have."""
+
+
+def page_handlers() -> dict[str, Callable[[Request], Awaitable[Response]]]:
+    """Handlers of `GET` and `HEAD` for the files of the page by their paths; `/` is the page itself."""
+    others = sorted(file for file in FOLDER.iterdir() if file.suffix in TYPES and file.name != INDEX)
+    files = {"/": FOLDER / INDEX} | {f"/page/{file.name}": file for file in others}
+    return {path: _handler(file) for path, file in files.items()}
+
+
+def _handler(file: Path) -> Callable[[Request], Awaitable[Response]]:
+    content = file.read_bytes()
+    tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    headers = HEADERS | {"etag": tag}
+
+    async def endpoint(request: Request) -> Response:
+        known = request.headers.get("if-none-match", "")
+        # A proxy that compresses makes the tag a weak one.
+        if tag in (one.strip().removeprefix("W/") for one in known.split(",")):
+            return Response(status_code=304, headers=headers)
+        return Response(content, media_type=TYPES[file.suffix], headers=headers)
+
+    return endpoint
