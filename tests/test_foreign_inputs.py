@@ -211,6 +211,8 @@ MODEL: dict[str, Verb] = {
     "predict fill-mask": lambda home, model, out: ["predict", "fill-mask", model, "the [MASK]"],
     "convert": lambda home, model, out: ["convert", model, out / "m"],
     "analyze depth": lambda home, model, out: ["analyze", "depth", model, "the man", "--depths", 2],
+    "analyze attention": lambda home, model, out: ["analyze", "attention", model, "the man"],
+    "analyze lens": lambda home, model, out: ["analyze", "lens", model, "the [MASK]"],
     "prune": lambda home, model, out: ["prune", model, home.corpus, "-o", out / "m"],
     "distill": lambda home, model, out: distill(model, home.corpus, out),
     "suite": lambda home, model, out: suite(model, home.pairs),
@@ -253,6 +255,8 @@ FEW: dict[str, set[str]] = {
     | {"another label", "open quote", "damaged Parquet", "folder", "nothing"},
     "analyze depth": {"a tensor more", "weights cut off", "a tensor less", "half a configuration"}
     | {"another type", "no vocabulary", "another vocabulary"},
+    "analyze attention": {"nan", "no vocabulary", "another vocabulary"},
+    "analyze lens": {"weights cut off", "nan", "another type", "no vocabulary", "another vocabulary"},
     "serve": {"weights cut off", "nan", "half a configuration", "another type", "no vocabulary"}
     | {"another vocabulary", "pickled weights", "no model yet"},
     "export": {"whole", "weights cut off", "nan", "half a configuration", "another type", "no vocabulary"}

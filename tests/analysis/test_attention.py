@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import torch
 
 import albertine as package
 from albertine.analysis.attention import attention_of, distance, entropy, similarities
+from albertine.cli.app import run
 from albertine.errors import DataError
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
@@ -107,3 +110,48 @@ def test_texts_that_have_no_maps_are_refused() -> None:
     ):
         attention_of(model, tokenizer, "天" * 40)
     assert len(attention_of(model, tokenizer, "天" * 30).tokens) == 32
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    package.save(
+        chinese(SharingPlan.shared(3)), package.load_tokenizer("albertine-mini-zh"), tmp_path / "deep"
+    )
+    return tmp_path / "deep"
+
+
+@pytest.mark.pictures
+def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture, page = tmp_path / "plots" / "maps.png", tmp_path / "maps.html"
+    arguments = ["analyze", "attention", str(folder), TEXT]
+    assert run([*arguments, "--json", "--plot", str(picture), "--html", str(page)]) == 0
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert found["model"] == "deep" and np.array(found["weights"]).shape[:2] == (3, 4)
+    assert found == {"model": "deep", **package.analyze.attention(folder, TEXT).as_dict()}
+    assert picture.stat().st_size > 20_000
+    html = page.read_text(encoding="utf-8")
+    assert TEXT in html and html.count("<svg") == 2 and f"{found['mean_similarity']:.3f}" in html
+    assert run(arguments) == 0
+    out = capsys.readouterr().out
+    assert "deep: entropy in nats" in out and "deep: mean distance in tokens" in out
+    assert f"{found['mean_similarity']:.3f}, mean over pairs" in out
+    assert f"{found['mean_head_similarity']:.3f}, where they share its weights" in out
+    assert f"{found['entropy'][0][0]:.2f}" in out
+
+
+def test_the_command_checks_its_files_first(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("albertine.analysis.attention.attention_of", lambda *_: pytest.fail("computed"))
+    (tmp_path / "file").touch()
+    for option, name, message in (
+        ("--plot", "x.txt", "is not the name of a PNG or SVG file"),
+        ("--plot", "file/x.png", "cannot be written"),
+        ("--html", "x.png", "is not the name of an HTML file"),
+    ):
+        assert run(["analyze", "attention", str(folder), TEXT, option, str(tmp_path / name)]) == 2
+        assert message in capsys.readouterr().err
+    assert run(["analyze", "attention", str(folder), " "]) == 2
+    assert "give a text" in capsys.readouterr().err
+    assert run(["analyze", "attention", str(tmp_path / "nothing"), TEXT]) == 2
+    assert "neither a folder nor a released model" in capsys.readouterr().err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import torch
 
 import albertine as package
 from albertine.analysis.lens import lens, max_depth
+from albertine.cli.app import run
 from albertine.errors import DataError, ModelError, SettingsError
 from albertine.inference.fill_mask import fill_masks
 from albertine.model.model import Model
@@ -185,3 +188,56 @@ def test_what_has_no_lens_is_refused(tokenizer: Tokenizer) -> None:
         lens(model, tokenizer, TEXT, top=0)
     with pytest.raises(DataError, match="no token of the text is in the vocabulary"):
         lens(model, tokenizer, "[UNK]")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, tokenizer: Tokenizer) -> Path:
+    package.save(chinese(tokenizer, SharingPlan.shared(3)), tokenizer, tmp_path / "deep")
+    return tmp_path / "deep"
+
+
+@pytest.mark.pictures
+def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture, page = tmp_path / "lens.svg", tmp_path / "lens.html"
+    arguments = ["analyze", "lens", str(folder), TEXT]
+    assert run([*arguments, "--json", "--plot", str(picture), "--html", str(page)]) == 0
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert found == {"model": "deep", **package.analyze.lens(folder, TEXT).as_dict()}
+    best = found["positions"][0]["guesses"][3][0]
+    for written in (picture.read_text(encoding="utf-8"), page.read_text(encoding="utf-8")):
+        assert best["token"] in written
+    assert run(arguments) == 0
+    out = capsys.readouterr().out
+    assert f"{best['token']} {best['probability']:.2f}" in out and "3 (model)" in out
+    assert "The model has 3 layers; larger depths repeat its block." in out
+
+
+@pytest.mark.pictures
+def test_the_command_for_a_text_without_masks(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "lens.html"
+    text = "今天天气很好。"
+    assert run(["analyze", "lens", str(folder), text, "--depths", "4", "--html", str(page)]) == 0
+    out = capsys.readouterr().out
+    found = package.analyze.lens(folder, text, depths=range(5))
+    assert "share right" in out and f"{found.positions[0].probability[4]:.2f}" in out
+    assert "Right tokens" in page.read_text(encoding="utf-8")
+    assert run(["analyze", "lens", str(folder), text, "--token", "2"]) == 0
+    assert "token 2: 天" in capsys.readouterr().out
+
+
+def test_the_command_refuses_with_a_remedy(
+    folder: Path, tmp_path: Path, tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = builders.config(vocab_size=tokenizer.vocab_size)
+    package.save(Model(config, {"pooler"}), tokenizer, tmp_path / "no head")
+    assert run(["analyze", "lens", str(tmp_path / "no head"), TEXT]) == 2
+    assert "no masked-LM head. Use a pretrained model" in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    assert run(["analyze", "lens", str(folder), TEXT, "--plot", str(tmp_path / "file" / "x.png")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+    assert run(["analyze", "lens", str(folder), ""]) == 2
+    assert "give a text" in capsys.readouterr().err
+    assert run(["analyze", "lens", str(folder), TEXT, "--depths", "99"]) == 2
+    assert "is outside 0 to 12" in capsys.readouterr().err

@@ -119,7 +119,7 @@ def test_help_in_a_file_is_plain(albertine: Command) -> None:
         (["embed", "albertine-mini-en", "a text"], "Did you mean 'predict embed'?"),
         (["fill-mask", "a [MASK]"], "Did you mean 'predict fill-mask'?"),
         (["predict", "runs/mails", "a text"], "Write one of these before it: fill-mask, order, classify,"),
-        (["analyze", "albertine-mini-en"], "Write one of these before it: layers, depth,"),
+        (["analyze", "albertine-mini-en"], "Write one of these before it: layers, attention,"),
         (["predict", "--jsn"], "No such option: --jsn"),
         (["pretrain", "recipes/a.yaml"], "A recipe is named by --config recipes/a.yaml"),
         (["finetune"], "For example: name=reviews encoder.folder=albertine-mini-en task.train="),

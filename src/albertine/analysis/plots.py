@@ -170,7 +170,7 @@ def save_panels(
     rows = math.ceil(len(panels) / columns)
     names = list(dict.fromkeys(name for p in panels if isinstance(p, Panel) for name in p.curves))
     size = (max(7.0, 4.3 * columns), 3.3 * rows + (0.8 if len(names) > 1 else 0.5))
-    with _figure(path, size) as figure:
+    with figure_file(path, size) as figure:
         figure.suptitle(shown(title, path), fontsize=12)
         legend: dict[str, Any] = {}
         for place, panel in enumerate(panels, 1):
@@ -346,7 +346,7 @@ def drawing(path: Path, title: str, size: tuple[float, float] = (7.0, 4.2)) -> I
     Raises:
         RunError: matplotlib is not installed.
     """
-    with _figure(path, size) as figure:
+    with figure_file(path, size) as figure:
         axes = figure.add_subplot()
         axes.set_title(shown(title, path))
         axes.spines[["top", "right"]].set_visible(False)
@@ -354,7 +354,7 @@ def drawing(path: Path, title: str, size: tuple[float, float] = (7.0, 4.2)) -> I
 
 
 @contextmanager
-def _figure(path: Path, size: tuple[float, float]) -> Iterator[Any]:
+def figure_file(path: Path, size: tuple[float, float]) -> Iterator[Any]:
     """A figure, written to the file on exit; arguments and errors of `drawing`."""
     try:
         # The Agg canvas needs no display, and without pyplot there is no global state.

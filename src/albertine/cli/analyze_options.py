@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from albertine.cli import show
 from albertine.cli.inputs import check_decoded, check_texts, lines
 
 Plot = Annotated[Path | None, typer.Option("--plot", help="Also draw it into this PNG or SVG.")]
@@ -86,3 +87,25 @@ def given_texts(texts: Sequence[str], files: Sequence[Path] | None, limit: int) 
     if not found:
         raise typer.BadParameter("give a text, --texts FILE, or pipe lines in", param_hint="TEXT")
     return found[:limit]
+
+
+def one_text(text: str | None) -> str:
+    """The text of the command line; without one, standard input.
+
+    Raises:
+        typer.BadParameter: there is no text. DataError: it is not UTF-8.
+    """
+    check_texts(text)
+    given = "\n".join(lines()) if text is None else text
+    if not given.strip():
+        raise typer.BadParameter("give a text, or pipe one in", param_hint="TEXT")
+    return given
+
+
+def note_missing_fonts(plot: Path, tokens: Sequence[str]) -> None:
+    """Say on standard error where a figure shows an ellipsis in place of tokens, because no font of this
+    machine has them."""
+    from albertine.analysis.plots import shown
+
+    if any(shown(token, plot) != token for token in tokens):
+        show.notes([f"{plot}: no font of this machine has some of the characters, and an SVG shows them"])
