@@ -18,6 +18,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # From the top down; a package may import those below it, or fewer where ALLOWED lists them.
 ROOMS = (
     "cli",
+    "study",  # computes with all that the verbs compute with
     "bench",
     "serving",
     "experiments",

@@ -15,6 +15,7 @@ from albertine.errors import SettingsError, TokenizerError, needs_torch
 
 if TYPE_CHECKING:
     from albertine import analyze as analyze
+    from albertine import study as study
     from albertine.api import (
         card,
         convert,
@@ -60,6 +61,7 @@ __all__ = [
     "report",
     "save",
     "score",
+    "study",
     "suite",
 ]
 ELSEWHERE = {
@@ -71,7 +73,7 @@ ELSEWHERE = {
     **dict.fromkeys(("prepare", "pretrain", "report", "score", "suite"), "albertine.api"),
 }
 """Names defined in other modules, which are imported at first use."""
-MODULES = ("analyze", "export")
+MODULES = ("analyze", "export", "study")
 """Modules among the names; `export` is a package that can be called."""
 
 

@@ -22,9 +22,10 @@ MODULE_PATH = re.compile(r"\b(?:[a-z_]\w*\.)+(?=\w)")
 
 def contract(products: Products) -> dict[str, Any]:
     """Names and signatures of `albertine`, of the classes of what it returns, and its exceptions."""
-    functions = {name: getattr(albertine, name) for name in sorted(albertine.__all__) if name != "analyze"}
+    modules = {name: getattr(albertine, name) for name in ("analyze", "study")}
+    functions = {name: getattr(albertine, name) for name in sorted(albertine.__all__) if name not in modules}
     functions["export"] = api.export  # `albertine.export` is a module that can be called
-    functions |= {f"analyze.{name}": getattr(albertine.analyze, name) for name in albertine.analyze.__all__}
+    functions |= {f"{of}.{name}": getattr(one, name) for of, one in modules.items() for name in one.__all__}
     model = albertine.load(products.model)
     task = albertine.load_task(products.tuned.folder)
     tokenizer = albertine.load_tokenizer(products.model)

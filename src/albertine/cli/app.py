@@ -42,6 +42,7 @@ from albertine.cli import (
     report,
     score,
     serve,
+    study,
     suite,
     tokenizer,
 )
@@ -52,7 +53,7 @@ from albertine.errors import AlbertineError, NotFinite, ProcessError, missing_to
 VERBS = (
     *(info, demo, doctor),
     *(tokenizer, prepare, pretrain, distill, score, suite, cloze),
-    *(finetune, evaluate, ensemble, report),
+    *(finetune, evaluate, ensemble, report, study),
     *(predict, serve, analyze, convert, export, prune, card, push, bench),
 )
 """Each a module of the verb's name, in the order in which a reader of `--help` meets them. Its function of

@@ -95,7 +95,7 @@ def read_suite(path: Path, assignments: Iterable[str] = ()) -> TaskSuite:
         start_from = own.pop("start_from", None)
         whole = merge(tree, own, {"name": str(task), "output": str(folder)})
         whole = _with_yaml(apply_overrides(whole, of_runs), data)
-        settings = _below(resolve(FinetuneSettings, whole, where), data)
+        settings = below(resolve(FinetuneSettings, whole, where), data)
         absent = missing(settings.task)
         if absent is None:
             open_encoder(settings)  # raises an error if it does not fit
@@ -126,7 +126,7 @@ def _with_yaml(tree: dict[str, Any], data: Path) -> dict[str, Any]:
     return tree
 
 
-def _below(settings: FinetuneSettings, data: Path) -> FinetuneSettings:
+def below(settings: FinetuneSettings, data: Path) -> FinetuneSettings:
     """The settings with the files of the task below a folder; absolute paths stay."""
     task = settings.task
     moved: dict[str, Any] = {"folder": task.folder and data / task.folder}

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albertine.errors import AlbertineError, SettingsError
+from albertine.study.definition import BUILTIN, builtin_names, cells_of, chosen_cells, read_study, study_file
+from albertine.study.units import plan_of
+from tests.study.conftest import Write
+
+SCALES = ("two-core", "gpu")
+TABLE = {
+    *(
+        "embedding-size",
+        "sharing",
+        "sentence-task",
+        "depth",
+        "width",
+        "dropout",
+        "data",
+        "speed",
+        "same-time",
+    ),
+    *("unshare", "oscillation", "objectives", "bytes-or-time"),
+}
+
+
+def test_there_are_the_studies_of_the_table() -> None:
+    assert set(builtin_names()) == TABLE
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", builtin_names())
+def test_a_study_of_the_package_has_cells_for_its_conclusions(name: str, scale: str) -> None:
+    study = read_study(name, scale)
+    assert study.name == name
+    assert study.conclusions
+    cells = cells_of(study)
+    for conclusion in study.conclusions:
+        for side in (conclusion.of, conclusion.minus):
+            if not isinstance(side, float):
+                chosen_cells(name, cells, side, conclusion)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", builtin_names())
+def test_settings_and_files_of_a_study_of_the_package_are_right(
+    name: str, scale: str, shared_data: Path
+) -> None:
+    plan = plan_of(read_study(name, scale), shared_data)
+    assert len(plan.trials) == len(plan.cells) * len(plan.study.seeds)
+
+
+def test_studies_have_cells_in_common(shared_data: Path) -> None:
+    sharing, embedding = (
+        plan_of(read_study(name), shared_data).units for name in ("sharing", "embedding-size")
+    )
+    assert len([key for key in sharing.keys() & embedding.keys() if key.startswith("pretrain-")]) == 12
+
+
+def test_combinations_and_named_cells(write: Write) -> None:
+    axes = {"layers": {"setting": "pretrain.model.change.num_hidden_layers", "values": {1: 1, "many": 4}}}
+    study = read_study(write(axes=axes, cells={"groups": {"pretrain.model.sharing": 2}}))
+    assert [cell.name for cell in cells_of(study)] == [
+        "sharing all, layers 1",
+        "sharing all, layers many",
+        "sharing none, layers 1",
+        "sharing none, layers many",
+        "groups",
+    ]
+
+
+def test_a_cell_has_its_settings_and_the_budget(write: Write, data: Path) -> None:
+    cells = {"long": {"pretrain.training.steps": 20}, "timed": {"pretrain.training.minutes": 2}}
+    plan = plan_of(read_study(write(cells=cells)), data)
+    work = {unit.label: unit.work["settings"] for unit in plan.units.values() if unit.kind == "pretrain"}
+    found = {
+        name: (one["training"]["steps"], one["training"]["minutes"], one["seed"])
+        for name, one in work.items()
+    }
+    assert found == {
+        "sharing all, seed 1": (8, None, 1),
+        "sharing all, seed 2": (8, None, 2),
+        "sharing none, seed 1": (8, None, 1),
+        "sharing none, seed 2": (8, None, 2),
+        "long, seed 1": (20, None, 1),
+        "long, seed 2": (20, None, 2),
+        "timed, seed 1": (None, 2.0, 1),
+        "timed, seed 2": (None, 2.0, 2),
+    }
+    assert work["sharing none, seed 1"]["model"]["sharing"] == "none"
+
+
+def test_one_encoder_serves_all_seeds_of_fine_tuning(write: Write, data: Path) -> None:
+    task = {"task": {"train": "train.csv", "dev": "dev.csv", "text": "sentence", "label": "season"}}
+    file = write(
+        base={"pretrain": {"seed": 7}}, judged={"tasks": {"season": task}, "held_out": None, "cost": False}
+    )
+    kinds = [unit.kind for unit in plan_of(read_study(file), data).units.values()]
+    assert (kinds.count("pretrain"), kinds.count("finetune")) == (2, 4)
+
+
+def test_a_scale_is_laid_over_the_study(write: Write) -> None:
+    file = write(scales={"gpu": {"budget": {"steps": 500}}})
+    assert read_study(file).budget != read_study(file, "gpu").budget
+    assert read_study(file, "gpu", ["budget.steps=7"]).budget.steps == 7  # type: ignore[union-attr]
+
+
+UNKNOWN_KEY = {"judgd": {}}
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown key": (UNKNOWN_KEY, "unknown setting `judgd`; did you mean `judged`?"),
+    "unknown setting": (
+        {"axes": {"width": {"setting": "pretrain.model.change.hiden_size", "values": [32]}}},
+        "did you mean `model.change.hidden_size`?",
+    ),
+    "unknown part": (
+        {"cells": {"x": {"pretrane.model.sharing": "all"}}},
+        "Did you mean `pretrain.model.sharing`?",
+    ),
+    "wrong value": ({"cells": {"x": {"pretrain.model.sharing": "some"}}}, "should be preset, all"),
+    "same settings": (
+        {"cells": {"x": {"pretrain.model.sharing": "all"}}},
+        "the cells `sharing all` and `x` have the same settings",
+    ),
+    "no such cell": (
+        {
+            "conclusions": [
+                {"claim": "c", "metric": "m", "of": "sharing al", "minus": 0.5, "expected": "less"}
+            ]
+        },
+        "Did you mean `sharing all`?",
+    ),
+    "no text": ({"corpus": {"text": ["texts"]}}, "Name the folder of texts and data sets with --data"),
+    "no margin": (
+        {"conclusions": [{"claim": "c", "metric": "m", "of": "x", "minus": 0.5, "expected": "equal"}]},
+        "`within` is the margin",
+    ),
+    "no cells": ({"axes": None}, "needs axes or cells"),
+    "row of a table": ({"source": {"rows": [["all"]]}}, "row 1 has 1 values for 2 columns"),
+    "no task file": (
+        {"judged": {"tasks": {"t": {"task": {"train": "no.csv", "dev": "dev.csv"}}}}},
+        "there is no",
+    ),
+    "unknown setting of a task": (
+        {"judged": {"tasks": {"t": {"task": {"trian": "train.csv", "dev": "dev.csv"}}}}},
+        "did you mean `task.train`?",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_wrong_is_named_with_its_remedy(case: str, write: Write, data: Path) -> None:
+    changes, message = BAD[case]
+    with pytest.raises(AlbertineError) as raised:
+        plan_of(read_study(write(**changes)), data)
+    assert message in str(raised.value)
+
+
+def test_a_study_is_suggested() -> None:
+    assert study_file("sharing") == BUILTIN / "sharing.yaml"
+    with pytest.raises(SettingsError, match="Did you mean `sentence-task`"):
+        study_file("sentence-tasks")
+    with pytest.raises(SettingsError, match=r"no scale `gpus`.*Did you mean `gpu`"):
+        read_study("sharing", "gpus")

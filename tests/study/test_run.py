@@ -1,0 +1,128 @@
+"""Running a study in one process: what is computed, what is not computed again, what fails."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from albertine.core.files import read_json, write_json
+from albertine.errors import RunError
+from albertine.study.definition import read_study
+from albertine.study.results import collect
+from albertine.study.runner import claim_folder, run_plan, status_of, unit_folder
+from albertine.study.units import Plan, plan_of
+from albertine.study.work import FAILED, RESULT
+from tests.study.conftest import Here, Write
+
+
+@pytest.fixture
+def plan(write: Write, data: Path) -> Plan:
+    return plan_of(read_study(write(seeds=[1])), data)
+
+
+def test_a_study_is_computed_once_and_shares_cells_with_others(
+    plan: Plan, write: Write, data: Path, tmp_path: Path
+) -> None:
+    first, again, other = Here(), Here(), Here()
+    assert run_plan(plan, tmp_path, first)
+    assert sorted(one.partition("-")[0] for one in first.computed) == sorted(
+        ["corpus", *["cost", "pretrain", "held_out"] * 2]
+    )
+    assert {one.state for one in status_of(plan, tmp_path)} == {"done"}
+    assert run_plan(plan, tmp_path, again)
+    assert again.computed == []
+
+    fewer = {"axes": {"sharing": {"values": ["all"]}}, "conclusions": None}
+    half = plan_of(read_study(write("half.yaml", name="half", seeds=[1, 2], **fewer)), data)
+    assert run_plan(half, tmp_path, other)
+    assert sorted(one.partition("-")[0] for one in other.computed) == ["held_out", "pretrain"]  # of seed 2
+
+    for key in plan.units:
+        assert not (unit_folder(tmp_path, key) / "run" / "checkpoints").exists()
+    scores = collect(plan, tmp_path, scale="two-core", command="")["cells"][0]["seeds"]["1"]["scores"]
+    assert scores["steps"] == 8
+    assert 0 < scores["mask_loss"] < 10
+    assert 0 <= scores["mlm_accuracy"] <= 1
+    assert scores["parameters"] > 1000
+
+
+def test_a_task_is_tuned_from_the_cell(write: Write, data: Path, tmp_path: Path) -> None:
+    task = {
+        "task": {
+            "train": "train.csv",
+            "dev": "dev.csv",
+            "text": "sentence",
+            "label": "season",
+            "max_length": 16,
+        },
+        "training": {"epochs": 2, "batch_size": 8},
+        "watching": {"tensorboard": False, "report": False},
+    }
+    axes = {"sharing": {"setting": "finetune.encoder.unshare", "values": {"shared": "no", "unshared": "all"}}}
+    judged = {"tasks": {"season": task}, "held_out": None, "cost": None}
+    file = write(seeds=[1], axes=axes, judged={**judged, "cost": False}, conclusions=None)
+    plan = plan_of(read_study(file), data)
+    assert run_plan(plan, tmp_path, Here()), status_of(plan, tmp_path)
+    for cell in collect(plan, tmp_path, scale="two-core", command="")["cells"]:
+        assert 0 <= cell["seeds"]["1"]["scores"]["season"] <= 1
+        assert cell["seeds"]["1"]["facts"]["season.seconds"] > 0
+
+
+def test_a_failed_cell_does_not_stop_the_others_and_is_tried_again(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from albertine.study import work
+
+    real = work.KINDS["pretrain"]
+
+    def failing(given: object, folder: Path, needs: list[str]) -> object:
+        if given["settings"]["model"]["sharing"] == "all":  # type: ignore[index]
+            raise RunError("the disk is full", remedy="Free some space")
+        return real(given, folder, needs)  # type: ignore[arg-type]
+
+    monkeypatch.setitem(work.KINDS, "pretrain", failing)
+    assert not run_plan(plan, tmp_path, Here())
+    states = {one.cell: one for one in status_of(plan, tmp_path)}
+    assert states["sharing none"].state == "done"
+    assert (states["sharing all"].state, states["sharing all"].reason) == (
+        "failed",
+        "the disk is full. Free some space",
+    )
+    missing = collect(plan, tmp_path, scale="two-core", command="")["missing"]
+    assert [one["cell"] for one in missing] == ["sharing all"]
+
+    monkeypatch.setitem(work.KINDS, "pretrain", real)
+    assert run_plan(plan, tmp_path, Here())
+    assert {one.state for one in status_of(plan, tmp_path)} == {"done"}
+
+
+def test_a_folder_of_another_study_is_refused(plan: Plan, write: Write, data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "toy"
+    claim_folder(plan, folder)
+    claim_folder(plan_of(read_study(write(seeds=[1, 2, 3])), data), folder)  # more seeds
+    for changes, message in (
+        ({"name": "other"}, "belongs to another study, `toy`"),
+        ({"budget": {"steps": 9}}, "its cell `sharing all` has other settings"),
+        (
+            {"axes": {"sharing": {"values": {"all": "ffn", "none": "none"}}}},
+            "its cell `sharing all` has other settings",
+        ),
+    ):
+        with pytest.raises(RunError, match=message):
+            claim_folder(plan_of(read_study(write("other.yaml", **changes)), data), folder)
+    shutil.rmtree(folder)
+    folder.mkdir()
+    write_json(folder / "notes.json", {})
+    with pytest.raises(RunError, match="holds something else than a study"):
+        claim_folder(plan, folder)
+    assert read_json(folder / "notes.json") == {}
+    assert [path.name for path in folder.iterdir()] == ["notes.json"]
+
+
+def test_failures_and_results_of_units_are_files(plan: Plan, tmp_path: Path) -> None:
+    key = next(iter(plan.units))
+    run_plan(plan, tmp_path, Here())
+    assert read_json(unit_folder(tmp_path, key) / RESULT)["machine"]["cores"] >= 1
+    assert not (unit_folder(tmp_path, key) / FAILED).exists()
