@@ -156,6 +156,7 @@ def test_of_every_way_nothing_is_left_when_the_next_begins(monkeypatch: pytest.M
     assert len(alive) == 5 and not found.wrong
 
 
+@pytest.mark.matrix
 def test_a_way_without_memory_and_one_that_computes_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: object) -> Any:
         raise torch.OutOfMemoryError

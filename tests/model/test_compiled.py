@@ -82,6 +82,7 @@ def test_blocks_are_one_graph_each(mode: Any) -> None:
     assert (graphs(), breaks()) == (2, 0)
 
 
+@pytest.mark.sample
 @every_mode
 @pytest.mark.parametrize("plan", [SHARED, UNSHARED])
 def test_blocks_compiled_in_place(mode: Any, plan: SharingPlan) -> None:
@@ -101,6 +102,7 @@ def test_blocks_compiled_in_place(mode: Any, plan: SharingPlan) -> None:
     assert graphs() >= 2 and breaks() == 0
 
 
+@pytest.mark.sample
 @every_mode
 @pytest.mark.parametrize(("plan", "precision"), [(SHARED, "float32"), (UNSHARED, "bfloat16")])
 def test_the_encoder_is_one_graph(mode: Any, plan: SharingPlan, precision: str) -> None:
@@ -117,6 +119,7 @@ def test_the_encoder_is_one_graph(mode: Any, plan: SharingPlan, precision: str) 
     assert (graphs(), breaks()) == (1, 0)
 
 
+@pytest.mark.sample(1, keep=["enable_grad"])
 @every_mode
 def test_the_model_for_pretraining(mode: Any) -> None:
     model = builders.model(UNSHARED)
@@ -125,6 +128,7 @@ def test_the_model_for_pretraining(mode: Any) -> None:
     assert 1 <= graphs() <= 12  # which rows a sequence has in the last depth is data
 
 
+@pytest.mark.sample(1, keep=["enable_grad"])
 @every_mode
 def test_the_padded_call(mode: Any) -> None:
     model = builders.model(SHARED)

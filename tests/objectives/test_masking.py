@@ -217,6 +217,7 @@ def test_ngram_lengths(favor_shorter: bool) -> None:
         assert abs((runs.sum(1) == size).mean() - share) < 0.02
 
 
+@pytest.mark.sample(3, keep=["{}", "max_predictions", "whole_word"])
 @pytest.mark.parametrize(
     "options",
     [

@@ -70,6 +70,7 @@ def test_a_depth_is_compiled_for_all_depths_and_batches(
     assert 1 <= counter.frame_count <= 2 and not messages_of(caplog)
 
 
+@pytest.mark.sample(2, keep=["forward", "full_backward"])
 @pytest.mark.parametrize("kind", ["forward_pre", "forward", "full_backward_pre", "full_backward"])
 def test_a_hook_is_called_in_a_depth_that_was_compiled_before(
     kind: str, monkeypatch: pytest.MonkeyPatch
