@@ -138,7 +138,7 @@ def test_the_index_lists_all_verdicts_of_a_folder(tmp_path: Path) -> None:
     write_study_report(results(), tmp_path)
     write_study_report(results(study="other", scale="gpu", title="Another"), tmp_path)
     index = (tmp_path / "index.md").read_text(encoding="utf-8")
-    assert "6 conclusions of 2 studies: 2 does not hold, 2 holds, 2 not decided." in index
+    assert "Of 6 conclusions 2 hold, 2 do not, and 2 are not decided at this scale." in index
     assert (
         "| [other](other-gpu.md) | gpu | it costs accuracy | +5.0 (+5.0 to +5.0, 3 seeds) | **holds** |"
         in index

@@ -126,3 +126,43 @@ def test_failures_and_results_of_units_are_files(plan: Plan, tmp_path: Path) -> 
     run_plan(plan, tmp_path, Here())
     assert read_json(unit_folder(tmp_path, key) / RESULT)["machine"]["cores"] >= 1
     assert not (unit_folder(tmp_path, key) / FAILED).exists()
+
+
+def test_every_measurement_of_a_pretrained_cell(write: Write, data: Path, tmp_path: Path) -> None:
+    judged = {
+        "held_out": {"sequences": 16, "sentence": ["sop", "nsp"]},
+        "texts": {"files": ["text"], "passages": 4},
+        "layers": {"texts": 3, "max_length": 16},
+    }
+    changes = {"base": {"pretrain": {"objective": {"pairs": "sop"}}}, "corpus": {"held_out": 0.6}}
+    file = write(seeds=[1], axes={"sharing": {"values": ["all"]}}, judged=judged, conclusions=None, **changes)
+    plan = plan_of(read_study(file), data)
+    assert run_plan(plan, tmp_path, Here()), status_of(plan, tmp_path)
+    found = collect(plan, tmp_path, scale="two-core", command="")["cells"][0]["seeds"]["1"]
+    assert {"sop_accuracy", "nsp_accuracy", "nats_per_character", "distance_last", "turning"} <= found[
+        "scores"
+    ].keys()
+    assert 0 < found["scores"]["nats_per_character"] < 20
+    assert 0 <= found["scores"]["turning"] <= 180
+    assert len(found["layers"]["distance"]) == 2
+    assert found["layers"]["norm"][1:] == pytest.approx([32**0.5] * 2, rel=0.3)  # each leaves a LayerNorm
+
+
+def test_other_objectives_have_a_loss_of_their_own(write: Write, data: Path, tmp_path: Path) -> None:
+    causal = {"pretrain.objective.kind": "causal", "pretrain.model.change.positions": "relative"}
+    changes = {"axes": None, "conclusions": None, "judged": {"cost": False}}
+    plan = plan_of(read_study(write(seeds=[1], cells={"causal": causal}, **changes)), data)
+    assert run_plan(plan, tmp_path, Here()), status_of(plan, tmp_path)
+    scores = collect(plan, tmp_path, scale="two-core", command="")["cells"][0]["seeds"]["1"]["scores"]
+    assert 0 < scores["mlm_loss"] < 10
+    assert "mask_loss" not in scores
+
+
+@pytest.mark.matrix
+def test_measured_steps(write: Write, data: Path, tmp_path: Path) -> None:
+    judged = {"held_out": None, "step": {"sequences": 1, "length": 16, "rounds": 1}}
+    plan = plan_of(read_study(write(seeds=[1], judged=judged, corpus=None, conclusions=None)), data)
+    assert {unit.kind for unit in plan.units.values()} == {"cost", "step"}
+    assert run_plan(plan, tmp_path, Here()), status_of(plan, tmp_path)
+    for cell in collect(plan, tmp_path, scale="two-core", command="")["cells"]:
+        assert cell["seeds"]["1"]["scores"]["tokens_per_second"] > 0

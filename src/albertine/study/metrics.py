@@ -51,8 +51,10 @@ KNOWN = {
     "turning": Metric("mean angle between the steps of successive layers, degrees", 1, 1),
     "cosine_last": Metric("cosine of the last layer's output and input"),
 }
-HIDDEN = frozenset({"steps", "sop_baseline", "nsp_baseline", "inference_flops"})
+HIDDEN = frozenset({"steps", "sop_baseline", "nsp_baseline", "inference_flops", "context_gain"})
 """Scores that have no column of their own."""
+IN_PLACE_OF = {"mlm_accuracy": "mask_accuracy", "mlm_loss": "mask_loss"}
+"""Scores that have none beside another, which says more: a tenth of the tokens of the first are visible."""
 
 
 def metric(name: str) -> Metric:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -11,6 +11,7 @@ from typing import Any
 from albertine.core.files import read_json, to_json
 from albertine.errors import DataError
 from albertine.study.definition import Cell, Conclusion, chosen_cells
+from albertine.study.metrics import HIDDEN, IN_PLACE_OF
 from albertine.study.runner import status_of, unit_folder
 from albertine.study.units import Plan
 from albertine.study.verdicts import Interval, Verdict, interval, verdict
@@ -198,11 +199,12 @@ def _mean(
     return fmean(known) if known and len(known) == len(values) else None
 
 
-def columns_of(results: Mapping[str, Any], hidden: Sequence[str] | frozenset[str]) -> list[str]:
+def columns_of(results: Mapping[str, Any]) -> list[str]:
     """The scores that the table of a report has as columns."""
     found: dict[str, None] = {}
     for cell in results["cells"]:
         for seed in cell["seeds"]:
             found |= dict.fromkeys(metrics_of(results, cell, seed))
     compared = {one["metric"] for one in results["conclusions"]}
+    hidden = HIDDEN | {name for name, better in IN_PLACE_OF.items() if better in found}
     return [name for name in found if name in compared or ("." not in name and name not in hidden)]

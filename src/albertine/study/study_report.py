@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from albertine.analysis.plots import svg_of
 from albertine.core.files import make_folder, os_errors_as_run_errors, replace_durably, to_json
 from albertine.errors import DataError
 from albertine.study.figures import figures_of
-from albertine.study.metrics import HIDDEN, metric
+from albertine.study.metrics import metric
 from albertine.study.results import (
     MOST_BYTES,
     Compared,
@@ -85,17 +86,16 @@ def write_index(folder: Path) -> Path:
         RULE,
         "",
         "| study | scale | conclusion | difference | verdict |",
-        "| --- | --- | --- | ---: | --- |",
+        "| --- | --- | --- | --- | --- |",
     ]
-    counts: dict[str, int] = {}
+    counts = Counter[str]()
     for results in known:
         for one in compared(results):
-            counts[one.verdict] = counts.get(one.verdict, 0) + 1
+            counts[one.verdict] += 1
             link = f"[{results['study']}]({_file_name(results)}.md)"
             cells = (link, results["scale"], one.claim, _difference(one), f"**{one.verdict}**")
             lines.append(f"| {' | '.join(map(_cell, cells))} |")
-    words = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
-    lines[2:2] = [f"{sum(counts.values())} conclusions of {len(known)} studies: {words}.", ""]
+    lines[2:2] = [f"{_counted(counts)}", ""]
     path = folder / INDEX
     replace_durably(path, ("\n".join(lines) + "\n").encode())
     return path
@@ -119,12 +119,13 @@ def _markdown(results: Mapping[str, Any], verdicts: Sequence[Compared], captions
         if section.table is not None:
             columns = list(map(str, section.table.columns))
             lines.append(f"| {' | '.join(map(_cell, columns))} |")
-            lines.append("| --- |" + " ---: |" * (len(columns) - 1))
+            lines.append("| --- |" + "".join(map(_rule, list(zip(*section.table.rows, strict=True))[1:])))
             lines += [f"| {' | '.join(_cell(str(value)) for value in row)} |" for row in section.table.rows]
             lines.append("")
         if section.heading == FIGURES:
             for figure, caption in captions.items():
-                lines += [f"![{caption}]({PICTURES}/{_file_name(results)}-{figure}.svg)", ""]
+                picture = f"{PICTURES}/{_file_name(results)}-{figure}.svg"
+                lines += [f"{_sentence(caption)}.", "", f"![{caption}]({picture})", ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -145,15 +146,12 @@ def _sections(
     source = results["source"]
     found = [Section("Conclusions", _verdict_words(verdicts), _verdict_table(verdicts))]
     found.append(Section("What was found here", _scale_words(results), _score_table(results)))
-    if captions:
-        found.append(
-            Section(FIGURES, [f"{caption[:1].upper()}{caption[1:]}." for caption in captions.values()])
-        )
-        if drawn:
-            found[-1:] = [
-                Section(caption[:1].upper() + caption[1:], figures=[drawn[figure]], alt=caption)
-                for figure, caption in captions.items()
-            ]
+    if drawn:
+        found += [
+            Section(_sentence(captions[one]), figures=[svg], alt=captions[one]) for one, svg in drawn.items()
+        ]
+    elif captions:
+        found.append(Section(FIGURES))
     text = [f"{source['paper']}, {source['table']}.", *([source["note"]] if source["note"] else [])]
     rows = [[NONE if value is None else value for value in row] for row in source["rows"]]
     found.append(Section("What the source reports", text, Table(source["columns"], rows) if rows else None))
@@ -174,11 +172,15 @@ def _sections(
 def _verdict_words(verdicts: Sequence[Compared]) -> list[str]:
     if not verdicts:
         return ["The study names no conclusion."]
-    count = {
-        kind: sum(one.verdict == kind for one in verdicts)
-        for kind in ("holds", "does not hold", "not decided")
-    }
-    return [", ".join(f"{number} {kind}" for kind, number in count.items()) + ". The rule is below."]
+    return [f"{_counted(Counter(one.verdict for one in verdicts))} The rule is below."]
+
+
+def _counted(verdicts: Mapping[str, int]) -> str:
+    held, failed, undecided = (verdicts.get(kind, 0) for kind in ("holds", "does not hold", "not decided"))
+    count = held + failed + undecided
+    return (
+        f"Of {count} conclusions {held} hold, {failed} do not, and {undecided} are not decided at this scale."
+    )
 
 
 def _verdict_table(verdicts: Sequence[Compared]) -> Table | None:
@@ -225,7 +227,7 @@ def _scale_words(results: Mapping[str, Any]) -> list[str]:
 
 
 def _score_table(results: Mapping[str, Any]) -> Table:
-    names = columns_of(results, HIDDEN)
+    names = columns_of(results)
     rows = []
     for cell in results["cells"]:
         row = [cell["name"], len(cell["seeds"])]
@@ -260,6 +262,16 @@ def _how(results: Mapping[str, Any]) -> list[str]:
         else "minutes of computing"
     )
     return [f"{date}; {hours}.", *(f"{machine}." for machine in dict.fromkeys(machines))]
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _rule(column: Sequence[object]) -> str:
+    """The line below the head of a column of Markdown: numbers to the right."""
+    numbers = all(str(value)[:1] in "0123456789−–+-" for value in column)
+    return " ---: |" if numbers else " --- |"
 
 
 def _cell(text: str) -> str:
