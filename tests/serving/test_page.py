@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from albertine import Predictor, save
+from albertine.analysis.attention import attention_of
+from albertine.analysis.layers import layer_statistics
+from albertine.analysis.lens import lens
 from albertine.core.released import DEFAULT_MODELS, released_folder
 from albertine.model.model import Model
 from albertine.serving.page import POLICY
@@ -28,13 +31,16 @@ if TYPE_CHECKING:
 Addresses = Callable[[str], str]
 Fields = Mapping[str, str]
 LANGUAGES = ("en-US", "zh-CN")
-HOSTILE = "<img src=x>"
+HOSTILE = "the <img>"
 """Markup, so short that a model of 16 tokens reads it."""
 VIEWS: dict[str, dict[str, Fields]] = {
     "fill-mask": {
         "fill": {"inputs": "the [MASK] man said [MASK] house"},
         "similar": {"texts": "the old man\na house"},
         "rank": {"query": "who", "texts": "the old man\na house"},
+        "lens": {"inputs": "the old man said"},
+        "attention": {"inputs": "the old man said"},
+        "states": {"texts": "the old man\na house was good"},
     },
     "single": {"classify": {"first": "the old man", "pair": "a house"}},
     "score": {
@@ -60,6 +66,20 @@ def wanted(model: Predictor, view: str, fields: Fields) -> list[Any]:
         case "fill":
             [masks] = [model.fill_mask(fields["inputs"])]
             return [(one.token, percent(one.probability)) for mask in masks for one in mask]
+        case "lens":
+            found = lens(model.model, model.tokenizer, fields["inputs"], top=1)
+            return [
+                best.token + " ✓" * (best.token == one.answer)
+                for one in found.positions
+                for (best,) in one.guesses
+            ]
+        case "attention":  # of the first token after [CLS], in the last layer, mean over heads
+            found = attention_of(model.model, model.tokenizer, fields["inputs"])
+            row = dict(zip(found.tokens, found.weights[-1].mean(0)[1], strict=True))
+            return [(token, percent(row[token])) for token in sorted(row, key=lambda token: -row[token])[:5]]
+        case "states":
+            found = layer_statistics(model.model, model.tokenizer, fields["texts"].splitlines())
+            return [f"{x:.2f}" for row in found.cka for x in row]
         case "similar":
             texts = fields["texts"].splitlines()
             return [f"{x:.2f}" for row in model.similarity(texts, texts) for x in row]
@@ -155,8 +175,8 @@ def compute(page: Page, address: str, view: str, fields: Fields) -> None:
 
 def shown(page: Page, view: str) -> list[Any]:
     """The same as `wanted` on the page."""
-    if view in ("similar", "tag", "relate"):
-        kind = "td" if view == "similar" else "tbody th, #result tbody td:not(.number)"
+    if view in ("similar", "tag", "relate", "lens", "states"):
+        kind = "td" if view in ("similar", "lens", "states") else "tbody th, #result tbody td:not(.number)"
         return page.locator(f"#result {kind}").all_inner_texts()
     parts = (page.locator(f"#result .bars .{part}").all_inner_texts() for part in ("name", "value"))
     return list(zip(*parts, strict=True))
@@ -213,6 +233,62 @@ def test_tokens_are_masked_by_clicks(chromium: Browser, address: Addresses) -> N
         page.locator("[aria-pressed=true]").first.click()
         until(page, "document.querySelectorAll('[aria-pressed=true]').length === 1")
         assert page.input_value("#field-inputs") == "\U0001f600 the old man [MASK]"
+
+
+def test_depth_slider(chromium: Browser, address: Addresses, models: Callable[[str], Path]) -> None:
+    """Catches: guesses of another depth than the slider's; a request for each depth; a shared model that ends
+    at its layers."""
+    model, text = Predictor(models("fill-mask"), precision="float32"), "the [MASK] man said"
+    [expected] = lens(model.model, model.tokenizer, text).positions
+    with tab(chromium, errors=True) as page:
+        compute(page, address("fill-mask"), "fill", {"inputs": text})
+        requests: list[Any] = []
+        page.on("request", lambda request: requests.append(request))
+        assert page.inner_text("label[for=depth]") == "Depth: 1 of 1 layers"
+        for depth, label in ((0, "the embeddings alone"), (2, "2, beyond the 1 layers of training")):
+            page.fill("#depth", str(depth))
+            assert shown(page, "fill") == [
+                (one.token, percent(one.probability)) for one in expected.guesses[depth]
+            ]
+            assert label in page.inner_text("label[for=depth]")
+            assert label in page.get_attribute("#depth", "aria-valuetext")
+        assert not requests
+
+
+@pytest.mark.matrix  # a time, which other tests beside it lengthen
+def test_time_of_the_depth_slider(chromium: Browser, address: Addresses) -> None:
+    """Catches: guesses that are computed when the slider moves. The best of five, as the machine may be
+    busy."""
+    with tab(chromium) as page:
+        compute(page, address("albertine-mini-en"), "fill", {"inputs": "He was the [MASK] of the [MASK]."})
+        times = []
+        for depth in (0, 1, 2, 3, 4):
+            script = f"""() => new Promise((resolve) => {{
+                const slider = document.querySelector("#depth"), began = performance.now();
+                slider.value = {depth};
+                slider.dispatchEvent(new Event("input"));
+                requestAnimationFrame(() => requestAnimationFrame(() => resolve(performance.now() - began)));
+            }})"""
+            times.append(page.evaluate(script))
+        assert min(times) < 100
+
+
+def test_attention_of_a_head(chromium: Browser, address: Addresses, models: Callable[[str], Path]) -> None:
+    """Catches: another head, layer or token than the chosen one."""
+    model, text = Predictor(models("single"), precision="float32"), "the old man said"
+    found = attention_of(model.model, model.tokenizer, text)
+    with tab(chromium, errors=True) as page:
+        compute(page, address("single"), "attention", {"inputs": text})
+        page.fill("#layer", "1")
+        page.select_option("#head", "2")
+        page.click(".tokens button:text-is('man')")
+        row = dict(zip(found.tokens, found.weights[0, 1, found.tokens.index("man")], strict=True))
+        assert shown(page, "attention") == [
+            (token, percent(row[token])) for token in sorted(row, key=lambda token: -row[token])[:5]
+        ]
+        assert page.evaluate("document.activeElement.textContent") == "man"
+        cells = page.locator("#result table").first.locator("td").all_inner_texts()
+        assert cells == [f"{x:.2f}" for layer in found.entropy for x in layer]
 
 
 def test_hostile_text(

@@ -527,6 +527,9 @@ def test_truncation_is_a_field_of_the_body_or_of_its_parameters() -> None:
         "/embeddings": schemas.OpenAiTexts,
         "/v1/embeddings": schemas.OpenAiTexts,
         "/sentence-order": schemas.TwoPassages,
+        "/analyze/lens": schemas.TextOfLens,
+        "/analyze/attention": schemas.TextOfAttention,
+        "/analyze/layers": schemas.TextsOfLayers,
     }
     assert {"/", *taken} == set(routes.handlers())
     at_top = {path for path, body in taken.items() if "truncate" in body.model_fields}

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from albertine.serving.views import TEXTS as TEXTS_AT_ONCE
 from albertine.tasks.http.base import TEXTS, Body, Several, Truncation
 from albertine.tasks.http.errors import HttpError, invalid
 
@@ -84,6 +85,27 @@ class TwoPassages(Body):
 
     first: str
     second: str
+
+
+class TextOfLens(Body):
+    """`/analyze/lens`."""
+
+    inputs: str
+    top_k: int = Field(5, ge=1, le=20, description="a whole number from 1 to 20")
+
+
+class TextOfAttention(Body):
+    """`/analyze/attention`."""
+
+    inputs: str
+
+
+class TextsOfLayers(Body):
+    """`/analyze/layers`."""
+
+    inputs: str | Annotated[list[str], Field(min_length=1, max_length=TEXTS_AT_ONCE, fail_fast=True)] = Field(
+        description=f"a text, or a list of 1 to {TEXTS_AT_ONCE} texts"
+    )
 
 
 def read(kind: type[B], body: dict[str, Any]) -> B:

@@ -8,12 +8,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from albertine.inference.onnx_session import ExportedModel
 from albertine.model.config import EncoderConfig
 from albertine.serving import schemas
 from albertine.serving.model_tasks import BatchKey, ServedModel
 from albertine.serving.request_context import RequestContext
-from albertine.tasks.http.base import Truncation
+from albertine.tasks.http.base import Truncation, listed
 from albertine.tokenizers.base import Tokenizer
 
 CARD, CARD_CHARACTERS = "README.md", 200_000
@@ -31,6 +33,34 @@ async def sentence_order(context: RequestContext) -> Any:
     model = context.service.model.predictor.model
     assert not isinstance(model, ExportedModel)  # which has no views
     return {"score": score, "objective": model.sentence_objective}
+
+
+async def lens(context: RequestContext) -> Any:
+    """`/analyze/lens`: the guesses at masks at every depth; without a mask, at every token."""
+    request = schemas.read(schemas.TextOfLens, context.body)
+    [found] = await _answer(context, "lens", (request.inputs, request.top_k))
+    return found
+
+
+async def attention(context: RequestContext) -> Any:
+    """`/analyze/attention`: the attention weights of every layer and head, with four decimals."""
+    request = schemas.read(schemas.TextOfAttention, context.body)
+    [found] = await _answer(context, "attention", request.inputs)
+
+    def as_lists() -> dict[str, Any]:
+        return {
+            name: value if isinstance(value, list) else np.round(value.astype(np.float64), 4).tolist()
+            for name, value in found.items()
+        }
+
+    return await asyncio.to_thread(as_lists)
+
+
+async def layers(context: RequestContext) -> Any:
+    """`/analyze/layers`: statistics of the states of every layer over texts."""
+    request = schemas.read(schemas.TextsOfLayers, context.body)
+    [found] = await _answer(context, "layers", tuple(listed(request.inputs)))
+    return {name: value for name, value in found.items() if name not in ("model", "cut")}
 
 
 async def model_facts(context: RequestContext) -> Any:
@@ -112,5 +142,10 @@ def _language(tokenizer: Tokenizer) -> str:
     return "zh" if chinese > CHINESE_SHARE * size else "en"
 
 
-ROUTES: dict[str, Callable[[RequestContext], Awaitable[Any]]] = {"/sentence-order": sentence_order}
+ROUTES: dict[str, Callable[[RequestContext], Awaitable[Any]]] = {
+    "/sentence-order": sentence_order,
+    "/analyze/lens": lens,
+    "/analyze/attention": attention,
+    "/analyze/layers": layers,
+}
 """Those with a body."""

@@ -12,10 +12,15 @@ from albertine.tasks.http.base import HttpTask, InputLength
 from albertine.tasks.http.errors import HttpError, invalid
 
 if TYPE_CHECKING:
+    from albertine.analysis.lens import Lens
     from albertine.model.model import Model
 
 TOKENS = 128
-"""Most tokens of a text of a view: guesses are computed at every token and depth, attention at every pair."""
+"""Most tokens of a text whose attention or states are shown."""
+UNMASKED = 40
+"""Most tokens of a text without a mask, each of which is masked in a copy."""
+TEXTS = 32
+"""Most texts of one statistic."""
 NUMBERS = 600_000
 """Most attention weights of a response, some 4 MB of JSON."""
 
@@ -44,11 +49,6 @@ class View(HttpTask):
     def has(cls, model: Model) -> bool:
         """Whether a model has what the view needs."""
         return True
-
-    @property
-    def limit(self) -> int:
-        positions = self.torch_model.config.max_sequence_length
-        return TOKENS if positions is None else min(TOKENS, positions)
 
     @property
     def torch_model(self) -> Model:
@@ -101,10 +101,124 @@ class SentenceOrder(View):
         return sentence_order_probabilities(self.torch_model, self.model.tokenizer, questions)[0]
 
 
-VIEWS: dict[str, type[View]] = {"sentence-order": SentenceOrder}
+class LensView(View):
+    """Guesses of the masked-LM head over depth; a question is (text, number of guesses)."""
+
+    does = "predicts masked tokens over depth"
+    needs = "a masked-LM head"
+
+    @classmethod
+    def has(cls, model: Model) -> bool:
+        return model.mlm is not None
+
+    @property
+    def limit(self) -> int:
+        return int(self.torch_model.config.max_position_embeddings)
+
+    def lengths(self, questions: Sequence[tuple[str, int]]) -> list[InputLength]:
+        tokenizer, found = self.model.tokenizer, []
+        for text, _ in questions:
+            ids = tokenizer.encode_with_special_tokens(text)
+            masked = tokenizer.mask_id in ids
+            # Without a mask, each token is masked in a copy of the text.
+            limit, copies = (self.limit, 1) if masked else (min(self.limit, UNMASKED), len(ids))
+            if (length := len(ids) + 2) > limit:
+                raise too_long(length, limit)
+            found.append(InputLength(length * max(1, copies), length, limit, False))
+        return found
+
+    def compute(self, questions: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
+        from albertine.analysis.lens import lens
+
+        return [
+            self._as_json(lens(self.torch_model, self.model.tokenizer, text, top=top))
+            for text, top in questions
+        ]
+
+    def _as_json(self, found: Lens) -> dict[str, Any]:
+        decode = self.model.tokenizer.decode
+        positions = [
+            {
+                "place": one.place,
+                "answer": one.answer,
+                "probability": one.probability,
+                "guesses": [
+                    [
+                        {
+                            "token_str": decode([guess.token_id], skip_special=False),
+                            "token": guess.token_id,
+                            "score": guess.probability,
+                        }
+                        for guess in at_depth
+                    ]
+                    for at_depth in one.guesses
+                ],
+            }
+            for one in found.positions
+        ]
+        facts = {"tokens": found.tokens, "layers": found.layers, "depths": found.depths}
+        return facts | {"positions": positions}
+
+
+class AttentionView(View):
+    """Attention weights of all layers and heads; a question is a text."""
+
+    does = "shows attention weights"
+
+    @property
+    def limit(self) -> int:
+        config = self.torch_model.config
+        pairs = NUMBERS // (config.plan.depth * config.num_attention_heads)
+        return min(int(config.max_position_embeddings), TOKENS, max(8, math.isqrt(pairs)))
+
+    def compute(self, questions: Sequence[str]) -> list[dict[str, Any]]:
+        from albertine.analysis.attention import attention_of
+
+        found = [attention_of(self.torch_model, self.model.tokenizer, text) for text in questions]
+        numbers = ("weights", "entropy", "distance", "similarity")
+        # The lists are made where the response is, not by the thread of the model.
+        return [
+            {"tokens": one.tokens, "blocks": list(one.blocks)}
+            | {name: getattr(one, name) for name in numbers}
+            for one in found
+        ]
+
+
+class LayersView(View):
+    """What each layer does to the states of texts; a question is a tuple of texts."""
+
+    does = "compares the states of layers"
+
+    @property
+    def limit(self) -> int:
+        return min(TOKENS, int(self.torch_model.config.max_position_embeddings))
+
+    def rows(self, question: Sequence[str]) -> list[int]:
+        return [len(row) + 2 for row in self.model.tokenizer.encode_batch(list(question))]
+
+    def compute(self, questions: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+        from albertine.analysis.layers import layer_statistics
+
+        found = [
+            layer_statistics(self.torch_model, self.model.tokenizer, texts, max_length=TOKENS)
+            for texts in questions
+        ]
+        return [{name: without_nan(value) for name, value in one.as_dict().items()} for one in found]
+
+
+def without_nan(value: Any) -> Any:
+    """JSON data with None in place of NaN."""
+    if isinstance(value, dict):
+        return {name: without_nan(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [without_nan(one) for one in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+VIEWS: dict[str, type[View]] = {
+    "sentence-order": SentenceOrder,
+    "lens": LensView,
+    "attention": AttentionView,
+    "layers": LayersView,
+}
 """By the name of the view."""
-
-
-def attention_limit(layers: int, heads: int) -> int:
-    """Most tokens of a text whose attention weights of all layers and heads are in one response."""
-    return max(8, min(TOKENS, math.isqrt(NUMBERS // (layers * heads))))

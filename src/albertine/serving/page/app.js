@@ -39,6 +39,8 @@ function stored(name, value) {
 const percent = (share) => `${(100 * share).toFixed(1)} %`;
 const count = (number) => number.toLocaleString(language);
 const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
+const visible = (text) => text.trim() || "␣";
+const spelled = (token) => token.replace(/^▁(?=.)/, ""); // a piece of SentencePiece without the mark of its word
 const letters = (text) => Array.from(text); // places of the server count code points
 
 // ---- requests
@@ -166,7 +168,7 @@ const VIEWS = {
       const requests = [["tokenize", { inputs, add_special_tokens: false }]];
       if (!inputs.includes(facts.mask)) return requests;
       requests.push(["", { inputs, parameters: { top_k: 5 } }]);
-      if (!missing("lens")) requests.push(["analyze/lens", { inputs, top_k: 5, masks_only: true }, "optional"]);
+      if (!missing("lens")) requests.push(["analyze/lens", { inputs, top_k: 5 }, "optional"]);
       return requests;
     },
     show: showFill,
@@ -324,14 +326,15 @@ function showFill(box, own, [[tokens], answer, lens]) {
   const found = el("div");
   const paint = (rows) => found.replaceChildren(...rows.map((one, i) => maskBars(i, one, rows.length)));
   if (lens?.failed) box.append(el("p", { className: "note" }, lens.failed));
-  if (lens?.guesses) {
+  if (lens?.positions) {
     const change = (depth) => {
       own.depth = depth;
-      paint(lens.guesses[depth]);
+      paint(lens.positions.map((one) => one.guesses[depth]));
     };
-    own.depth = Math.min(own.depth ?? lens.layers, lens.guesses.length - 1);
-    box.append(slider("depth", lens.guesses.length - 1, own.depth, describeDepth(lens.layers), change),
-      el("p", { className: "quiet" }, word(lens.guesses.length - 1 > lens.layers ? "depthShared" : "depthHelp")));
+    const deepest = lens.depths.at(-1);
+    own.depth = Math.min(own.depth ?? lens.layers, deepest);
+    box.append(slider("depth", deepest, own.depth, describeDepth(lens.layers), change),
+      el("p", { className: "quiet" }, word(deepest > lens.layers ? "depthShared" : "depthHelp")));
     change(own.depth);
   } else paint(guesses);
   box.append(found);
@@ -343,26 +346,27 @@ function describeDepth(layers) {
 }
 
 function maskBars(i, rows, masks) {
-  const shown = bars(rows.map((row) => ({ name: row.token_str, value: row.score, lang: facts.language })));
+  const shown = bars(rows.map((row) => ({ name: visible(row.token_str), value: row.score, lang: facts.language })));
   if (masks === 1) return shown;
-  return el("section", {}, el("h3", {}, word("mask", { number: i + 1, text: rows[0].token_str })), shown);
+  return el("section", {}, el("h3", {}, word("mask", { number: i + 1, text: visible(rows[0].token_str) })), shown);
 }
 
 // ---- depth and attention
 
-function showLens(box, own, [{ tokens, guesses, layers }]) {
-  const rows = tokens.map((token, i) => [token, ...guesses.map((depth) => {
-    const [best] = depth[i], cell = shaded(el("td", { lang: facts.language }, best.token_str), best.score);
-    cell.title = depth[i].map((one) => `${one.token_str} ${percent(one.score)}`).join("\n");
+function showLens(box, own, [{ tokens, positions, depths, layers }]) {
+  const rows = positions.map(({ place, answer, guesses }) => [spelled(answer ?? tokens[place]), ...guesses.map((all) => {
+    const [best] = all, cell = shaded(el("td", { lang: facts.language }, visible(best.token_str)), best.score);
+    if (answer !== null && spelled(answer) === best.token_str) cell.append(" ✓");
+    cell.title = all.map((one) => `${one.token_str} ${percent(one.score)}`).join("\n");
     return cell;
   })]);
-  box.append(table(word("lens"), [word("tokens"), ...guesses.map((_, depth) => (depth === layers ? `${depth} *` : String(depth)))], rows),
-    el("p", { className: "quiet" }, word("lensStar", { layers })));
+  const heads = depths.map((depth) => (depth === layers ? `${depth} *` : String(depth)));
+  box.append(table(word("lens"), [word("tokens"), ...heads], rows), el("p", { className: "quiet" }, word("lensStar", { layers })));
   return word("done");
 }
 
-function showAttention(box, own, [{ tokens, weights, entropy, similarity }]) {
-  const layers = weights.length, picture = el("div");
+function showAttention(box, own, [{ tokens: pieces, weights, entropy, similarity }]) {
+  const tokens = pieces.map(spelled), layers = weights.length, picture = el("div");
   own.layer = Math.min(own.layer ?? layers, layers);
   own.token = Math.min(own.token ?? 1, tokens.length - 1);
   own.head ??= 0; // 0: the mean
@@ -402,45 +406,76 @@ function showAttention(box, own, [{ tokens, weights, entropy, similarity }]) {
 }
 
 function heatmap(map, tokens) {
-  const size = map.length, cell = Math.max(2, Math.min(16, Math.floor(480 / size)));
-  const canvas = el("canvas", { width: size * cell, height: size * cell, role: "img", ariaLabel: `${word("map")}: ${tokens.join(" ")}` });
-  const pen = canvas.getContext("2d"), colour = getComputedStyle(document.documentElement).getPropertyValue("--shade");
+  const size = map.length, cell = Math.max(3, Math.min(20, Math.floor(480 / size))), edge = cell < 12 ? 0 : 90;
+  const picture = { width: edge + size * cell, height: edge + size * cell };
+  const canvas = el("canvas", { ...picture, role: "img", ariaLabel: `${word("map")}: ${tokens.join(" ")}` });
+  const pen = canvas.getContext("2d"), style = getComputedStyle(document.body);
+  const colour = getComputedStyle(document.documentElement).getPropertyValue("--shade");
+  pen.font = `${cell - 5}px ${style.fontFamily}`;
   map.forEach((row, i) => row.forEach((value, j) => {
     pen.fillStyle = `rgba(${colour}, ${Math.sqrt(value)})`;
-    pen.fillRect(j * cell, i * cell, cell, cell);
+    pen.fillRect(edge + j * cell, edge + i * cell, cell, cell);
   }));
+  pen.fillStyle = style.color;
+  if (edge) tokens.forEach((token, i) => {
+    pen.textAlign = "end";
+    pen.fillText(token, edge - 5, edge + (i + 0.75) * cell, edge - 8);
+    pen.save();
+    pen.translate(edge + (i + 0.75) * cell, edge - 5);
+    pen.rotate(-Math.PI / 2);
+    pen.textAlign = "start";
+    pen.fillText(token, 0, 0, edge - 8);
+    pen.restore();
+  });
   return el("figure", {}, el("figcaption", { className: "quiet" }, word("map")), canvas);
 }
 
 // ---- states of layers
 
-function showStates(box, own, [{ statistics, cka }]) {
-  for (const [name, values] of Object.entries(statistics)) box.append(chart(word(name), values));
-  box.append(matrix(word("cka"), cka.map((_, i) => String(i)), cka));
+function showStates(box, own, [answer]) {
+  const charts = el("div", { className: "charts" });
+  for (const name of ["distance", "cosine", "norm", "effective_rank", "curvature", "anisotropy"]) {
+    const known = answer[name].mean.length > 0 && !answer[name].mean.includes(null);
+    if (known) charts.append(chart(word(name), answer[name], answer.cka.length));
+  }
+  box.append(charts);
+  box.append(matrix(word("cka"), answer.cka.map((_, i) => String(i)), answer.cka));
   return word("done");
 }
 
-function chart(title, { mean, low, high }) {
+function chart(title, { mean, low, high }, states) {
   const svg = (tag, attributes, ...children) => {
     const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
     for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
     node.append(...children);
     return node;
   };
-  const width = 560, height = 190, left = 56, bottom = 160, least = Math.min(...low), most = Math.max(...high);
+  const width = 440, height = 200, left = 56, bottom = 150, known = low[0] !== null;
+  const least = Math.min(...mean, ...(known ? low : [])), most = Math.max(...mean, ...(known ? high : []));
+  const first = mean.length === states ? 0 : 1; // the first state is that of the embeddings
   const x = (i) => left + ((width - left - 12) * i) / Math.max(1, mean.length - 1);
   const y = (value) => bottom - ((bottom - 12) * (value - least)) / (most - least || 1);
   const points = (values) => values.map((value, i) => `${x(i).toFixed(1)},${y(value).toFixed(1)}`);
   const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title}: ${mean.map((value) => value.toPrecision(3)).join(", ")}` },
     svg("line", { class: "axis", x1: left, x2: width, y1: bottom, y2: bottom }), svg("line", { class: "axis", x1: left, x2: left, y1: 8, y2: bottom }),
-    svg("polygon", { class: "band", points: [...points(high), ...points(low).reverse()].join(" ") }),
+    ...(known ? [svg("polygon", { class: "band", points: [...points(high), ...points(low).reverse()].join(" ") })] : []),
     svg("polyline", { class: "line", points: points(mean).join(" ") }),
     ...[least, (least + most) / 2, most].map((value) => svg("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, value.toPrecision(3))),
-    ...mean.map((_, i) => svg("text", { x: x(i), y: bottom + 16, "text-anchor": "middle" }, String(i + 1))));
+    ...mean.map((_, i) => svg("text", { x: x(i), y: bottom + 16, "text-anchor": "middle" }, String(i + first))),
+    ...mean.map((value, i) => svg("circle", { class: "point", cx: x(i), cy: y(value), r: 3 })),
+    svg("text", { x: (left + width) / 2, y: height - 14, "text-anchor": "middle" }, word(first ? "layerNumber" : "depthNumber")));
   return el("figure", {}, el("figcaption", {}, title), picture);
 }
 
 // ---- model and server
+
+function planInWords() {
+  const { attention, feed_forward: feedForward } = facts.plan, layers = attention.length;
+  const blocks = [attention, feedForward].map((all) => new Set(all).size);
+  const same = blocks[0] === blocks[1] && attention.every((block, i) => block === feedForward[i]);
+  const key = same && blocks[0] === 1 ? "planShared" : same && blocks[0] === layers ? "planOwn" : same ? "planGroups" : "planMixed";
+  return word(key, { layers, blocks: blocks[0], feedForward: blocks[1] });
+}
 
 function showModel(box) {
   const { plan, sizes, costs, card } = facts;
@@ -450,7 +485,7 @@ function showModel(box) {
     return cell;
   });
   box.append(
-    el("p", {}, plan.description),
+    el("p", {}, planInWords()),
     table(word("plan"), ["", ...plan.attention.map((_, i) => String(i + 1))],
       [[word("planAttention"), ...blocks("attention")], [word("planFeedForward"), ...blocks("feed_forward")]]),
     table(word("sizes"), null, Object.entries(sizes).map(([name, value]) => [word(name), count(value)]), (i) => i === 1));
@@ -557,7 +592,7 @@ function draw(moveFocus = true) {
   const id = current(), view = VIEWS[id], own = stateOf(id);
   document.title = `${word(id)} – ${facts.name}`;
   $("name").textContent = facts.name;
-  const values = { plan: facts.plan.description, format: info.model_dtype, length: count(info.max_input_length) };
+  const values = { plan: planInWords(), format: info.model_dtype, length: count(info.max_input_length) };
   $("summary").textContent = facts.costs
     ? word("summary", { ...values, total: count(facts.costs.total) })
     : word("summaryShort", values);
