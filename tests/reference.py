@@ -133,14 +133,23 @@ def feed_forward(p: dict[str, Tensor], name: str, x: Tensor, config: EncoderConf
 def encode(model: Model, ids_BL: Tensor, mask_BL: Tensor, types_BL: Tensor) -> list[Tensor]:
     """The embeddings and every depth's output, each (B, L, H), the last one finally normalised in a pre-norm
     encoder; dropout is not modelled."""
-    rows = [_encode_row(model, *row)[0] for row in zip(ids_BL, mask_BL, types_BL, strict=True)]
-    return [torch.stack(states) for states in zip(*rows, strict=True)]
+    return encode_with_weights(model, ids_BL, mask_BL, types_BL)[0]
 
 
 def attentions(model: Model, ids_BL: Tensor, mask_BL: Tensor, types_BL: Tensor) -> list[Tensor]:
     """The attention weights of every layer, each (B, N, L, L), whatever queries at padding have."""
-    rows = [_encode_row(model, *row)[1] for row in zip(ids_BL, mask_BL, types_BL, strict=True)]
-    return [torch.stack(weights) for weights in zip(*rows, strict=True)]
+    return encode_with_weights(model, ids_BL, mask_BL, types_BL)[1]
+
+
+def encode_with_weights(
+    model: Model, ids_BL: Tensor, mask_BL: Tensor, types_BL: Tensor
+) -> tuple[list[Tensor], list[Tensor]]:
+    """`encode` and `attentions`."""
+    rows = [_encode_row(model, *row) for row in zip(ids_BL, mask_BL, types_BL, strict=True)]
+    states, weights = zip(*rows, strict=True)
+    return [torch.stack(x) for x in zip(*states, strict=True)], [
+        torch.stack(x) for x in zip(*weights, strict=True)
+    ]
 
 
 def _embed(p: dict[str, Tensor], config: EncoderConfig, ids_L: Tensor, types_L: Tensor) -> Tensor:

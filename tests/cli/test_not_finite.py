@@ -70,6 +70,14 @@ def test_analyze_depth(folder: Path, albertine: Command) -> None:
     assert done.code == 1 and not done.out and "text 2" in done.err
 
 
+@pytest.mark.parametrize("view", ["attention", "lens"])
+def test_analyze_one_text(view: str, folder: Path, albertine: Command) -> None:
+    done = albertine("analyze", view, folder, BAD, "--json")
+    assert done.code == 1 and not done.out and "not finite" in done.err
+    done = albertine("analyze", view, folder, GOOD, "--json")
+    assert done.code == 0 and json.loads(done.out, parse_constant=pytest.fail)
+
+
 def test_errors_in_python_name_the_text(folder: Path) -> None:
     predictor = package.Predictor(folder)
     for predict in (predictor.embed, predictor.fill_mask_all, predictor.classify):

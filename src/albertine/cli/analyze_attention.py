@@ -13,7 +13,7 @@ from albertine.cli.options import Json
 
 def attention(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Any name of a model.")],
-    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="A text; without one, stdin.")] = None,
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="A text; without one, stdin.")] = None,
     plot: Plot = None,
     html: Html = None,
     json: Json = False,

@@ -13,7 +13,7 @@ from albertine.cli.options import Json
 
 def lens(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Any name of a model with a masked-LM head.")],
-    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="A text; without one, stdin.")] = None,
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="A text; without one, stdin.")] = None,
     depths: Annotated[
         int | None,
         typer.Option(
