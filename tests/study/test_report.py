@@ -92,7 +92,7 @@ def test_a_seed_counts_where_both_sides_have_it() -> None:
 
 
 def test_the_mean_of_tasks_and_of_several_cells() -> None:
-    tree = results(judged={"tasks": {"a": {}, "b": {}}})
+    tree = results(judged={"tasks": {"a": {}, "b": {}, "c": None}})
     for cell in tree["cells"]:
         cell["seeds"] = {
             "1": {"scores": {"a": 0.5, "b": 0.7 if cell["name"].endswith("none") else 0.6}, "facts": {}}

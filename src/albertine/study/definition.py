@@ -162,8 +162,8 @@ class Judged(Settings):
     held_out: HeldOut | None = Field(None, description="scores on held-out text")
     texts: FixedTexts | None = Field(None, description="masked words of other text")
     suites: dict[Literal["blimp", "sling"], SuiteData] = Field({}, description="minimal pairs")
-    tasks: dict[str, dict[str, Any]] = Field(
-        {}, description="settings of `albertine finetune` by name of the task; files are below --data"
+    tasks: dict[str, dict[str, Any] | None] = Field(
+        {}, description="settings of `albertine finetune` by task, files below --data; null: left out"
     )
     layers: LayerTexts | None = Field(None, description="statistics of hidden states over layers")
     cost: bool = Field(False, description="parameters, bytes and floating-point operations a token")

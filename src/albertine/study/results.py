@@ -19,8 +19,8 @@ from albertine.study.work import RESULT
 
 FORMAT = 1
 MOST_BYTES = 1_000_000
-DIGITS = 7
-"""Significant digits of a number in the file."""
+DIGITS = 6
+"""Significant digits of a number in the file: those that do not depend on the process that scores a model."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def metrics_of(results: Mapping[str, Any], cell: Mapping[str, Any], seed: str) -
     """All scores and measurements of a cell with one seed; `tasks` is the mean over tasks."""
     found = cell["seeds"].get(seed, {})
     values: dict[str, float] = {**found.get("facts", {}), **found.get("scores", {})}
-    tasks = list(results["judged"].get("tasks") or {})
+    tasks = [name for name, task in (results["judged"].get("tasks") or {}).items() if task is not None]
     if len(tasks) > 1 and all(task in values for task in tasks):
         values["tasks"] = fmean(values[task] for task in tasks)
     return values

@@ -169,6 +169,8 @@ def _trial(plan: Plan, cell: Cell, seed: int, corpus: str | None, data: Path) ->
         work = {"suite": of, "folder": str(folder.absolute()), "limit": suite.limit}
         units.append(plan.add("suite", work, {"suite": of, "limit": suite.limit}, (model,), label))
     for name, task in judged.tasks.items():
+        if task is None:
+            continue
         tuned = _tuning(plan, cell, seed, name, task, data, where)
         work = {"task": name, "settings": tuned.model_dump(mode="json", exclude={"name", "output"})}
         own = tuned.model_dump(mode="json", exclude={"name": True, "output": True, "watching": True})
