@@ -145,7 +145,7 @@ _CSS = """\
 body{background:var(--paper);color:var(--ink);max-width:60rem;margin:0 auto;padding:1.5rem 1rem 4rem;
 font:1rem/1.55 system-ui,"Noto Sans","Noto Sans CJK SC","PingFang SC","Microsoft YaHei",sans-serif}
 h1{font-size:1.6rem;line-height:1.25}h2{font-size:1.2rem;margin:2.2rem 0 .5rem}
-h1,h2,p,th{overflow-wrap:anywhere}p{max-width:46rem}
+h1,h2,p{overflow-wrap:anywhere}th{overflow-wrap:break-word}p{max-width:46rem}
 figure{margin:1rem 0}figure svg{display:block;width:100%;height:auto}
 .wide{overflow-x:auto;margin:1rem 0}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-from albertine.analysis.plots import COLOURS, drawing, save_curves, shown
+from albertine.analysis.plots import COLOURS, Band, Curve, drawing, save_curves, shown
 from albertine.study.metrics import metric
 from albertine.study.results import values_of
-from albertine.study.verdicts import interval
+from albertine.study.verdicts import Interval, interval
 
 Draw = Callable[[Path], object]
 MOST_CURVES = 10
@@ -27,21 +26,19 @@ def figures_of(results: Mapping[str, Any]) -> dict[str, tuple[str, Draw]]:
         if rows := {cell: values for cell, values in known.items() if values}:
             caption = f"{metric(name).label}, by cell: mean, 95 % interval and every seed"
             found[name.replace(".", "-")] = caption, partial(save_intervals, rows=rows, name=name, **title)
-    curves = {cell["name"]: points for cell in results["cells"] if (points := _curve(cell))}
+    curves = {cell["name"]: own for cell in results["cells"] if (own := _curves(cell))}
     if 1 < len(curves) <= MOST_CURVES:
         caption = "loss on held-out text over updates, mean over seeds"
-        found["curves"] = (
-            caption,
-            partial(save_curves, curves=curves, x="update", y="held-out loss, nats", **title),
-        )
+        drawn = partial(save_curves, curves=_means(curves), x="update", y="held-out loss, nats", **title)
+        found["curves"] = caption, drawn
     for name in ("distance", "cosine"):
-        layers = {cell["name"]: points for cell in results["cells"] if (points := _layers(cell, name))}
-        if layers:
+        if layers := {cell["name"]: own for cell in results["cells"] if (own := _layers(cell, name))}:
             label = metric(name).label
-            caption = f"{label}, by layer, mean over texts and seeds"
+            caption = f"{label}, by layer: mean over texts and seeds, with the 95 % interval over seeds"
+            how: dict[str, Any] = {"bands": _bands(layers), "log": name == "distance", **title}
             found[f"layers-{name}"] = (
                 caption,
-                partial(save_curves, curves=layers, x="layer", y=label, **title),
+                partial(save_curves, curves=_means(layers), x="layer", y=label, **how),
             )
     return found
 
@@ -69,20 +66,39 @@ def save_intervals(path: Path, rows: Mapping[str, Sequence[float]], *, title: st
     return path
 
 
-def _curve(cell: Mapping[str, Any]) -> list[tuple[float, float]]:
-    """The mean over seeds of the held-out loss at the updates that all of them have."""
-    return _mean_points(
-        [dict(map(tuple, one["curve"])) for one in cell["seeds"].values() if one.get("curve")]
-    )
+Points = Mapping[float, float]
+"""A curve of one seed: y by x."""
 
 
-def _layers(cell: Mapping[str, Any], name: str) -> list[tuple[float, float]]:
-    found = [one["layers"][name] for one in cell["seeds"].values() if one.get("layers")]
-    return _mean_points([dict(enumerate(values, 1)) for values in found])
+def _curves(cell: Mapping[str, Any]) -> list[Points]:
+    """The held-out loss over updates, of every seed."""
+    return [dict(one["curve"]) for one in cell["seeds"].values() if one.get("curve")]
 
 
-def _mean_points(curves: Sequence[Mapping[float, float]]) -> list[tuple[float, float]]:
-    if not curves:
-        return []
+def _layers(cell: Mapping[str, Any], name: str) -> list[Points]:
+    """A statistic over layers from 1, of every seed."""
+    found = (one["layers"][name] for one in cell["seeds"].values() if one.get("layers"))
+    return [dict(enumerate(values, 1)) for values in found]
+
+
+def _intervals(curves: Sequence[Points]) -> dict[float, Interval]:
+    """The mean over seeds and its interval, at every x that all of them have."""
     common = set(curves[0]).intersection(*curves)
-    return [(at, fmean(one[at] for one in curves)) for at in sorted(common)]
+    return {at: interval([one[at] for one in curves]) for at in sorted(common)}
+
+
+def _means(cells: Mapping[str, Sequence[Points]]) -> dict[str, Curve]:
+    return {name: [(at, one.mean) for at, one in _intervals(own).items()] for name, own in cells.items()}
+
+
+def _bands(cells: Mapping[str, Sequence[Points]]) -> dict[str, Band]:
+    """The intervals of those curves that have two seeds or more."""
+    return {
+        name: [
+            (at, one.low, one.high)
+            for at, one in _intervals(own).items()
+            if one.low is not None and one.high is not None
+        ]
+        for name, own in cells.items()
+        if len(own) > 1
+    }
