@@ -133,7 +133,9 @@ def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert TEXT in html and html.count("<svg") == 2 and f"{found['mean_similarity']:.3f}" in html
     assert run(arguments) == 0
     out = capsys.readouterr().out
-    assert "deep: entropy in nats" in out and "deep: mean distance in tokens" in out
+    assert "deep: entropy in nats\n" in out and "deep: mean distance in tokens" in out
+    low, high = (f"{x:.2f}" for x in (min(found["entropy"][1]), max(found["entropy"][1])))
+    assert f"{low} to {high}" in out and f"{found['similarity'][1][2]:.3f}" in out
     assert f"{found['mean_similarity']:.3f}, mean over pairs" in out
     assert f"{found['mean_head_similarity']:.3f}, where they share its weights" in out
     assert f"{found['entropy'][0][0]:.2f}" in out

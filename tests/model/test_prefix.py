@@ -67,6 +67,21 @@ def test_wanted_rows_equal_those_of_the_whole(
         torch.testing.assert_close(part, expected(model, batch)[-1][rows], **CLOSE)
 
 
+@pytest.mark.parametrize("positions", ["learned", "relative"])
+def test_attention_weights_equal_the_reference(positions: str) -> None:
+    changes = {"embedding_norm": False} if positions == "relative" else {}
+    model = builders.model(positions=positions, **changes)
+    batch = batch_of([(2, 6), (4, 4), (1, 3), (5, 9)])
+    ids, mask, types = builders.padded(batch)
+    with torch.no_grad():
+        found = model.encoder(batch, attention_weights=True).attentions
+        right = reference.attentions(model, ids, reference.unilm_mask(types, mask), types)
+    assert found is not None and float(found[0][0][0, 0, 2:].sum()) == 0  # a source sees no target
+    for ours, theirs in zip(found, right, strict=True):
+        for own, table, n in zip(ours, theirs, batch.lengths, strict=True):
+            torch.testing.assert_close(own, table[:, :n, :n], **CLOSE)
+
+
 def test_without_a_target_it_is_the_plain_batch() -> None:
     model = builders.model()
     texts = builders.sequences([5, 3])

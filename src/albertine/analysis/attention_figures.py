@@ -58,23 +58,33 @@ def _numbers(count: int) -> list[str]:
     return [str(i) for i in range(1, count + 1)]
 
 
-def entropy_table(maps: AttentionMaps) -> Table:
-    """Entropy of every layer and head, and the similarity of a layer to the one before it."""
-    columns, rows = _table(maps.entropy, ".2f")
+def layer_table(maps: AttentionMaps) -> Table:
+    """Every layer: its attention block, means and ranges over its heads, and its similarity to the layer
+    before."""
+    columns = ["layer", "block", "entropy", "of heads", "distance", "of heads", "similar to before"]
     before = ["", *(f"{x:.3f}" for x in np.diagonal(maps.similarity, 1))]
-    joined = [[*row, near] for row, near in zip(rows, before, strict=True)]
-    return Table([*columns, "similarity to the one before"], joined)
+    rows = [
+        [layer, str(block + 1), *_range(maps.entropy[i], ".2f"), *_range(maps.distance[i], ".1f"), before[i]]
+        for i, (layer, block) in enumerate(zip(_numbers(len(before)), maps.blocks, strict=True))
+    ]
+    return Table(columns, rows)
 
 
-def distance_table(maps: AttentionMaps) -> Table:
-    """Mean distance of every layer and head."""
-    return Table(*_table(maps.distance, ".1f"))
+def _range(values: NDArray[np.float32], form: str) -> tuple[str, str]:
+    return f"{values.mean():{form}}", f"{values.min():{form}} to {values.max():{form}}"
 
 
-def _table(values: NDArray[np.float32], form: str) -> tuple[list[str], list[list[str]]]:
-    heads = [f"head {n}" for n in _numbers(values.shape[1])]
-    rows = [[f"{x:{form}}" for x in (*own, own.mean())] for own in values]
-    return ["layer", *heads, "mean"], [[n, *row] for n, row in zip(_numbers(len(rows)), rows, strict=True)]
+def head_tables(maps: AttentionMaps) -> dict[str, Table]:
+    """Entropy and distance of every head, by title."""
+    found = {}
+    for title, values, form in (
+        ("entropy in nats", maps.entropy, ".2f"),
+        ("mean distance in tokens", maps.distance, ".1f"),
+    ):
+        columns = ["layer", *(f"head {n}" for n in _numbers(values.shape[1]))]
+        rows = [[i, *(f"{x:{form}}" for x in own)] for i, own in enumerate(values, 1)]
+        found[title] = Table(columns, rows)
+    return found
 
 
 def facts(maps: AttentionMaps) -> dict[str, str]:
@@ -99,6 +109,11 @@ MEANING = (
     "compares the maps that are means over heads."
 )
 """Of the similarities."""
+EXPLAINED = (
+    "0 for a query that attends to one token, mean over queries (Clark et al. 2019).",
+    "Between a query and its keys, by their weights, mean over queries (Vig and Belinkov 2019).",
+)
+"""Of the values of heads."""
 
 
 def sections(maps: AttentionMaps, model: str) -> list[Section]:
@@ -110,6 +125,7 @@ def sections(maps: AttentionMaps, model: str) -> list[Section]:
     grid = svg_of(lambda path: save_maps(path, maps, model))
     summary = svg_of(lambda path: save_summary(path, maps))
     values = [[name, value] for name, value in facts(maps).items()]
+    entropy, far = head_tables(maps).values()
     return [
         Section(
             "Similarity of layers",
@@ -125,15 +141,10 @@ def sections(maps: AttentionMaps, model: str) -> list[Section]:
             alt="attention weights of every layer and head",
         ),
         Section(
-            "Entropy in nats",
-            ["0 for a query that attends to one token, mean over queries (Clark et al. 2019)."],
-            entropy_table(maps),
+            "Layers", ["Means over the heads of a layer, and the range of its heads."], layer_table(maps)
         ),
-        Section(
-            "Mean distance in tokens",
-            ["Between a query and its keys, by their weights, mean over queries (Vig and Belinkov 2019)."],
-            distance_table(maps),
-        ),
+        Section("Entropy in nats", [EXPLAINED[0]], entropy),
+        Section("Mean distance in tokens", [EXPLAINED[1]], far),
     ]
 
 

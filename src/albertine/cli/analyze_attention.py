@@ -10,6 +10,9 @@ from albertine.cli import show
 from albertine.cli.analyze_options import Html, Plot, check_outputs, note_missing_fonts, one_text
 from albertine.cli.options import Json
 
+WIDEST = 8
+"""Most heads of tables that fit into a terminal; `--json` and `--html` have those of all models."""
+
 
 def attention(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Any name of a model.")],
@@ -34,11 +37,11 @@ def attention(
     if json:
         show.as_json({"model": label, **maps.as_dict()}, indent=None)
     else:
-        for title, table in (
-            ("entropy in nats", figures.entropy_table(maps)),
-            ("mean distance in tokens", figures.distance_table(maps)),
-        ):
-            show.table(table.columns, table.rows, title=f"{label}: {title}")
+        table = figures.layer_table(maps)
+        show.table(table.columns, table.rows, title=f"{label}: entropy in nats, distance in tokens")
+        if maps.weights.shape[1] <= WIDEST:
+            for title, table in figures.head_tables(maps).items():
+                show.table(table.columns, table.rows, title=f"{label}: {title}")
         show.facts("Similarity of attention, 1 - JS / ln 2", figures.facts(maps))
     if plot is not None:
         figures.save_maps(plot, maps, label)
