@@ -68,15 +68,13 @@ async function call(path, body, signal) {
     throw new Failure(word("strange", { status: response.status }));
   }
   if (response.ok) return answer;
-  if (response.status === 401) askForToken();
+  if (response.status === 401) {
+    $("token-box").hidden = false;
+    $("token").focus();
+  }
   const known = response.status === 401 ? "tokenWrong" : answer.code;
   const message = known in WORDS ? word(known, answer.details) : answer.error ?? text;
   throw new Failure(message);
-}
-
-function askForToken() {
-  $("token-box").hidden = false;
-  $("token").focus();
 }
 
 // ---- parts of pictures
@@ -114,10 +112,9 @@ function table(caption, head, rows, numeric = () => false) {
   return el("div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: caption }, made);
 }
 
-function matrix(caption, names, values, low = 0) {
-  const rows = values.map((row, i) => [names[i], ...row.map((value) =>
-    shaded(el("td", { className: "number" }, value.toFixed(2)), (value - low) / (1 - low || 1)))]);
-  return table(caption, ["", ...names.map((_, i) => String(names.short ? names.short[i] : names[i]))], rows);
+function matrix(caption, names, values, heads = names) {
+  const cell = (value) => shaded(el("td", { className: "number" }, value.toFixed(2)), value);
+  return table(caption, ["", ...heads], values.map((row, i) => [names[i], ...row.map(cell)]));
 }
 
 function marked(text, spans) {
@@ -138,19 +135,18 @@ function slider(id, most, value, describe, onChange) {
   const input = el("input", { type: "range", id, min: 0, max: most, step: 1 });
   input.value = value;
   input.setAttribute("aria-valuetext", describe(value));
-  input.addEventListener("input", () => {
+  input.oninput = () => {
     label.textContent = describe(Number(input.value));
     input.setAttribute("aria-valuetext", label.textContent);
     onChange(Number(input.value));
-  });
+  };
   return el("div", {}, label, input);
 }
 
 function tokenButtons(tokens, pressed, onClick, shares) {
   return el("ul", { className: "tokens" }, ...tokens.map((text, i) => {
-    const button = el("button", { type: "button", ariaPressed: String(pressed(i)) }, text);
+    const button = el("button", { type: "button", ariaPressed: String(pressed(i)), onclick: () => onClick(i) }, text);
     if (shares) shaded(button, shares[i]);
-    button.addEventListener("click", () => onClick(i));
     return el("li", {}, button);
   }));
 }
@@ -236,11 +232,10 @@ const VIEWS = {
     least: { texts: 2 },
     requests: ({ texts }) => [["embed", { inputs: lines(texts), normalize: true }]],
     show: (box, own, [vectors]) => {
-      const dot = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0);
-      const names = lines(own.sent.texts);
-      names.short = names.map((_, i) => i + 1);
-      const values = vectors.map((a) => vectors.map((b) => dot(a, b)));
-      box.append(matrix(word("similar"), Object.assign(names.map((name, i) => `${i + 1}. ${name}`), { short: names.short }), values));
+      const cosine = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0);
+      const names = lines(own.sent.texts).map((text, i) => `${i + 1}. ${text}`);
+      const values = vectors.map((a) => vectors.map((b) => cosine(a, b)));
+      box.append(matrix(word("similar"), names, values, names.map((_, i) => String(i + 1))));
       return word("done");
     },
   },
@@ -331,18 +326,15 @@ function showFill(box, own, [[tokens], answer, lens]) {
       own.depth = depth;
       paint(lens.positions.map((one) => one.guesses[depth]));
     };
-    const deepest = lens.depths.at(-1);
-    own.depth = Math.min(own.depth ?? lens.layers, deepest);
-    box.append(slider("depth", deepest, own.depth, describeDepth(lens.layers), change),
-      el("p", { className: "quiet" }, word(deepest > lens.layers ? "depthShared" : "depthHelp")));
+    const { layers } = lens, deepest = lens.depths.at(-1);
+    const describe = (depth) => word(depth === 0 ? "embeddings" : depth > layers ? "beyond" : "depth", { depth, layers });
+    own.depth = Math.min(own.depth ?? layers, deepest);
+    box.append(slider("depth", deepest, own.depth, describe, change),
+      el("p", { className: "quiet" }, word(deepest > layers ? "depthShared" : "depthHelp")));
     change(own.depth);
   } else paint(guesses);
   box.append(found);
   return guesses.map((rows) => `${rows[0].token_str} ${percent(rows[0].score)}`).join(", ");
-}
-
-function describeDepth(layers) {
-  return (depth) => word(depth === 0 ? "embeddings" : depth > layers ? "beyond" : "depth", { depth, layers });
 }
 
 function maskBars(i, rows, masks) {
@@ -387,10 +379,10 @@ function showAttention(box, own, [{ tokens: pieces, weights, entropy, similarity
     strip.setAttribute("aria-label", word("tokens"));
     picture.replaceChildren(strip, el("h3", {}, word("attends", { token: tokens[own.token] })), bars(best), heatmap(map, tokens));
   };
-  select.addEventListener("change", () => {
+  select.onchange = () => {
     own.head = Number(select.value);
     paint();
-  });
+  };
   const layer = slider("layer", layers, own.layer, (one) => word("layer", { layer: one, layers }), (one) => {
     own.layer = one;
     paint();
@@ -574,11 +566,14 @@ function examplesOf(id) {
   return all.map((one) => Object.fromEntries(Object.entries(one).map(([name, text]) => [name, text.replaceAll("[MASK]", facts.mask)])));
 }
 
+function valuesOf(id, example) {
+  const fields = Object.entries(fieldsOf(id));
+  return Object.fromEntries(fields.map(([name, kind]) => [name, kind === "optional" ? "" : example[name] ?? ""]));
+}
+
 function stateOf(id) {
   if (!states[id]) {
-    const values = Object.fromEntries(Object.keys(fieldsOf(id)).map((name) => [name, examplesOf(id)[0]?.[name] ?? ""]));
-    states[id] = { values, answers: null, problem: "" };
-    if (facts.pairs === null && id === "classify") values.pair = "";
+    states[id] = { values: valuesOf(id, examplesOf(id)[0] ?? {}), answers: null, problem: "" };
   }
   return states[id];
 }
@@ -619,11 +614,8 @@ function draw(moveFocus = true) {
 }
 
 function drawProblem() {
-  $("view").replaceChildren(el("p", { role: problem ? "alert" : "status" }, problem ?? word("loading")));
-  if (!problem) return;
-  const again = el("button", { type: "button" }, word("again"));
-  again.addEventListener("click", load);
-  $("view").append(again);
+  const again = problem ? [el("button", { type: "button", onclick: load }, word("again"))] : [];
+  $("view").replaceChildren(el("p", { role: problem ? "alert" : "status" }, problem ?? word("loading")), ...again);
 }
 
 function formOf(id) {
@@ -632,29 +624,28 @@ function formOf(id) {
   if (examples.length) {
     const select = el("select", { id: "example" }, el("option", { value: "" }, word("chooseExample")),
       ...examples.map((one, i) => el("option", { value: i }, letters(Object.values(one).join(" · ").replaceAll("\n", " / ")).slice(0, 60).join(""))));
-    select.addEventListener("change", () => {
+    select.onchange = () => {
       if (select.value === "") return;
-      for (const name of Object.keys(own.values)) own.values[name] = examples[select.value][name] ?? "";
-      Object.assign(own, { answers: null, hidden: null });
+      Object.assign(own, { values: valuesOf(id, examples[select.value]), answers: null, hidden: null });
       draw(false);
       $("example").focus();
-    });
+    };
     form.append(el("div", { className: "row" }, el("label", { htmlFor: "example" }, word("example")), select));
   }
   for (const [name, kind] of Object.entries(fieldsOf(id))) {
     const input = kind === "line" ? el("input", { type: "text" }) : el("textarea", { rows: kind === "lines" ? 4 : 3 });
     Object.assign(input, { id: `field-${name}`, value: own.values[name], lang: facts.language, autocomplete: "off" });
-    input.addEventListener("input", () => { own.values[name] = input.value; });
-    input.addEventListener("keydown", (event) => {
+    input.oninput = () => { own.values[name] = input.value; };
+    input.onkeydown = (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
-    });
+    };
     form.append(el("label", { htmlFor: input.id }, word(name)), input);
   }
   form.append(el("div", { className: "row" }, el("button", { className: "main" }, word("run"))));
-  form.addEventListener("submit", (event) => {
+  form.onsubmit = (event) => {
     event.preventDefault();
     run(id);
-  });
+  };
   return form;
 }
 
@@ -720,7 +711,7 @@ function snippets(requests) {
     ].join("\n");
     for (const [name, code] of [["curl", curl], ["Python", python]]) {
       const text = el("pre", { tabIndex: 0, ariaLabel: name }, code), copy = el("button", { type: "button" }, `${word("copy")}: ${name}`);
-      copy.addEventListener("click", () => copyText(text, copy));
+      copy.onclick = () => copyText(text, copy);
       box.append(text, copy);
     }
   }
