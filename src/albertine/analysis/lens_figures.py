@@ -127,8 +127,8 @@ def save_lens(path: Path, lens: Lens, model: str) -> Path:
 
 
 def depth_axis(lens: Lens) -> str:
-    beyond = ", dashed: the model's" if lens.depths[-1] > lens.layers else ""
-    return f"depth (0: embeddings{beyond})"
+    beyond = f"; the model has {lens.layers}" if lens.depths[-1] > lens.layers else ""
+    return f"depth in layers (0: embeddings{beyond})"
 
 
 def save_right(path: Path, lens: Lens, model: str) -> Path:
@@ -141,7 +141,9 @@ def save_right(path: Path, lens: Lens, model: str) -> Path:
         "mean probability of the right token": list(zip(at, mean_probability(lens), strict=True)),
         "share of right answers": list(zip(at, right, strict=True)),
     }
-    return save_panels(path, [Panel("share", curves, x=depth_axis(lens))], title=f"Right tokens of {model}")
+    return save_panels(
+        path, [Panel("probability, share", curves, x=depth_axis(lens))], title=f"Right tokens of {model}"
+    )
 
 
 def notes(lens: Lens) -> list[str]:
