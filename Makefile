@@ -87,7 +87,7 @@ moved: $(VENV)/.created
 
 $(VENV)/.installed-demo: pyproject.toml constraints.txt $(VENV)/.created $(MOVED)
 	@echo "Installing Albertine and what the demo needs into $(VENV), once; this takes a minute or two."
-	@$(INSTALL) '.[torch,plots]'
+	@$(INSTALL) '.[torch,plots,serve]'
 	@rm -f $(VENV)/.installed-dev
 	@echo "$(CURDIR)" > $(VENV)/.place
 	@touch $@

@@ -213,6 +213,7 @@ MODEL: dict[str, Verb] = {
     "analyze depth": lambda home, model, out: ["analyze", "depth", model, "the man", "--depths", 2],
     "analyze attention": lambda home, model, out: ["analyze", "attention", model, "the man"],
     "analyze lens": lambda home, model, out: ["analyze", "lens", model, "the [MASK]"],
+    "analyze layers": lambda home, model, out: ["analyze", "layers", model, "the man"],
     "prune": lambda home, model, out: ["prune", model, home.corpus, "-o", out / "m"],
     "distill": lambda home, model, out: distill(model, home.corpus, out),
     "suite": lambda home, model, out: suite(model, home.pairs),
@@ -257,6 +258,7 @@ FEW: dict[str, set[str]] = {
     | {"another type", "no vocabulary", "another vocabulary"},
     "analyze attention": {"nan", "no vocabulary", "another vocabulary"},
     "analyze lens": {"weights cut off", "nan", "another type", "no vocabulary", "another vocabulary"},
+    "analyze layers": {"weights cut off", "nan", "half a configuration", "no vocabulary"},
     "serve": {"weights cut off", "nan", "half a configuration", "another type", "no vocabulary"}
     | {"another vocabulary", "pickled weights", "no model yet"},
     "export": {"whole", "weights cut off", "nan", "half a configuration", "another type", "no vocabulary"}

@@ -682,7 +682,7 @@ def ensemble(
 @needs_torch
 @naming_arguments()
 def report(runs: str | Path | Sequence[str | Path], output: str | Path) -> dict[str, Any]:
-    """Write a report on finished tuned runs from what they left; no model is computed.
+    """Write a report on finished tuned runs from their files; or on one pretraining run, as one HTML file.
 
     Args:
         runs: their folders, also those that `evaluate` and `ensemble` of the command line wrote. Runs whose
@@ -691,16 +691,19 @@ def report(runs: str | Path | Sequence[str | Path], output: str | Path) -> dict[
 
     Returns:
         What `albertine report --json` prints: the path of the `report`, and by task the spread of each
-        metric.
+        metric; of a pretraining run there are none.
 
     Raises:
-        RunError: a folder holds no finished run.
+        RunError: a folder holds no finished run. SettingsError: a pretraining run is named with others.
     """
     from albertine.evaluation.report import read_tasks, report_data, write_report
+    from albertine.pretraining.run_report import report_pretraining
 
     given = _folders([runs] if isinstance(runs, str | Path) else runs, "runs")
     if not given:
         raise SettingsError("there is no run to report on", remedy="Give the folders of finished runs")
+    if (page := report_pretraining(given, user_path(output))) is not None:
+        return {"report": str(page), "tasks": {}}
     tasks = read_tasks(given)
     return report_data(write_report(user_path(output), ", ".join(tasks), tasks), tasks)
 

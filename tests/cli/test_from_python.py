@@ -193,6 +193,13 @@ def test_card_and_analyze(run_json: Any, model: Path, runs: list[Path], tmp_path
     run = shutil.copytree(runs[0], tmp_path / "run")
     page = package.card(run, licence="apache-2.0", language="en")
     assert page == run / "best" / "README.md" and "license: apache-2.0" in page.read_text()
+    found = package.analyze.layers(model, ["the old man", "he sat there"])
+    (one,) = run_json("analyze", "layers", model, "the old man", "he sat there")
+    assert found.as_dict() | {"model": None} == one | {"model": None}
+    assert found.norm.low.shape == (found.layers + 1,)
+    assert package.analyze.parameters(str(model)) == [package.info(model) | {"name": str(model)}]
+    with pytest.raises(SettingsError, match="takes one of suite and task"):
+        package.analyze.probe(model)
     study = package.analyze.depth(model, "the old man", depths=4)
     assert study.residual == run_json("analyze", "depth", model, "the old man", "--depths", 4)["residual"]
     assert len(study.residual) == 4

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 import shutil
+from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +17,10 @@ import yaml
 
 from albertine.cli.app import run
 from albertine.cli.score import _print_reading
+from albertine.corpus.manifest import load_manifest
 from albertine.corpus.source import Source, Survey
 from albertine.evaluation.intervals import of_share
+from tests.analysis.test_html_report import Elements
 from tests.cli.conftest import Command
 from tests.corpus.texts import content
 from tests.evaluation.test_suites import few_pairs as few_pairs
@@ -515,6 +520,46 @@ def test_info_of_a_run_and_a_corpus(albertine: Command, home: Path) -> None:
     assert "depths" in albertine("info", home / "runs" / "done").out
     assert "sentencepiece" in albertine("info", home / "corpus").out
     assert albertine("info", home / "text").code == 2
+
+
+@pytest.mark.pictures
+def test_a_report_on_a_pretraining_run(albertine: Command, home: Path, tmp_path: Path) -> None:
+    run = home / "runs" / "done"
+    outcome = albertine("report", run, "-o", tmp_path / "r", "--json")
+    assert outcome.code == 0, outcome.err
+    page = tmp_path / "r" / "report.html"
+    assert json.loads(outcome.out) == {"report": str(page), "tasks": {}}
+    text = page.read_text(encoding="utf-8")
+    figures = [attributes for tag, attributes in Elements(text).found if tag == "figure"]
+    assert len(figures) == 5, "curves, guesses over depth, layers in three figures"
+    for heading in ("Pretraining run done", "Scores", "Guesses for masked tokens", "Values of done"):
+        assert heading in text
+    assert text.count("[MASK]") >= 3 and str(home) not in text
+    outcome = albertine("report", run, run, "-o", tmp_path / "s")
+    assert outcome.code == 2 and "Name it alone" in outcome.err and not (tmp_path / "s").exists()
+
+
+def test_the_demo_ends_with_its_report_and_the_page_of_its_model(
+    albertine: Command, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is replaced by one of two steps."""
+    run = shutil.copytree(home / "runs" / "done", tmp_path / "demo en")
+    (tmp_path / "corpus-demo-en").symlink_to(home / "corpus")
+    done = SimpleNamespace(outcome=SimpleNamespace(done=True, exit_code=0), folder=run)
+    manifest = load_manifest(home / "corpus")
+    monkeypatch.setattr("albertine.corpus.build.build_corpus", lambda *_, **__: manifest)
+    monkeypatch.setattr("albertine.pretraining.run.pretrain", lambda *_: done)
+    texts = Path(__file__).resolve().parents[2] / "data" / "demo"
+    outcome = albertine("demo", "--language", "en", "--texts", texts, "-o", tmp_path)
+    assert outcome.code == 0, outcome.err
+    last = outcome.out.rstrip().splitlines()[-1]
+    words = shlex.split(last[last.index("albertine") :])
+    assert words == ["albertine", "serve", str(run / "final"), "--open"]
+    assert "--open" in albertine("serve", "--help").out
+    text = (run / "report.html").read_text(encoding="utf-8")
+    assert "I am very glad to [MASK] you." in text and f"albertine serve {shlex.quote(words[2])}" in unescape(
+        text
+    )
 
 
 def test_the_demo_needs_its_text(albertine: Command, tmp_path: Path) -> None:

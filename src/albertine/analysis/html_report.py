@@ -146,7 +146,7 @@ body{background:var(--paper);color:var(--ink);max-width:60rem;margin:0 auto;padd
 font:1rem/1.55 system-ui,"Noto Sans","Noto Sans CJK SC","PingFang SC","Microsoft YaHei",sans-serif}
 h1{font-size:1.6rem;line-height:1.25}h2{font-size:1.2rem;margin:2.2rem 0 .5rem}
 h1,h2,p{overflow-wrap:anywhere}th{overflow-wrap:break-word}p{max-width:46rem}
-figure{margin:1rem 0}figure svg{display:block;width:100%;height:auto}
+figure{margin:1rem 0;overflow-x:auto}figure svg{display:block;width:100%;min-width:32rem;height:auto}
 .wide{overflow-x:auto;margin:1rem 0}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 th,td{padding:.25rem .7rem;text-align:right;border-bottom:1px solid var(--grid);font-weight:400}

@@ -75,6 +75,7 @@ class Panel:
         bands: intervals of curves, by the same names. x: as y.
         log: logarithmic y axis; its labels are values, and values that are not positive are left out.
         levels: horizontal lines by name, such as a baseline.
+        borders: positions of vertical lines, each the end of a stage.
     """
 
     y: str
@@ -83,6 +84,7 @@ class Panel:
     x: str = "layer"
     log: bool = False
     levels: Mapping[str, float] = field(default_factory=dict)
+    borders: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
@@ -136,18 +138,14 @@ def save_curves(
 
     Args:
         path: the file; its folder is created.
-        curves, levels, bands, log: as in `Panel`.
-        borders: positions of vertical lines, each the end of a stage.
+        curves, levels, borders, bands, log: as in `Panel`.
 
     Raises:
         RunError: matplotlib is not installed.
     """
-    panel = Panel(y, curves, bands or {}, x, log, levels or {})
+    panel = Panel(y, curves, bands or {}, x, log, levels or {}, borders)
     with drawing(path, title) as axes:
         _draw_panel(axes, panel, list(curves), path)
-        for index, border in enumerate(borders):
-            name = "_" if index else "end of a stage"  # with a leading underscore it is not in the legend
-            axes.axvline(border, label=name, color="#bbbbbb", lw=0.8, zorder=0)
         if len(curves) > len(COLOURS):  # inside, it would cover the curves
             axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
         elif curves or levels:
@@ -211,6 +209,9 @@ def _draw_panel(axes: Any, panel: Panel, names: Sequence[str], path: Path) -> No
         axes.plot(*_columns(points), label=shown(name, path), marker=marker, ms=4, **style)
     for name, level in panel.levels.items():
         axes.axhline(level, label=shown(name, path), color="#777777", lw=1.0, ls=(0, (5, 3)))
+    for index, border in enumerate(panel.borders):
+        name = "_" if index else "end of a stage"  # with a leading underscore it is not in the legend
+        axes.axvline(border, label=name, color="#bbbbbb", lw=0.8, zorder=0)
     if all(float(at).is_integer() for points in panel.curves.values() for at, _ in points):
         axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)  # steps are integers
     if panel.log:

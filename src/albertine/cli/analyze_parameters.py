@@ -40,13 +40,12 @@ def parameters(
     By part, per token and by number format (Table 1 of the ALBERT paper). No weights are loaded."""
     from albertine.analysis.names import model_labels
     from albertine.analysis.parameters import report
-    from albertine.pretraining.model_costs import costs, lengths_of, look_up_model
+    from albertine.pretraining.model_costs import common_lengths, costs, look_up_model
 
     check_outputs(plot, html)
     models = list(dict.fromkeys(models))
     configs = dict(zip(model_labels(models), map(look_up_model, models), strict=True))
-    least = min(configs.values(), key=lambda config: config.max_position_embeddings)
-    lengths = lengths_of(least, length)
+    lengths = common_lengths(models, length)
     if json:
         labels = zip(configs, models, strict=True)
         show.as_json([costs(model, lengths) | {"name": label} for label, model in labels])

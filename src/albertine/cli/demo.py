@@ -90,6 +90,8 @@ def _show(language: DemoLanguage, result: PretrainResult, corpus: Path) -> None:
     from shlex import quote
 
     from albertine.analysis.plots import terminal_curve
+    from albertine.errors import RunError
+    from albertine.pretraining.run_report import write_run_report
     from albertine.pretraining.scores import held_out_scores, open_pretrained
     from albertine.tasks.predictor import Predictor
     from albertine.training.metrics import curve
@@ -102,13 +104,31 @@ def _show(language: DemoLanguage, result: PretrainResult, corpus: Path) -> None:
         for guesses in predictor.fill_mask(text, top_k=4):
             typer.echo(f"  {text}  {in_words(guesses)}")
     typer.echo()
-    print_scores(held_out_scores(open_pretrained(final), corpus))
+    pretrained = open_pretrained(final)
+    print_scores(scores := held_out_scores(pretrained, corpus))
+    page = f"albertine serve {quote(str(final))} --open"
+    report = run / "report.html"
+    try:
+        write_run_report(
+            report,
+            run,
+            pretrained,
+            corpus,
+            scores,
+            masked=language.masked,
+            commands=[page, f"albertine predict fill-mask {quote(str(final))} {quote(language.masked[0])}"],
+        )
+        written = str(report)
+    except RunError as error:
+        written = f"not written: {error.what} ({error.remedy})"
     show.facts(
         f"Run folder {run}",
         {
+            "report, open it in a browser": written,
             "curves": f"{run / 'plots'}/*.png",
             "again on held-out text": f"albertine score {quote(str(final))} {quote(str(corpus))}",
             "try it yourself": f"albertine predict fill-mask {quote(str(final))} {quote(language.masked[0])}",
             "what it costs": f"albertine info {quote(str(final))}",
+            "its page in a browser": page,
         },
     )

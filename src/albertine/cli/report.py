@@ -21,10 +21,19 @@ def report(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the report.")],
     json: Json = False,
 ) -> None:
-    """Write a report on tuned runs from their files. No model is loaded.
+    """Write a report on tuned or pretraining runs.
 
-    Runs whose names differ in their seed alone are one task; what `evaluate` left is another."""
+    Tuned runs whose names differ in their seed alone are one task; what `evaluate` left is another. Of a
+    pretraining run it is one HTML file: curves, held-out scores, guesses, layers."""
     from albertine.evaluation.report import best_run, read_tasks, report_data, spreads, write_report
+    from albertine.evaluation.runs import RECORD
+
+    if any(not (run / RECORD).is_file() and (run / "final").is_dir() for run in runs):
+        from albertine.pretraining.run_report import report_pretraining
+
+        if (page := report_pretraining(runs, output)) is not None:
+            show.as_json({"report": str(page), "tasks": {}}) if json else typer.echo(f"report: {page}")
+            return
 
     tasks = read_tasks(runs)
     page = write_report(output, ", ".join(tasks), tasks)

@@ -238,6 +238,14 @@ def lengths_of(config: EncoderConfig, requested: Sequence[int] | None = None) ->
     return tuple(requested)
 
 
+def common_lengths(models: Sequence[str], requested: Sequence[int] | None = None) -> tuple[int, ...]:
+    """`lengths_of` for several models, by that with the fewest positions. Raises as `look_up_model` too."""
+    if not models:
+        raise SettingsError("name one or more models")
+    configs = map(look_up_model, models)
+    return lengths_of(min(configs, key=lambda config: config.max_position_embeddings), requested)
+
+
 def costs(what: str, lengths: Sequence[int] | None = None) -> dict[str, Any]:
     """The costs of a model as JSON data; of a corpus or an exported model its facts.
 

@@ -283,7 +283,7 @@ def _sentences(task: str, found: Mapping[str, float], batches: Sequence[Pretrain
     } | orders
 
 
-def _settings_of_run(folder: Path) -> PretrainingSettings | None:
+def settings_of_run(folder: Path) -> PretrainingSettings | None:
     """The settings of the run that a model folder is in, such as runs/mine for runs/mine/final; a released
     model has them in its own folder."""
     folder = folder.resolve()
@@ -310,7 +310,7 @@ def objective_of(
         SettingsError: its segments cannot have such a length.
     """
     folder, model, _ = pretrained
-    settings = _settings_of_run(folder)
+    settings = settings_of_run(folder)
     if settings:
         objective = settings.objective
     else:
