@@ -18,20 +18,24 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 PICTURES = (
-    ("page-masks-en-light", "en", "light", "fill"),
-    ("page-masks-zh-dark", "zh", "dark", "fill"),
-    ("page-attention-en-dark", "en", "dark", "attention"),
-    ("page-layers-zh-light", "zh", "light", "states"),
+    ("page-masks-en-light", "en", "light", "fill", "#result .bars"),
+    ("page-depth-en-dark", "en", "dark", "lens", "#result .scroll"),
+    ("page-attention-zh-dark", "zh", "dark", "attention", "#result canvas"),
+    ("page-layers-zh-light", "zh", "light", "states", "#result .charts"),
 )
-"""Name of the file, language, colour scheme and view."""
-SIZE = {"width": 900, "height": 640}
+"""Name of the file, language, colour scheme, view, and the element with which the picture ends."""
+WIDTH, MARGIN = 960, 4
 LOCALES = {"en": "en-US", "zh": "zh-CN"}
 
 
-def photograph(page: Page, address: str, view: str, file: Path) -> None:
+def photograph(page: Page, address: str, view: str, last: str, file: Path) -> None:
     """Save what a view shows of its first example."""
     page.goto(f"{address}#{view}")
-    page.wait_for_selector("#result > details, main td")
+    page.wait_for_selector("#result > details")
+    box = page.locator(last).last.bounding_box()
+    assert box is not None
+    height = round(box["y"] + box["height"] + MARGIN)
+    page.set_viewport_size({"width": WIDTH, "height": height})
     page.wait_for_timeout(300)  # the last frame
     page.screenshot(path=file)
 
@@ -42,11 +46,12 @@ def main() -> None:
     folder: Path = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
     with browser() as chromium:
-        for name, language, scheme, view in PICTURES:
+        for name, language, scheme, view, last in PICTURES:
             model = released_folder(DEFAULT_MODELS[language])
-            options = {"locale": LOCALES[language], "color_scheme": scheme, "viewport": SIZE}
+            size = {"width": WIDTH, "height": 900}
+            options = {"locale": LOCALES[language], "color_scheme": scheme, "viewport": size}
             with served(model) as address, tab(chromium, **options) as page:
-                photograph(page, address, view, folder / f"{name}.png")
+                photograph(page, address, view, last, folder / f"{name}.png")
             print(folder / f"{name}.png")
 
 

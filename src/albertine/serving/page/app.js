@@ -402,13 +402,13 @@ function heatmap(map, tokens) {
   const picture = { width: edge + size * cell, height: edge + size * cell };
   const canvas = el("canvas", { ...picture, role: "img", ariaLabel: `${word("map")}: ${tokens.join(" ")}` });
   const pen = canvas.getContext("2d"), style = getComputedStyle(document.body);
-  const colour = getComputedStyle(document.documentElement).getPropertyValue("--shade");
+  pen.fillStyle = style.getPropertyValue("--accent");
   pen.font = `${cell - 5}px ${style.fontFamily}`;
   map.forEach((row, i) => row.forEach((value, j) => {
-    pen.fillStyle = `rgba(${colour}, ${Math.sqrt(value)})`;
+    pen.globalAlpha = Math.sqrt(value);
     pen.fillRect(edge + j * cell, edge + i * cell, cell, cell);
   }));
-  pen.fillStyle = style.color;
+  Object.assign(pen, { fillStyle: style.color, globalAlpha: 1 });
   if (edge) tokens.forEach((token, i) => {
     pen.textAlign = "end";
     pen.fillText(token, edge - 5, edge + (i + 0.75) * cell, edge - 8);
