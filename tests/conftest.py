@@ -87,6 +87,7 @@ FIRST = {
         "pretraining/test_pondering",
         "pretraining/test_processes",
         "pretraining/test_stream_scores",
+        "study/test_kills",
         "tasks/test_checkpoint_models",
         "tasks/test_crf",
         "tasks/test_new_family",

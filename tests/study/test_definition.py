@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 
 from albertine.errors import AlbertineError, SettingsError
-from albertine.study.definition import BUILTIN, builtin_names, cells_of, chosen_cells, read_study, study_file
+from albertine.study.definition import (
+    BUILTIN,
+    builtin_names,
+    cells_of,
+    check_metric,
+    chosen_cells,
+    read_study,
+    study_file,
+)
 from albertine.study.units import plan_of
 from tests.study.conftest import Write
 
@@ -42,6 +50,7 @@ def test_a_study_of_the_package_has_cells_for_its_conclusions(name: str, scale: 
         for side in (conclusion.of, conclusion.minus):
             if not isinstance(side, float):
                 chosen_cells(name, cells, side, conclusion)
+        check_metric(study, conclusion)
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -95,9 +104,8 @@ def test_a_cell_has_its_settings_and_the_budget(write: Write, data: Path) -> Non
 
 def test_one_encoder_serves_all_seeds_of_fine_tuning(write: Write, data: Path) -> None:
     task = {"task": {"train": "train.csv", "dev": "dev.csv", "text": "sentence", "label": "season"}}
-    file = write(
-        base={"pretrain": {"seed": 7}}, judged={"tasks": {"season": task}, "held_out": None, "cost": False}
-    )
+    judged = {"tasks": {"season": task}, "held_out": None, "cost": False}
+    file = write(base={"pretrain": {"seed": 7}}, judged=judged, conclusions=None)
     kinds = [unit.kind for unit in plan_of(read_study(file), data).units.values()]
     assert (kinds.count("pretrain"), kinds.count("finetune")) == (2, 4)
 
@@ -127,10 +135,14 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no such cell": (
         {
             "conclusions": [
-                {"claim": "c", "metric": "m", "of": "sharing al", "minus": 0.5, "expected": "less"}
+                {"claim": "c", "metric": "mask_loss", "of": "sharing al", "minus": 0.5, "expected": "less"}
             ]
         },
         "Did you mean `sharing all`?",
+    ),
+    "no such score": (
+        {"conclusions": [{"claim": "c", "metric": "mask_los", "of": {}, "minus": 0.5, "expected": "less"}]},
+        "Did you mean `mask_loss`?",
     ),
     "no text": ({"corpus": {"text": ["texts"]}}, "Name the folder of texts and data sets with --data"),
     "no margin": (

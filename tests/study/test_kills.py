@@ -26,7 +26,7 @@ from albertine.study.work import RESULT
 from tests.study.conftest import Here, Write
 
 LONG = 150  # updates: some seconds
-NO_COST = {"cost": False}
+FEW: dict[str, Any] = {"judged": {"cost": False}, "conclusions": None, "budget": {"steps": LONG}}
 SAVED = {"pretrain": {"watching": {"checkpoint_every": 10, "evaluate_every": 50}}}
 pytestmark = pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="finds processes in /proc")
 
@@ -75,7 +75,7 @@ def processes(output: Path) -> list[int]:
 
 @pytest.fixture
 def file(write: Write) -> Path:
-    return write(seeds=[1], budget={"steps": LONG}, judged=NO_COST, base=SAVED)
+    return write(seeds=[1], **FEW, base=SAVED)
 
 
 @pytest.fixture(autouse=True)
@@ -93,8 +93,7 @@ def undisturbed(file: Path, data: Path, tmp_path: Path) -> Any:
 
 
 def test_a_killed_cell_is_named_and_goes_on(write: Write, data: Path, tmp_path: Path) -> None:
-    fewer = {"axes": {"sharing": {"values": ["all"]}}, "conclusions": None, "budget": {"steps": LONG}}
-    file = write(seeds=[1], **fewer, judged=NO_COST, base=SAVED)
+    file = write(seeds=[1], axes={"sharing": {"values": ["all"]}}, **FEW, base=SAVED)
     plan, output, undisturbed = plan_of(read_study(file), data), tmp_path / "one", tmp_path / "undisturbed"
     assert run_plan(plan, undisturbed, Here())
     for unit in (unit for unit in plan.units.values() if unit.kind == "corpus"):  # as another study made it
@@ -141,7 +140,7 @@ def cluster() -> Iterator[Any]:
 def test_a_ray_worker_that_is_killed_is_replaced(
     cluster: Any, write: Write, data: Path, tmp_path: Path
 ) -> None:
-    file = write(seeds=[1, 2], budget={"steps": LONG}, judged=NO_COST, base=SAVED)
+    file = write(seeds=[1, 2], **FEW, base=SAVED)
     plan, output = plan_of(read_study(file), data), tmp_path / "studies"
     killed: list[int] = []
 

@@ -180,6 +180,28 @@ class Judged(Settings):
             raise ValueError("judged names nothing to measure")
         return self
 
+    @property
+    def scores(self) -> frozenset[str]:
+        """The names of all scores; of a task also those that begin with its name and a point."""
+        names = set[str]()
+        if self.needs_training:
+            names |= {"tokens", "steps", "tokens_per_second"}
+        if self.held_out is not None:
+            names |= {"mask_accuracy", "mask_loss", "mlm_accuracy", "mlm_loss", "context_gain"}
+            names |= {
+                f"{task}_{what}" for task in self.held_out.sentence for what in ("accuracy", "baseline")
+            }
+        if self.texts is not None:
+            names |= {"nats_per_character", "words_right"}
+        if self.layers is not None:
+            names |= {"distance_last", "distance_change", "turning", "cosine_last"}
+        if self.cost:
+            names |= {"parameters", "megabytes", "training_flops", "inference_flops"}
+        if self.step is not None:
+            names |= {"tokens_per_second"}
+        tasks = {name for name, task in self.tasks.items() if task is not None}
+        return frozenset(names | self.suites.keys() | tasks | ({"tasks"} if len(tasks) > 1 else set()))
+
 
 class Conclusion(Settings):
     """A conclusion of the source as a comparison of cells."""
@@ -350,6 +372,22 @@ def _check_setting(study: Study, cell: Cell, setting: str) -> None:
         where=f"study {study.name}, cell {cell.name}",
         remedy=f"{meant[:1].upper()}{meant[1:]}Settings begin with pretrain., finetune. or corpus., such as "
         "pretrain.model.sharing",
+    )
+
+
+def check_metric(study: Study, conclusion: Conclusion) -> None:
+    """
+    Raises:
+        SettingsError: nothing that is measured has the score of a conclusion.
+    """
+    known = study.judged.scores
+    if conclusion.metric in known or conclusion.metric.partition(".")[0] in study.judged.tasks:
+        return
+    near = difflib.get_close_matches(conclusion.metric, known, n=1)
+    raise SettingsError(
+        f"nothing that `judged` names has a score `{conclusion.metric}`",
+        where=f"study {study.name}, conclusion `{conclusion.claim}`",
+        remedy=f"Did you mean `{near[0]}`?" if near else f"There are {', '.join(sorted(known))}",
     )
 
 

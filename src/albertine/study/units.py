@@ -17,7 +17,7 @@ from typing import Any
 from albertine.core.settings import apply_overrides, merge, resolve
 from albertine.errors import AlbertineError, DataError, SettingsError
 from albertine.pretraining.settings import PretrainingSettings
-from albertine.study.definition import Cell, Corpus, Study, cells_of, chosen_cells
+from albertine.study.definition import Cell, Corpus, Study, cells_of, check_metric, chosen_cells
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.suite import below
 from albertine.tasks.task_data import missing
@@ -117,6 +117,7 @@ def plan_of(study: Study, data: Path) -> Plan:
     cells = cells_of(study)
     plan = Plan(study, cells)
     for conclusion in study.conclusions:
+        check_metric(study, conclusion)
         for side in (conclusion.of, conclusion.minus):
             if not isinstance(side, float):
                 chosen_cells(study.name, cells, side, conclusion)
