@@ -34,7 +34,7 @@ def run(
     scale: str = SCALE,
     parallel: int | None = None,
     engine: EngineName = "local",
-    update: Callable[[str], None] = lambda line: None,
+    update: Callable[[str], None] | None = None,
 ) -> list[TrialStatus]:
     """Compute the cells of a study that are not computed yet. A cell that fails does not stop the others, and
     the next call tries it again.
@@ -67,7 +67,7 @@ def run(
     claim_folder(plan, study_folder(folder, plan.study.name, scale), write=False)
     computing = begin(engine, parallel)  # before anything is written
     claim_folder(plan, study_folder(folder, plan.study.name, scale))
-    run_plan(plan, folder, computing, update)
+    run_plan(plan, folder, computing, update or (lambda line: None))
     return status_of(plan, folder)
 
 
