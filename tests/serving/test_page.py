@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -289,6 +293,23 @@ def test_attention_of_a_head(chromium: Browser, address: Addresses, models: Call
         assert page.evaluate("document.activeElement.textContent") == "man"
         cells = page.locator("#result table").first.locator("td").all_inner_texts()
         assert cells == [f"{x:.2f}" for layer in found.entropy for x in layer]
+
+
+def test_snippets(chromium: Browser, address: Addresses) -> None:
+    """Catches: a request that is not the one of the page; quotes that end a word of the shell; JSON that is
+    not Python."""
+    with tab(chromium, errors=True) as page:
+        compute(page, address("fill-mask"), "fill", {"inputs": 'it\'s "the" [MASK] $HOME'})
+        page.click("summary")
+        curl, python = page.locator("details pre").all_inner_texts()[:2]
+        with page.expect_response("**/") as answered:
+            page.click("button.main")
+        wanted = answered.value.json()
+    found = subprocess.run([sys.executable, "-c", python], capture_output=True, text=True, check=True)
+    assert ast.literal_eval(found.stdout) == wanted
+    if shutil.which("curl"):
+        found = subprocess.run(["sh", "-c", curl], capture_output=True, text=True, check=True)
+        assert json.loads(found.stdout) == wanted
 
 
 def test_hostile_text(

@@ -555,3 +555,25 @@ def test_an_answer_that_is_read_slowly_is_not_given_up(folder: Folders) -> None:
             assert size + len(answer.read(length - size)) == length
         server.send_signal(signal.SIGTERM)
         assert server.wait(10) == 0
+
+
+def test_open(folder: Folders, tmp_path: Path) -> None:
+    """Catches: another address than that of the page; a browser of the terminal where there is no display."""
+    script, opened = tmp_path / "browser", tmp_path / "opened"
+    script.write_text(f'#!/bin/sh\necho "$1" > {opened}.part && mv {opened}.part {opened}\n')
+    script.chmod(0o755)
+    with process(folder("embed"), "--open", own_interpreter=True, BROWSER=f"{script} %s") as (_, url):
+        end = time.monotonic() + 20
+        while not opened.exists():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        assert opened.read_text().strip() == f"{url}/"
+    hidden = dict.fromkeys(("DISPLAY", "WAYLAND_DISPLAY"), "")
+    with process(
+        folder("embed"), "--open", more="; import os; os.environ.pop('BROWSER', None)", **hidden
+    ) as (
+        server,
+        url,
+    ):
+        if sys.platform == "linux":
+            assert server.stderr.readline() == f"there is no display: open {url}/ in a browser\n"

@@ -465,7 +465,7 @@ function planInWords() {
   const { attention, feed_forward: feedForward } = facts.plan, layers = attention.length;
   const blocks = [attention, feedForward].map((all) => new Set(all).size);
   const same = blocks[0] === blocks[1] && attention.every((block, i) => block === feedForward[i]);
-  const key = same && blocks[0] === 1 ? "planShared" : same && blocks[0] === layers ? "planOwn" : same ? "planGroups" : "planMixed";
+  const key = layers === 1 ? "planOne" : same && blocks[0] === 1 ? "planShared" : same && blocks[0] === layers ? "planOwn" : same ? "planGroups" : "planMixed";
   return word(key, { layers, blocks: blocks[0], feedForward: blocks[1] });
 }
 
@@ -706,7 +706,8 @@ function snippets(requests) {
     const python = [
       `import json${token ? ", os" : ""}, urllib.request`, "",
       `body = ${pythonValue(body)}`,
-      `request = urllib.request.Request(${JSON.stringify(address)}, json.dumps(body).encode()${headers})`,
+      `address = ${JSON.stringify(address)}`,
+      `request = urllib.request.Request(address, json.dumps(body).encode()${headers})`,
       "print(json.load(urllib.request.urlopen(request)))",
     ].join("\n");
     for (const [name, code] of [["curl", curl], ["Python", python]]) {
