@@ -116,6 +116,18 @@ def test_a_scale_is_laid_over_the_study(write: Write) -> None:
     assert read_study(file, "gpu", ["budget.steps=7"]).budget.steps == 7  # type: ignore[union-attr]
 
 
+def test_axes_and_cells_are_changed_from_the_command_line(write: Write) -> None:
+    changes = ["axes.sharing.values={all: all, some: ffn}", "cells.x={pretrain.model.sharing: 2}"]
+    cells = cells_of(read_study(write(conclusions=None), "two-core", changes))
+    assert [(cell.name, cell.changes["pretrain.model.sharing"]) for cell in cells] == [
+        ("sharing all", "all"),
+        ("sharing some", "ffn"),
+        ("x", 2),
+    ]
+    with pytest.raises(SettingsError, match="not readable as YAML"):
+        read_study(write(), "two-core", ["axes.sharing.values=[a"])
+
+
 UNKNOWN_KEY = {"judgd": {}}
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "unknown key": (UNKNOWN_KEY, "unknown setting `judgd`; did you mean `judged`?"),

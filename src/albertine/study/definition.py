@@ -13,9 +13,18 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
+import yaml
 from pydantic import Field, field_validator, model_validator
 
-from albertine.core.settings import Settings, apply_overrides, merge, read_recipe, read_yaml, resolve
+from albertine.core.settings import (
+    YAML_ERRORS,
+    Settings,
+    apply_overrides,
+    merge,
+    read_recipe,
+    read_yaml,
+    resolve,
+)
 from albertine.errors import SettingsError
 from albertine.study.verdicts import Expected
 
@@ -316,9 +325,26 @@ def read_study(what: str | Path, scale: str = DEFAULT_SCALE, assignments: Iterab
         raise SettingsError(
             f"the study has no scale `{scale}`", where=file, remedy=f"{meant}It has {', '.join(known)}"
         )
-    tree = apply_overrides(merge(tree, scales.get(scale) or {}), assignments)
+    free = [text for text in assignments if text.partition("=")[0].split(".")[0] in ("axes", "cells")]
+    tree = merge(tree, scales.get(scale) or {}, *map(_as_yaml, free))
+    tree = apply_overrides(tree, [text for text in assignments if text not in free])
     study = resolve(Study, tree, file, assignments)
     return study.model_copy(update={"base": _with_recipe(study, file)})
+
+
+def _as_yaml(assignment: str) -> dict[str, Any]:
+    """The tree of `key.sub=value` for a value of any type, which is read as YAML."""
+    name, sign, text = assignment.partition("=")
+    tree = apply_overrides({}, [f"{name}=null" if sign else assignment])
+    try:
+        return at_end(tree, yaml.safe_load(text))
+    except YAML_ERRORS as error:
+        raise SettingsError(f"the value of `{name}`, `{text}`, is not readable as YAML") from error
+
+
+def at_end(tree: dict[str, Any], value: Any) -> dict[str, Any]:
+    """A tree of one path with another value at its end."""
+    return {key: at_end(inner, value) if isinstance(inner, dict) else value for key, inner in tree.items()}
 
 
 def _with_recipe(study: Study, file: Path) -> dict[Any, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 from albertine.core.settings import apply_overrides, merge, resolve
 from albertine.errors import AlbertineError, DataError, SettingsError
 from albertine.pretraining.settings import PretrainingSettings
-from albertine.study.definition import Cell, Corpus, Study, cells_of, check_metric, chosen_cells
+from albertine.study.definition import Cell, Corpus, Study, at_end, cells_of, check_metric, chosen_cells
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.suite import below
 from albertine.tasks.task_data import missing
@@ -233,13 +233,8 @@ def _nested(cell: Cell, part: str) -> dict[str, Any]:
         first, _, rest = str(setting).partition(".")
         if first == part:
             # The path is read by the function of the command line, and the value stays as the study has it.
-            tree = merge(tree, _put(apply_overrides({}, [f"{rest}=null"]), value))
+            tree = merge(tree, at_end(apply_overrides({}, [f"{rest}=null"]), value))
     return tree
-
-
-def _put(tree: dict[str, Any], value: Any) -> dict[str, Any]:
-    """A tree of one path with another value at its end."""
-    return {key: _put(inner, value) if isinstance(inner, dict) else value for key, inner in tree.items()}
 
 
 def _placed(error: AlbertineError, where: str, part: str) -> SettingsError:
