@@ -271,7 +271,9 @@ def _draw_bars(axes: Any, bars: Bars, path: Path) -> None:
     ends = np.zeros(len(bars.values))
     for index, part in enumerate(parts):
         widths = np.array([own.get(part, 0.0) for own in bars.values.values()])
-        colour, label = COLOURS[index % len(COLOURS)], shown(part, path) if len(parts) > 1 else "_"
+        single = len(parts) == 1  # a colour that no part in another panel has
+        colour = "#777777" if single else COLOURS[index % len(COLOURS)]
+        label = "_" if single else shown(part, path)
         axes.barh(range(len(ends)), widths, left=ends, height=0.62, color=colour, label=label, zorder=2)
         ends = ends + widths
     for place, end in enumerate(ends):

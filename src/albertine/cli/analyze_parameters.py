@@ -21,7 +21,7 @@ _GROUPS = {
     "encoder blocks": ("encoder",),
     "pooler and heads": ("pooler", "mlm_head", "sentence_head"),
 }
-_TITLE = "Parameters, operations and memory"
+_TITLE, _DRAWN = "Parameters, operations and memory", "Parameters and operations"
 
 
 def parameters(
@@ -57,12 +57,12 @@ def parameters(
     if plot is not None:
         from albertine.analysis.plots import save_panels
 
-        save_panels(plot, _bars(found), title=_TITLE)
+        save_panels(plot, _bars(found), title=_DRAWN)
     if html is not None:
         from albertine.analysis.html_report import Section, write_page
         from albertine.analysis.plots import save_panels, svg_of
 
-        drawn = svg_of(lambda path: save_panels(path, _bars(found), title=_TITLE))
+        drawn = svg_of(lambda path: save_panels(path, _bars(found), title=_DRAWN))
         sections = [Section("Comparison", figures=[drawn], alt="parameters by part, operations per token")]
         sections += [Section(title, table=table) for title, table in tables.items()]
         write_page(html, _TITLE, sections)
