@@ -108,10 +108,10 @@ def serve(
         typer.Option("--drain-seconds", min=0.0, help="Time to finish what is in flight before ending."),
     ] = 30.0,
 ) -> None:
-    """Answer over HTTP what `albertine predict` answers, and show it on a page in a browser.
+    """Answer over HTTP, and on a page in a browser.
 
-    Clients of Hugging Face, OpenAI and text-embeddings-inference work with it. Ctrl-C or SIGTERM finishes
-    the requests in flight and ends."""
+    The answers are those of `albertine predict`. Clients of Hugging Face, OpenAI and
+    text-embeddings-inference work with it. Ctrl-C or SIGTERM finishes the requests in flight and ends."""
     from albertine.errors import MissingExtra
 
     try:

@@ -102,7 +102,10 @@ def status(
     scale: Scale = "two-core",
     json: Json = False,
 ) -> None:
-    """How far every cell is, with every seed: done, running, failed or waiting."""
+    """State of every cell of a study.
+
+    Done, running, failed or waiting, with every seed.
+    """
     from albertine import study as studies
 
     found = studies.status(study, overrides or [], output=output, data=data, scale=scale)
@@ -124,7 +127,10 @@ def report(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Write the report of a study: tables, figures, and for each conclusion whether it holds."""
+    """Write the report of a study.
+
+    Tables, figures, and for each conclusion whether it holds.
+    """
     from albertine import study as studies
 
     found = studies.report(study, overrides or [], output=output, data=data, scale=scale, to=to)
