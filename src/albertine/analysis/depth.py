@@ -249,7 +249,8 @@ def _looping(encoder: Encoder, depths: LayerLoop) -> Iterator[None]:
         encoder.loop, encoder.precision = before
 
 
-RESIDUAL, DISTANCE = "residual |f(z) - z| / |f(z)|", "distance to the fixed point |z - z*| / |z*|"
+def _point(study: DepthStudy) -> str:
+    return "the fixed point" if all(study.converged) else "the best point found"
 
 
 def save_study(path: Path, study: DepthStudy, model: str) -> Path:
@@ -261,9 +262,9 @@ def save_study(path: Path, study: DepthStudy, model: str) -> Path:
     Raises:
         RunError: matplotlib is not installed.
     """
-    curves = {RESIDUAL: list(enumerate(study.residual, 1))}
+    curves = {"residual |f(z) - z| / |f(z)|": list(enumerate(study.residual, 1))}
     if study.distance:
-        curves[DISTANCE] = list(enumerate(study.distance, 1))
+        curves[f"distance to {_point(study)} |z - z*| / |z*|"] = list(enumerate(study.distance, 1))
     return save_curves(
         path,
         curves,
@@ -281,8 +282,7 @@ def depth_table(study: DepthStudy) -> Table:
         "cosine": [f"{x:.4f}" for x in study.cosine],
     }
     if study.no_fixed_point is None:
-        point = "the fixed point" if all(study.converged) else "the best point found"
-        columns[f"distance to {point}"] = [f"{x:.2e}" for x in study.distance]
+        columns[f"distance to {_point(study)}"] = [f"{x:.2e}" for x in study.distance]
     rows = enumerate(zip(*columns.values(), strict=True), 1)
     return Table(["depth", *columns], [[depth, *values] for depth, values in rows])
 
