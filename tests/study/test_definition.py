@@ -53,7 +53,7 @@ def test_a_study_of_the_package_has_cells_for_its_conclusions(name: str, scale: 
         check_metric(study, conclusion)
 
 
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("scale", ["two-core", pytest.param("gpu", marks=pytest.mark.matrix)])
 @pytest.mark.parametrize("name", builtin_names())
 def test_settings_and_files_of_a_study_of_the_package_are_right(
     name: str, scale: str, shared_data: Path

@@ -25,9 +25,9 @@ from albertine.study.units import CELLS, Plan, plan_of
 from albertine.study.work import RESULT
 from tests.study.conftest import Here, Write
 
-LONG = 150  # updates: some seconds
+LONG = 80  # updates: a second or two
 FEW: dict[str, Any] = {"judged": {"cost": False}, "conclusions": None, "budget": {"steps": LONG}}
-SAVED = {"pretrain": {"watching": {"checkpoint_every": 10, "evaluate_every": 50}}}
+SAVED = {"pretrain": {"watching": {"checkpoint_every": 5, "evaluate_every": 40}}}
 pytestmark = pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="finds processes in /proc")
 
 
@@ -107,7 +107,7 @@ def test_a_killed_cell_is_named_and_goes_on(write: Write, data: Path, tmp_path: 
     running.join(120)
     (failed,) = status_of(plan, output)
     assert (failed.state, failed.reason) == ("failed", "its process was killed (signal 9)")
-    assert run_plan(plan, output, LocalEngine(1))
+    assert run_plan(plan, output, Here())
     assert outcome(plan, output) == outcome(plan, undisturbed)
 
 
@@ -165,6 +165,7 @@ def parent_of(number: int) -> int:
     return int(Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[1])
 
 
+@pytest.mark.matrix
 def test_a_unit_in_two_studies_is_computed_by_one_process(file: Path, data: Path, tmp_path: Path) -> None:
     plan = plan_of(read_study(file), data)
     corpus = next(unit for unit in plan.units.values() if unit.kind == "corpus")

@@ -13,7 +13,6 @@ from albertine.study.definition import read_study
 from albertine.study.results import collect
 from albertine.study.runner import claim_folder, run_plan, status_of, unit_folder
 from albertine.study.units import Plan, plan_of
-from albertine.study.work import FAILED, RESULT
 from tests.study.conftest import Here, Write
 
 
@@ -119,13 +118,6 @@ def test_a_folder_of_another_study_is_refused(plan: Plan, write: Write, data: Pa
         claim_folder(plan, folder)
     assert read_json(folder / "notes.json") == {}
     assert [path.name for path in folder.iterdir()] == ["notes.json"]
-
-
-def test_failures_and_results_of_units_are_files(plan: Plan, tmp_path: Path) -> None:
-    key = next(iter(plan.units))
-    run_plan(plan, tmp_path, Here())
-    assert read_json(unit_folder(tmp_path, key) / RESULT)["machine"]["cores"] >= 1
-    assert not (unit_folder(tmp_path, key) / FAILED).exists()
 
 
 def test_every_measurement_of_a_pretrained_cell(write: Write, data: Path, tmp_path: Path) -> None:
