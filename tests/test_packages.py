@@ -81,6 +81,8 @@ def test_packages_have_what_is_used_and_no_test_without_its_helpers(built: dict[
     assert len(recipes) > 40 and recipes <= wheel
     assert {f"src/{name}" for name in recipes} <= source
     assert {"albertine/py.typed", "albertine/tasks/datasets/known.yaml"} <= wheel
+    page = {file.name for file in (ROOT / "src/albertine/serving/page").iterdir()}
+    assert {f"albertine/serving/page/{name}" for name in page} <= wheel and "index.html" in page
     assert "albertine/released/albertine-mini-en/model.safetensors" in wheel
 
 
