@@ -51,13 +51,13 @@ def made(heads: set[str] | None = None, **changes: Any) -> Model:
     return Model(EncoderConfig(**(settings | changes)), heads or {"mlm", "sop"}).eval()
 
 
-def slow(model: Model, tokenizer: Tokenizer, text: str) -> float:
+def slow(model: Model, tokenizer: Tokenizer, text: str, depth: int = -1) -> float:
     ids, types = tokenizer.layout(tokenizer.encode(text))
     total = 0.0
     for place in range(1, len(ids) - 1):
         masked = [*ids[:place], tokenizer.mask_id, *ids[place + 1 :]]
         row, mask, segments = (torch.tensor([x]) for x in (masked, [1] * len(ids), types))
-        hidden = reference.encode(model, row, mask, segments)[-1]
+        hidden = reference.encode(model, row, mask, segments)[depth]
         total += float(reference.mlm_logits(model, hidden)[0, place].log_softmax(-1)[ids[place]])
     return total
 
@@ -78,6 +78,18 @@ def test_against_the_reference(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyP
     again = PseudoLikelihood(model, tokenizer)(TEXTS, lambda done, total: calls.append((done, total)))
     np.testing.assert_allclose(again.nats, expected, rtol=1e-4)
     assert len(calls) > 2
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("plan", [SharingPlan.shared(2), SharingPlan.unshared(2)])
+def test_a_depth_is_scored_by_the_head_on_the_states_of_its_layer(
+    tokenizer: Tokenizer, plan: SharingPlan
+) -> None:
+    model = made(plan=plan)
+    for depth in (0, 1, 2):
+        found = PseudoLikelihood(model, tokenizer, depth=depth)(TEXTS[:3])
+        expected = [slow(model, tokenizer, text, depth) for text in TEXTS[:3]]
+        np.testing.assert_allclose(found.nats, expected, rtol=1e-4)
 
 
 def test_what_sentences_share_is_computed_once(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
