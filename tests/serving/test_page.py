@@ -394,16 +394,20 @@ def test_token(chromium: Browser, models: Callable[[str], Path]) -> None:
         page.wait_for_selector("#result .bars")
 
 
+def proxy(app: Any) -> Any:
+    """A proxy that forwards `/albert` and what is below it, without this path."""
+
+    async def forwarded(scope: Any, receive: Any, send: Any) -> None:
+        path = scope["path"]
+        path = path.removeprefix("/albert") or "/" if path.startswith("/albert") else "/elsewhere"
+        await app({**scope, "path": path, "raw_path": path.encode()}, receive, send)
+
+    return forwarded
+
+
 def test_below_a_path(chromium: Browser, models: Callable[[str], Path]) -> None:
     """Catches: absolute addresses; an address without its slash, or a proxy that keeps its path, without
     advice."""
-
-    def proxy(app: Any) -> Any:
-        async def stripped(scope: Any, receive: Any, send: Any) -> None:
-            path = scope["path"].removeprefix("/albert") or "/"
-            await app({**scope, "path": path, "raw_path": path.encode()}, receive, send)
-
-        return stripped
 
     with served(models("fill-mask"), wrap=proxy) as own, tab(chromium) as page:
         page.goto(f"{own}albert/")
@@ -418,14 +422,6 @@ def test_below_a_path(chromium: Browser, models: Callable[[str], Path]) -> None:
 def test_address_without_its_slash(chromium: Browser, models: Callable[[str], Path]) -> None:
     """Catches: an empty page where the address of a proxy has no slash at its end, so that the other files
     are searched beside it."""
-
-    def proxy(app: Any) -> Any:
-        async def only_below(scope: Any, receive: Any, send: Any) -> None:
-            path = scope["path"]
-            path = path.removeprefix("/albert") or "/" if path.startswith("/albert") else "/elsewhere"
-            await app({**scope, "path": path, "raw_path": path.encode()}, receive, send)
-
-        return only_below
 
     with served(models("fill-mask"), wrap=proxy) as own, chromium.new_context() as context:
         page = context.new_page()
