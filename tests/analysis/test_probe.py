@@ -87,17 +87,19 @@ def test_the_least_depth_that_suffices_is_named() -> None:
 @pytest.mark.usefixtures("few_pairs")
 def test_a_suite_after_every_layer(albertine: Command, tmp_path: Path) -> None:
     data, figure, report = write(tmp_path, "blimp", 1), tmp_path / "blimp.svg", tmp_path / "blimp.html"
-    arguments = ("analyze", "probe", "albertine-mini-en", "--suite", "blimp", "--data", data)
+    tokenizer, model = package.load_tokenizer("albertine-mini-en"), tmp_path / "tiny"
+    changes = {"vocab_size": tokenizer.vocab_size, "max_position_embeddings": 64}
+    package.save(builders.model(SharingPlan.unshared(3), **changes), tokenizer, model)
+    arguments = ("analyze", "probe", model, "--suite", "blimp", "--data", data)
     outcome = albertine(*arguments, "--json", "--plot", figure, "--html", report)
     assert outcome.code == 0, outcome.err
     (found,) = json.loads(outcome.out)
-    layers = package.load("albertine-mini-en").config.num_hidden_layers
-    assert [s["depth"] for s in found["scores"]] == list(range(layers + 1)) and found["baseline"] == 0.5
+    assert [s["depth"] for s in found["scores"]] == [0, 1, 2, 3] and found["baseline"] == 0.5
     exact = ("--json", "--precision", "float32")
-    whole = json.loads(albertine("suite", "blimp", "albertine-mini-en", "--data", data, *exact).out)
+    whole = json.loads(albertine("suite", "blimp", model, "--data", data, *exact).out)
     assert found["scores"][-1]["value"] == pytest.approx(whole["right"]) and found["count"] == whole["pairs"]
     drawn = figure.read_text(encoding="utf-8")
-    assert ">BLiMP over depth: albertine-mini-en<" in drawn and ">pairs that are right<" in drawn
+    assert ">BLiMP over depth: tiny<" in drawn and ">pairs that are right<" in drawn
     assert any(tag == "svg" for tag, _ in Elements(report.read_text(encoding="utf-8")).found)
 
 
