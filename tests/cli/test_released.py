@@ -18,7 +18,7 @@ from albertine.core.settings import dump, resolve
 from albertine.errors import ModelError
 from albertine.inference.fill_mask import Guess
 from albertine.interop.model_names import model_folder
-from albertine.pretraining.scores import _settings_of_run
+from albertine.pretraining.scores import settings_of_run
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.rescore import open_run
@@ -316,10 +316,10 @@ def test_a_released_model_is_known_by_the_settings_it_lies_with(package: Path) -
         },
     )
     Path("settings.yaml").write_text("name: somebody else's, in the working directory\n")
-    assert _settings_of_run(model_folder(EN)) is None
+    assert settings_of_run(model_folder(EN)) is None
     (package / EN / "settings.yaml").write_text(dump(run))
     try:
-        found = _settings_of_run(model_folder(EN))
+        found = settings_of_run(model_folder(EN))
         assert found is not None and found.objective.max_length == 40
         assert pretraining(Path(EN)) == "corpus text, objective sop, 5 steps"
         with pytest.raises(ModelError, match="is no run of a task"):
