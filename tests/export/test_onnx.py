@@ -46,7 +46,7 @@ def test_the_release_is_exact_and_verified_over_a_dozen_shapes(exported: Path) -
         assert file["bytes"] == (exported / name).stat().st_size
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, keep=["modernbert"])
 @pytest.mark.parametrize(
     ("plan", "name", "packed", "opset"),
     [

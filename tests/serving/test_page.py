@@ -462,6 +462,7 @@ def test_model_and_server(chromium: Browser, address: Addresses) -> None:
 CHECKS = Path(__file__).with_name("page_checks.js").read_text(encoding="utf-8")
 
 
+@pytest.mark.sample(1, keep=["dark"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_contrast_and_labels(chromium: Browser, address: Addresses, scheme: Any) -> None:
     """Catches: text that is hard to read on its ground; a control without a name; a view wider than a
