@@ -37,14 +37,15 @@ def chinese(tokenizer: Tokenizer, plan: SharingPlan | None = None, **changes: An
 
 
 def probabilities(model: Model, tokenizer: Tokenizer, ids: list[int]) -> list[torch.Tensor]:
-    """(L, V) at every depth by the reference; the final norm of a pre-norm encoder is applied to each."""
+    """(L, V) at every depth by the reference; the final norm of a pre-norm encoder is applied to each
+    but the embeddings."""
     row = torch.tensor([ids])
     p, config = dict(model.named_parameters()), model.config
     with torch.no_grad():
         states = reference.encode(model, row, torch.ones_like(row), torch.zeros_like(row))
         if config.norm == "pre":
-            earlier = [reference.layer_norm(p, "encoder.final_norm", x, 1e-12) for x in states[:-1]]
-            states = [*earlier, states[-1]]
+            earlier = [reference.layer_norm(p, "encoder.final_norm", x, 1e-12) for x in states[1:-1]]
+            states = [states[0], *earlier, states[-1]]
         logits = [reference.mlm_logits(model, x[0]) for x in states]
     for one in logits:
         one[:, sorted(tokenizer.special_ids)] = -torch.inf

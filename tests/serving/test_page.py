@@ -203,6 +203,15 @@ def test_views(chromium: Browser, address: Addresses, models: Callable[[str], Pa
             page.select_option("#language", "en")
 
 
+def test_a_view_that_does_not_exist(chromium: Browser, address: Addresses) -> None:
+    """Catches: names that every object of JavaScript has."""
+    with tab(chromium) as page:
+        for name in ("absent", "constructor"):
+            page.goto("about:blank")
+            page.goto(f"{address('fill-mask')}#{name}")
+            until(page, "document.querySelector('nav [aria-current]')?.hash === '#fill'")
+
+
 def test_browser_language(chromium: Browser, address: Addresses) -> None:
     """Catches: English for a Chinese browser; a choice that a reload forgets; examples in the language of the
     page, which the model does not read."""

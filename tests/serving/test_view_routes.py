@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from albertine.analysis.layers import layer_statistics
 from albertine.analysis.lens import lens
 from albertine.model.model import Model
 from albertine.serving.limits import ServingLimits
-from albertine.serving.views import TEXTS, UNMASKED
+from albertine.serving.views import GUESSES, PREDICTED, TEXTS, LayersView, LensView
 from albertine.tokenizers.wordpiece import WordPieceTokenizer
 from tests.inference.exports import PIECES, encoder
 from tests.serving.served import client_of
@@ -81,12 +82,36 @@ def test_limits(folder: Folders) -> None:
         for path in ("/analyze/lens", "/analyze/attention"):
             refused = post(client, path, {"inputs": words}, 422)
             assert refused["code"] == "input_too_long"
-            assert refused["details"] == {"tokens": 47, "limit": min(UNMASKED, 40)}
+            assert refused["details"] == {"tokens": 47, "limit": PREDICTED}
         assert post(client, "/analyze/layers", {"inputs": ["a", words]}, 422)["code"] == "input_too_long"
         many = post(client, "/analyze/layers", {"inputs": ["a"] * (TEXTS + 1)}, 422)
         assert many["code"] == "invalid_type" and str(TEXTS) in many["error"]
         assert post(client, "/analyze/lens", {"inputs": " "}, 422)["code"] == "not_answerable"
         assert post(client, "/analyze/lens", {"inputs": "a", "top": 1}, 422)["code"] == "unknown_field"
+
+
+def test_masks_depths_and_guesses_are_counted(folder: Folders) -> None:
+    """Catches: masks without a limit; a lens that costs its text alone, whatever its depths; statistics that
+    cost the forward pass alone."""
+    model = Predictor(folder("fill-mask"), precision="float32")
+    view = LensView(model)
+    masked, plain = view.lengths([("the [MASK] man", 5), ("the old man", 5)])
+    # 5 tokens with the special ones, at depths 0 to 2 of a model of one layer; three copies without a mask.
+    assert (masked.tokens, plain.tokens) == (5 * 2 + 1 * 3, 5 * 3 * 2 + 3 * 3)
+    assert view.predicted(3, 20) == PREDICTED and view.predicted(100, 20) == GUESSES // (100 * 20) < PREDICTED
+    [statistics] = LayersView(model).lengths([("the old man", "a house")])
+    assert statistics.tokens == 3 * (5 + 4)
+
+
+def test_many_masks(tmp_path: Path) -> None:
+    """Catches: a text of masks that the model thread computes for seconds."""
+    model = Model(replace(encoder(1), max_position_embeddings=64), {"mlm"}, seed=2).eval()
+    save(model, WordPieceTokenizer(PIECES), tmp_path)
+    with client_of(tmp_path) as client:
+        refused = post(client, "/analyze/lens", {"inputs": "[MASK] " * (PREDICTED + 1)}, 422)
+        assert refused["code"] == "input_too_long" and "41 masks" in refused["error"]
+        found = post(client, "/analyze/lens", {"inputs": "[MASK] " * PREDICTED})
+        assert len(found["positions"]) == PREDICTED
 
 
 def test_models_without_a_head(client: Clients) -> None:

@@ -293,7 +293,11 @@ def _degrees(cosine: Tensor) -> Tensor:
 def effective_rank(x_LH: Tensor) -> float:
     """exp(-Σ p log p) over singular values divided by their sum p (Roy and Vetterli 2007, definition 1); NaN
     for a matrix of zeros."""
-    values = torch.linalg.svdvals(x_LH)
+    x_LH = x_LH.double()
+    tall = x_LH.shape[0] > x_LH.shape[1]
+    # Roots of the eigenvalues of the smaller product, within 1e-8 of the largest and several times as fast as
+    # a decomposition.
+    values = torch.linalg.eigvalsh(x_LH.T @ x_LH if tall else x_LH @ x_LH.T).clamp(min=0).sqrt()
     shares = values / values.sum()
     return float(torch.exp(-torch.special.xlogy(shares, shares).sum()))
 

@@ -2,8 +2,9 @@
 one block (logit lens, nostalgebraist 2020).
 
 State 0 is the embeddings, state d the output after d layers. The head reads the last state of a pre-norm
-encoder after its final norm, so here the final norm is applied to every state; a post-norm encoder has none.
-Every state is what a model of that depth would give to its head: with d layers fewer, or converted to more.
+encoder after its final norm, so here the final norm is applied to the output of every layer, and not to the
+embeddings; a post-norm encoder has none. Every state is what `encoder(depth=d)` gives to the head: the output
+of a model with fewer layers, or converted to more.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Lens:
         tokens: of the text, special ones included, as in the vocabulary.
         depths: at which the head was applied, ascending.
         layers: of the model; larger depths repeat its block.
-        final_norm: whether the final norm of a pre-norm encoder was applied to every state.
+        final_norm: whether the final norm of a pre-norm encoder was applied to the output of every layer.
         positions: in the order of the text.
     """
 
@@ -120,6 +121,12 @@ def max_depth(model: Model) -> int:
     return BEYOND * layers if repeats and not single else layers
 
 
+def default_depths(model: Model) -> list[int]:
+    """Depths of a lens that are not given: up to the layers of the plan, or to twice as many where the model
+    has more depths."""
+    return list(range(min(2 * model.config.plan.depth, max_depth(model)) + 1))
+
+
 def lens_of_named(
     what: str | Path,
     text: str,
@@ -155,8 +162,7 @@ def lens(
     start; with halting, at most d steps.
 
     Args:
-        depths: from 0, the embeddings, to `max_depth`. Default: up to the layers of the plan, or to twice as
-            many where the model has more depths.
+        depths: from 0, the embeddings, to `max_depth`. Default: `default_depths`.
         top: number of tokens.
         places: indices of tokens, [CLS] at 0, to look at instead; those that are not [MASK] are masked alone.
 
@@ -167,7 +173,7 @@ def lens(
     check_mlm_head(model, "the model")
     check_integer("top", top, 1)
     layers, most = model.config.plan.depth, max_depth(model)
-    chosen = list(range(min(2 * layers, most) + 1)) if depths is None else sorted({*depths})
+    chosen = default_depths(model) if depths is None else sorted({*depths})
     _check_depths(chosen, layers, most)
     ids, segments = model_input(model, tokenizer, text)
     rows = _masked_rows(ids, tokenizer, places)
@@ -276,8 +282,8 @@ def _read(
         assert states is not None
         for depth in depths:
             state_PH = states[depth].index_select(0, rows)
-            if encoder.final_norm is not None and (depth < depths[-1] or not depth):
-                state_PH = encoder.final_norm(state_PH)  # the last one is normed already
+            if encoder.final_norm is not None and 0 < depth < depths[-1]:
+                state_PH = encoder.final_norm(state_PH)  # the last one is normed already, embeddings never
             parts = torch.split(state_PH, ROWS_AT_ONCE)
             logits_PV = torch.cat([model.mlm(some, encoder.embeddings).float() for some in parts])
             if not bool(logits_PV.isfinite().all()):

@@ -152,7 +152,10 @@ def notes(lens: Lens) -> list[str]:
     if lens.depths[-1] > lens.layers:
         found.append(f"The model has {lens.layers} layers; larger depths repeat its block.")
     if lens.final_norm:
-        found.append("The final norm of this pre-norm encoder was applied to every state before the head.")
+        found.append(
+            "The final norm of this pre-norm encoder was applied to the output of every layer, "
+            "and not to depth 0."
+        )
     return found
 
 

@@ -15,6 +15,7 @@ from albertine.model.config import EncoderConfig
 from albertine.serving import schemas
 from albertine.serving.model_tasks import BatchKey, ServedModel
 from albertine.serving.request_context import RequestContext
+from albertine.serving.views import LensView
 from albertine.tasks.http.base import Truncation, listed
 from albertine.tokenizers.base import Tokenizer
 
@@ -39,7 +40,9 @@ async def lens(context: RequestContext) -> Any:
     """`/analyze/lens`: the guesses at masks at every depth; without a mask, at every token."""
     request = schemas.read(schemas.TextOfLens, context.body)
     [found] = await _answer(context, "lens", (request.inputs, request.top_k))
-    return found
+    view = context.service.model.task("lens")
+    assert isinstance(view, LensView)
+    return await asyncio.to_thread(view.as_json, found)
 
 
 async def attention(context: RequestContext) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from albertine.inference.onnx_session import ExportedModel
@@ -17,10 +18,14 @@ if TYPE_CHECKING:
 
 TOKENS = 128
 """Most tokens of a text whose attention or states are shown."""
-UNMASKED = 40
-"""Most tokens of a text without a mask, each of which is masked in a copy."""
+PREDICTED = 40
+"""Most masks of a text, or most tokens of a text without one, each of which is masked in a copy."""
+GUESSES = 60_000
+"""Most guesses of a response, some 4 MB of JSON."""
 TEXTS = 32
 """Most texts of one statistic."""
+STATISTICS = 3
+"""How often the time of a forward pass its pass and the statistics of its states take together, about."""
 NUMBERS = 600_000
 """Most attention weights of a response, some 4 MB of JSON."""
 
@@ -116,27 +121,39 @@ class LensView(View):
         return int(self.torch_model.config.max_position_embeddings)
 
     def lengths(self, questions: Sequence[tuple[str, int]]) -> list[InputLength]:
+        from albertine.analysis.lens import default_depths
+
         tokenizer, found = self.model.tokenizer, []
-        for text, _ in questions:
+        layers, depths = self.torch_model.config.plan.depth, default_depths(self.torch_model)
+        for text, top in questions:
             ids = tokenizer.encode_with_special_tokens(text)
-            masked = tokenizer.mask_id in ids
+            masks, most = ids.count(tokenizer.mask_id), self.predicted(len(depths), top)
             # Without a mask, each token is masked in a copy of the text.
-            limit, copies = (self.limit, 1) if masked else (min(self.limit, UNMASKED), len(ids))
+            limit, copies = (self.limit, 1) if masks else (min(self.limit, most), max(1, len(ids)))
             if (length := len(ids) + 2) > limit:
                 raise too_long(length, limit)
-            found.append(InputLength(length * max(1, copies), length, limit, False))
+            if masks > most:
+                message = f"the text has {masks:,} masks, and this view takes {most}; give fewer"
+                raise invalid("input_too_long", message, tokens=masks, limit=most)
+            # The encoder computes every token at every depth, the head every mask, at about the same cost.
+            computed = length * copies * depths[-1] + (masks or copies) * len(depths)
+            found.append(InputLength(math.ceil(computed / layers), length, limit, False))
         return found
 
-    def compute(self, questions: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
+    @staticmethod
+    def predicted(depths: int, top: int) -> int:
+        """Most masks of a text, for a number of depths and of guesses at each."""
+        return min(PREDICTED, max(1, GUESSES // (depths * top)))
+
+    def compute(self, questions: Sequence[tuple[str, int]]) -> list[Lens]:
         from albertine.analysis.lens import lens
 
-        return [
-            self._as_json(lens(self.torch_model, self.model.tokenizer, text, top=top))
-            for text, top in questions
-        ]
+        return [lens(self.torch_model, self.model.tokenizer, text, top=top) for text, top in questions]
 
-    def _as_json(self, found: Lens) -> dict[str, Any]:
-        decode = self.model.tokenizer.decode
+    def as_json(self, found: Lens) -> dict[str, Any]:
+        """The response; not by the thread of the model."""
+        tokenizer = self.model.tokenizer
+        decode = cache(lambda token: tokenizer.decode([token], skip_special=False))
         positions = [
             {
                 "place": one.place,
@@ -145,7 +162,7 @@ class LensView(View):
                 "guesses": [
                     [
                         {
-                            "token_str": decode([guess.token_id], skip_special=False),
+                            "token_str": decode(guess.token_id),
                             "token": guess.token_id,
                             "score": guess.probability,
                         }
@@ -195,6 +212,9 @@ class LayersView(View):
 
     def rows(self, question: Sequence[str]) -> list[int]:
         return [len(row) + 2 for row in self.model.tokenizer.encode_batch(list(question))]
+
+    def lengths(self, questions: Sequence[Sequence[str]]) -> list[InputLength]:
+        return [one._replace(tokens=STATISTICS * one.tokens) for one in super().lengths(questions)]
 
     def compute(self, questions: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
         from albertine.analysis.layers import layer_statistics

@@ -552,7 +552,7 @@ function missing(id) { // why the model does not have a view; null: it does
 
 function current() {
   const chosen = location.hash.slice(1);
-  return chosen in VIEWS ? chosen : Object.keys(VIEWS).find((id) => missing(id) === null);
+  return Object.hasOwn(VIEWS, chosen) ? chosen : Object.keys(VIEWS).find((id) => missing(id) === null);
 }
 
 function fieldsOf(id) {
