@@ -24,6 +24,7 @@ from albertine.analysis.layers import (
     t_quantile,
 )
 from albertine.analysis.names import model_labels
+from albertine.cli.analyze_options import models_and_texts
 from albertine.cli.app import run
 from albertine.errors import DataError, NotFinite
 from albertine.model.sharing import SharingPlan
@@ -313,6 +314,19 @@ def test_the_command_refuses_before_it_computes(
         assert message in capsys.readouterr().err
     assert run(["analyze", "layers", "A text without a model."]) == 2
     assert "name a model" in capsys.readouterr().err
+
+
+def test_which_words_are_texts(
+    shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my models").mkdir()
+    texts = ["The 24/7 shop was open.", "价格涨了1/4。"]
+    assert models_and_texts([str(shared), *texts]) == ([str(shared)], texts)
+    for missing in ("my models/absent", "./no such", "word"):
+        assert run(["analyze", "layers", str(shared), missing]) == 2
+        message = " ".join(capsys.readouterr().err.split())
+        assert "is neither a folder nor a released model" in message and "--texts FILE" in message
 
 
 def test_long_texts_lose_their_end_with_a_warning(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:

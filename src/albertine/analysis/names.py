@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _INSIDE = ("final", "best", "checkpoints")
-"""Folders of a run whose own name says nothing."""
+"""Folders inside a run, which have the same name in every run."""
 
 
 def model_labels(models: Sequence[str | Path]) -> list[str]:

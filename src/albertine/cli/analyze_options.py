@@ -48,23 +48,39 @@ def check_outputs(plot: Path | None, html: Path | None) -> None:
 
 def models_and_texts(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """The models among the words of a command, which come first, and the texts after them. A text has spaces
-    or Chinese characters, no slash, and is not the name of something that exists.
+    or Chinese characters, and is no path: it does not exist, and neither does its part before the first
+    slash.
 
     Raises:
-        typer.BadParameter: there is no model. DataError: a word is not UTF-8.
+        typer.BadParameter: there is no model. DataError: a word is not UTF-8. ModelError: a word after the
+            first is neither a text nor a model.
     """
+    from albertine.core.released import model_name_help
+    from albertine.errors import ModelError
+    from albertine.interop.model_names import identify
     from albertine.text.sentences import detect_language
 
     check_decoded(words)
     count = 0
     for word in words:
-        reads = (" " in word.strip() or detect_language(word) == "zh") and "/" not in word
-        if not word.strip() or (reads and not os.path.exists(word)):
+        reads = " " in word.strip() or detect_language(word) == "zh"
+        if not word.strip() or (reads and not _is_path(word)):
             break
         count += 1
     if not count:
         raise typer.BadParameter("name a model before the texts", param_hint="MODEL")
+    for word in words[1:count]:
+        if identify(word).kind is None:
+            remedy = f"{model_name_help(word)}. If it is a text, give it by --texts FILE or standard input"
+            raise ModelError("is neither a folder nor a released model", where=word, remedy=remedy)
     return list(dict.fromkeys(words[:count])), list(words[count:])
+
+
+def _is_path(word: str) -> bool:
+    """Whether a word exists as a path, or the part before its first slash does."""
+    path = os.path.expanduser(word)
+    first, slash, _ = path.partition("/")
+    return os.path.exists(path) or (bool(slash) and os.path.exists(first or "/"))
 
 
 def given_texts(texts: Sequence[str], files: Sequence[Path] | None, limit: int) -> list[str]:
