@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from albertine.core.settings import merge
 from albertine.errors import AlbertineError, SettingsError
 from albertine.study.definition import (
     BUILTIN,
@@ -108,6 +110,45 @@ def test_one_encoder_serves_all_seeds_of_fine_tuning(write: Write, data: Path) -
     file = write(base={"pretrain": {"seed": 7}}, judged=judged, conclusions=None)
     kinds = [unit.kind for unit in plan_of(read_study(file), data).units.values()]
     assert (kinds.count("pretrain"), kinds.count("finetune")) == (2, 4)
+
+
+def keys(write: Write, data: Path, threads: int = 1, **changes: Any) -> set[str]:
+    return set(plan_of(read_study(write(**changes)), data, threads).units)
+
+
+def test_what_determines_a_result_determines_its_key(write: Write, data: Path, tmp_path: Path) -> None:
+    data = shutil.copytree(data, tmp_path / "data")
+    (data / "pairs").mkdir()
+    (data / "pairs" / "a.jsonl").write_text("{}", encoding="utf-8")
+    task = {"task": {"train": "train.csv", "dev": "dev.csv", "text": "sentence", "label": "season"}}
+    how: dict[str, Any] = {"judged": {"suites": {"blimp": {"folder": "pairs"}}, "tasks": {"t": task}}}
+    before = keys(write, data, **how)
+    assert before == keys(write, data, threads=2, **how)
+    for quiet in ({"log_every": 3}, {"report": False}):
+        assert before == keys(write, data, **merge(how, {"base": {"finetune": {"watching": quiet}}}))
+    changed = keys(write, data, **merge(how, {"base": {"finetune": {"watching": {"evaluations": 2}}}}))
+    assert {key.partition("-")[0] for key in before ^ changed} == {"finetune"}
+    (data / "pairs" / "a.jsonl").write_text('{"x": 1}', encoding="utf-8")
+    assert {key.partition("-")[0] for key in before ^ keys(write, data, **how)} == {"suite"}
+
+    timed = {"budget": {"steps": None, "minutes": 1}}
+    one, two = (keys(write, data, threads, **timed) for threads in (1, 2))
+    assert {key.partition("-")[0] for key in one ^ two} == {"pretrain", "held_out"}
+
+
+def test_a_model_to_start_from_is_known_by_its_weights(write: Write, data: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}", encoding="utf-8")
+    (model / "model.safetensors").write_bytes(b"1")
+    cells = {"more": {"pretrain.model.start_from": str(model), "pretrain.objective.pairs": "none"}}
+    how: dict[str, Any] = {"base": None, "axes": None, "cells": cells, "conclusions": None}
+    how["judged"] = {"cost": False}
+    before = keys(write, data, **how)
+    (model / "model.safetensors").write_bytes(b"2")
+    assert {key.partition("-")[0] for key in before ^ keys(write, data, **how)} == {"pretrain", "held_out"}
+    with pytest.raises(SettingsError, match=r"are of a preset, and pretrain.model.start_from names a model"):
+        keys(write, data, **merge(how, {"judged": {"cost": True}}))
 
 
 def test_a_scale_is_laid_over_the_study(write: Write) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from concurrent.futures import Future
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -11,8 +14,15 @@ from albertine.core.files import read_json, write_json
 from albertine.errors import RunError
 from albertine.study.definition import read_study
 from albertine.study.results import collect
-from albertine.study.runner import claim_folder, run_plan, status_of, unit_folder
+from albertine.study.runner import (
+    claim_folder,
+    recorded_threads,
+    run_plan,
+    status_of,
+    unit_folder,
+)
 from albertine.study.units import Plan, plan_of
+from albertine.study.work import RESULT, speed_of_updates
 from tests.study.conftest import Here, Write
 
 
@@ -67,6 +77,55 @@ def test_a_task_is_tuned_from_the_cell(write: Write, data: Path, tmp_path: Path)
     for cell in collect(plan, tmp_path, scale="two-core", command="")["cells"]:
         assert 0 <= cell["seeds"]["1"]["scores"]["season"] <= 1
         assert cell["seeds"]["1"]["facts"]["season.seconds"] > 0
+
+
+def test_seconds_of_updates_are_without_evaluations(tmp_path: Path) -> None:
+    rows = [
+        {"step": 10, "tokens": 1000, "tokens_per_second": 500.0, "elapsed": 2.0},
+        {"step": 10, "evaluation": {"accuracy": 0.5}, "elapsed": 62.0},
+        {"step": 20, "tokens": 3000, "tokens_per_second": 1000.0, "elapsed": 64.0},
+    ]
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert speed_of_updates(path, "t.seconds") == {"t.seconds": pytest.approx(4.0 / 20)}
+    assert speed_of_updates(path, "speed", tokens=True) == {"speed": pytest.approx(3000 / 4.0)}
+
+
+class Waiting(Here):
+    """An engine that ends a unit when the next is looked for, and records what ran at once."""
+
+    slots = 3
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        self.plan, self.running, self.together = plan, dict[str, Future[int]](), list[set[str]]()
+
+    def submit(self, folder: Path) -> Future[int]:
+        self.running[folder.name] = Future()
+        self.together.append({self.plan.units[key].kind for key in self.running})
+        Timer(0.05, self._end, [folder]).start()
+        return self.running[folder.name]
+
+    def _end(self, folder: Path) -> None:
+        write_json(folder / RESULT, {})
+        self.running.pop(folder.name).set_result(0)
+
+
+def test_measured_steps_run_alone(write: Write, data: Path, tmp_path: Path) -> None:
+    plan = plan_of(read_study(write(seeds=[1], judged={"step": {"rounds": 1}})), data)
+    engine = Waiting(plan)
+    assert run_plan(plan, tmp_path, engine)
+    assert {"step"} in engine.together
+    assert all(kinds == {"step"} for kinds in engine.together if "step" in kinds)
+    assert max(map(len, engine.together)) > 1
+
+
+def test_minutes_go_on_with_the_same_threads(write: Write, data: Path, tmp_path: Path) -> None:
+    study, folder = read_study(write(budget={"steps": None, "minutes": 1})), tmp_path / "toy"
+    claim_folder(plan_of(study, data, threads=2), folder)
+    assert recorded_threads(folder) == 2
+    with pytest.raises(RunError, match="was computed with 2 threads a cell, now 1"):
+        claim_folder(plan_of(study, data, threads=1), folder)
 
 
 def test_a_failed_cell_does_not_stop_the_others_and_is_tried_again(
@@ -131,11 +190,13 @@ def test_every_measurement_of_a_pretrained_cell(write: Write, data: Path, tmp_pa
     plan = plan_of(read_study(file), data)
     assert run_plan(plan, tmp_path, Here()), status_of(plan, tmp_path)
     found = collect(plan, tmp_path, scale="two-core", command="")["cells"][0]["seeds"]["1"]
-    assert {"sop_accuracy", "nsp_accuracy", "nats_per_character", "distance_last", "turning"} <= found[
-        "scores"
-    ].keys()
-    assert 0 < found["scores"]["nats_per_character"] < 20
-    assert 0 <= found["scores"]["turning"] <= 180
+    scores = found["scores"]
+    assert {"nats_per_character", "distance_last", "turning"} <= scores.keys()
+    assert scores["nsp_above_baseline"] == pytest.approx(scores["nsp_accuracy"] - scores["nsp_baseline"])
+    least = max(scores["sop_baseline"], scores["sop_by_length"])
+    assert scores["sop_above_baseline"] == pytest.approx(scores["sop_accuracy"] - least)
+    assert 0 < scores["nats_per_character"] < 20
+    assert 0 <= scores["turning"] <= 180
     assert len(found["layers"]["distance"]) == 2
     assert found["layers"]["norm"][1:] == pytest.approx([32**0.5] * 2, rel=0.3)  # each leaves a LayerNorm
 

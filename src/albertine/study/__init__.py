@@ -57,13 +57,15 @@ def run(
         RunError: the folder belongs to another study. MissingExtra: Ray is not installed.
     """
     from albertine.study.engines import engine as begin
+    from albertine.study.engines import threads_of
     from albertine.study.runner import claim_folder, run_plan, status_of, study_folder
 
     if parallel is not None:
         check_integer("parallel", parallel, 1)
     if engine not in ("local", "ray"):
         raise SettingsError(f"there is no engine `{engine}`", remedy="Give local or ray")
-    plan, folder = _plan(study, settings, data, scale), user_path(output)
+    folder = user_path(output)
+    plan = _plan(study, settings, data, scale, threads=threads_of(engine, parallel))
     claim_folder(plan, study_folder(folder, plan.study.name, scale), write=False)
     computing = begin(engine, parallel)  # before anything is written
     claim_folder(plan, study_folder(folder, plan.study.name, scale))
@@ -84,7 +86,8 @@ def status(
     `run`."""
     from albertine.study.runner import claim_folder, status_of, study_folder
 
-    plan, folder = _plan(study, settings, data, scale), user_path(output)
+    folder = user_path(output)
+    plan = _plan(study, settings, data, scale, output=folder)
     claim_folder(plan, study_folder(folder, plan.study.name, scale), write=False)
     return status_of(plan, folder)
 
@@ -133,7 +136,7 @@ def _report_of_runs(
     from albertine.study.runner import claim_folder, study_folder
     from albertine.study.study_report import write_study_report
 
-    plan = _plan(study, settings, data, scale)
+    plan = _plan(study, settings, data, scale, output=output)
     claim_folder(plan, study_folder(output, plan.study.name, scale), write=False)
     words = [
         "albertine",
@@ -147,8 +150,24 @@ def _report_of_runs(
     return write_study_report(results, output / REPORTS if to is None else user_path(to))
 
 
-def _plan(study: str | Path, settings: Sequence[str], data: str | Path, scale: str) -> Plan:
+def _plan(
+    study: str | Path,
+    settings: Sequence[str],
+    data: str | Path,
+    scale: str,
+    *,
+    threads: int | None = None,
+    output: Path | None = None,
+) -> Plan:
+    """
+    Args:
+        threads: of a unit; default: those of the study's record in the folder `output`.
+    """
     from albertine.study.definition import read_study
+    from albertine.study.runner import recorded_threads, study_folder
     from albertine.study.units import plan_of
 
-    return plan_of(read_study(study, scale, settings), user_path(data))
+    known = read_study(study, scale, settings)
+    if threads is None and output is not None:
+        threads = recorded_threads(study_folder(output, known.name, scale))
+    return plan_of(known, user_path(data), threads)

@@ -128,7 +128,9 @@ def _name(value: object) -> str:
 class HeldOut(Settings):
     """Scores on held-out documents, as `albertine score`: of single passages, the same for every model."""
 
-    max_length: int | None = Field(None, ge=8, description="tokens of a sample; default: the run's")
+    max_length: int | None = Field(
+        None, ge=8, description="tokens of a passage; default: the run's, as always of pairs"
+    )
     sequences: int = Field(1024, ge=1, description="most samples")
     sentence: tuple[Literal["sop", "nsp"], ...] = Field(
         (), description="also pairs of these objectives, whatever a model was trained with"
@@ -197,9 +199,9 @@ class Judged(Settings):
             names |= {"tokens", "steps", "tokens_per_second"}
         if self.held_out is not None:
             names |= {"mask_accuracy", "mask_loss", "mlm_accuracy", "mlm_loss", "context_gain"}
-            names |= {
-                f"{task}_{what}" for task in self.held_out.sentence for what in ("accuracy", "baseline")
-            }
+            kinds = ("accuracy", "baseline", "above_baseline")
+            names |= {f"{task}_{kind}" for task in self.held_out.sentence for kind in kinds}
+            names |= {"sop_by_length"} if "sop" in self.held_out.sentence else set()
         if self.texts is not None:
             names |= {"nats_per_character", "words_right"}
         if self.layers is not None:

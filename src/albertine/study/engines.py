@@ -37,6 +37,11 @@ class Engine(Protocol):
         ...
 
 
+def threads_of(name: EngineName, parallel: int | None) -> int:
+    """Threads of a unit: an equal share of those of this machine, on Ray one."""
+    return 1 if name == "ray" else max(1, usable_threads() // (parallel or 1))
+
+
 def engine(name: EngineName, parallel: int | None) -> Engine:
     """The engine of a name.
 
@@ -54,7 +59,7 @@ class LocalEngine:
 
     def __init__(self, parallel: int) -> None:
         self.slots = parallel
-        self._threads = max(1, usable_threads() // parallel)
+        self._threads = threads_of("local", parallel)
         self._pool = ThreadPoolExecutor(parallel)
         self._running: set[subprocess.Popen[bytes]] = set()
         self._closed = False
@@ -125,7 +130,7 @@ class RayEngine:
 
 def _in_a_process(folder: str) -> int:
     """One unit in a process of its own, as here: of a Ray worker that is killed, it ends by its pipe."""
-    process = begin(Path(folder), threads=1)
+    process = begin(Path(folder), threads_of("ray", None))
     try:
         return process.wait()
     except BaseException:

@@ -32,6 +32,9 @@ KNOWN = {
     "nsp_accuracy": Metric("next sentence right, %", 100, 1),
     "sop_baseline": Metric("sentence order without skill, %", 100, 1),
     "nsp_baseline": Metric("next sentence without skill, %", 100, 1),
+    "sop_by_length": Metric("sentence order by lengths alone, %", 100, 1),
+    "sop_above_baseline": Metric("sentence order, points above lengths alone", 100, 1),
+    "nsp_above_baseline": Metric("next sentence, points above the commoner class", 100, 1),
     "tasks": Metric("mean of the tasks", 100, 1),
     "blimp": Metric("BLiMP, %", 100, 1),
     "sling": Metric("SLING, %", 100, 1),
@@ -51,7 +54,12 @@ KNOWN = {
     "turning": Metric("mean angle between the steps of successive layers, degrees", 1, 1),
     "cosine_last": Metric("cosine of the last layer's output and input"),
 }
-HIDDEN = frozenset({"steps", "sop_baseline", "nsp_baseline", "inference_flops", "context_gain"})
+HIDDEN = frozenset(
+    {
+        *("steps", "inference_flops", "context_gain"),
+        *("sop_baseline", "nsp_baseline", "sop_by_length", "sop_above_baseline", "nsp_above_baseline"),
+    }
+)
 """Scores that have no column of their own."""
 IN_PLACE_OF = {"mlm_accuracy": "mask_accuracy", "mlm_loss": "mask_loss"}
 """Scores that have none beside another, which says more: a tenth of the tokens of the first are visible."""

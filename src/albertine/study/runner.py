@@ -13,7 +13,7 @@ from albertine.core.files import make_folder, os_errors_as_run_errors, read_json
 from albertine.errors import RunError
 from albertine.study.definition import DEFAULT_SCALE
 from albertine.study.engines import Engine
-from albertine.study.units import CELLS, RANK, RUN, Plan, Trial, Unit
+from albertine.study.units import ALONE, CELLS, RANK, RUN, Plan, Trial, Unit
 from albertine.study.work import FAILED, LOG, RESULT, UNIT, is_running
 from albertine.training.metrics import read_metrics
 
@@ -56,7 +56,8 @@ def claim_folder(plan: Plan, folder: Path, *, write: bool = True) -> None:
     text, is of another study.
 
     Raises:
-        RunError: it belongs to another study, or is no folder of a study.
+        RunError: it belongs to another study, or is no folder of a study; or its results depend on threads,
+            and those of its cells are others.
     """
     remedy = "Name another folder with --output, or give the study another name"
     if folder.exists() and not (folder / RECORD).is_file() and (folder.is_file() or any(folder.iterdir())):
@@ -64,6 +65,12 @@ def claim_folder(plan: Plan, folder: Path, *, write: bool = True) -> None:
     before = read_json(folder / RECORD)
     if before.get("name", plan.study.name) != plan.study.name:
         raise RunError(f"belongs to another study, `{before['name']}`", where=folder, remedy=remedy)
+    if plan.timed and (threads := before.get("threads", plan.threads)) != plan.threads:
+        raise RunError(
+            f"was computed with {threads} threads a cell, now {plan.threads}, and its results depend on them",
+            where=folder,
+            remedy="Give --parallel and OMP_NUM_THREADS as then, or another folder with --output",
+        )
     cells: dict[str, Any] = dict(before.get("cells", {}))
     for trial in plan.trials:
         own = {"changes": dict(trial.cell.changes), "seeds": {str(trial.seed): trial.units[0]}}
@@ -82,7 +89,14 @@ def claim_folder(plan: Plan, folder: Path, *, write: bool = True) -> None:
     if write:
         with os_errors_as_run_errors(folder):
             make_folder(folder)
-            write_json(folder / RECORD, {"name": plan.study.name, "title": plan.study.title, "cells": cells})
+            record = {"name": plan.study.name, "title": plan.study.title, "cells": cells}
+            write_json(folder / RECORD, record | ({"threads": plan.threads} if plan.timed else {}))
+
+
+def recorded_threads(folder: Path) -> int | None:
+    """The threads of a unit that the record of a study names; None where results do not depend on them."""
+    found = read_json(folder / RECORD).get("threads")
+    return found if isinstance(found, int) else None
 
 
 def run_plan(
@@ -107,6 +121,9 @@ def run_plan(
             ready += _next_ready(order, output)
             ready.sort(key=lambda key: (RANK[plan.units[key].kind], places[key]))
             while ready and len(running) < engine.slots:
+                kinds = {plan.units[key].kind for key in (ready[0], *running.values())}
+                if running and ALONE in kinds:
+                    break
                 unit = plan.units[ready.pop(0)]
                 update(f"begins: {in_words(unit)}")
                 running[engine.submit(prepared(unit, output))] = unit.key

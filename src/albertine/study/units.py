@@ -14,8 +14,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from albertine.core.files import user_path
+from albertine.core.processors import usable_threads
 from albertine.core.settings import apply_overrides, merge, resolve
 from albertine.errors import AlbertineError, DataError, SettingsError
+from albertine.interop.model_files import files_of_model
+from albertine.interop.model_names import model_folder
 from albertine.pretraining.settings import PretrainingSettings
 from albertine.study.definition import Cell, Corpus, Study, at_end, cells_of, check_metric, chosen_cells
 from albertine.tasks.settings import FinetuneSettings
@@ -32,12 +36,20 @@ NOT_IN_DIGEST: dict[str, Any] = {
     **dict.fromkeys(("name", "output", "corpus", "watching"), True),
     "training": {"workers", "threads", "recompute", "compile"},
 }
-"""Settings of pretraining without influence on the model."""
+"""Settings of pretraining without influence on the model, where its length is a number of updates."""
+NOT_IN_TASK_DIGEST: dict[str, Any] = {
+    **dict.fromkeys(("name", "output"), True),
+    "watching": {"log_every", "keep", "tensorboard", "report"},
+}
+"""Settings of fine-tuning without influence on the scores."""
 LENGTHS = ("steps", "minutes")
 DATA = "Name the folder of texts and data sets with --data"
-_KINDS = ("cost", "corpus", "held_out", "layers", "texts", "suite", "finetune", "step", "pretrain")
+_KINDS = ("cost", "corpus", "held_out", "layers", "texts", "suite", "finetune", "pretrain", "step")
 RANK = {kind: rank for rank, kind in enumerate(_KINDS)}
-"""Kinds of units in the order in which those that are ready begin: what completes a cell first."""
+"""Kinds of units in the order in which those that are ready begin: what completes a cell first, and last what
+is computed alone."""
+ALONE = "step"
+"""The kind of units beside which nothing is computed, since they are measurements of time."""
 
 
 @dataclass(frozen=True)
@@ -81,11 +93,14 @@ class Plan:
     """All trials of a study, and their units by key, each after those it needs.
 
     Attributes:
+        threads: of a unit. timed: whether results depend on them, as those of a budget in minutes.
         read: tasks whose files were checked.
     """
 
     study: Study
     cells: tuple[Cell, ...]
+    threads: int
+    timed: bool = False
     trials: list[Trial] = field(default_factory=list)
     units: dict[str, Unit] = field(default_factory=dict)
     read: set[str] = field(default_factory=set)
@@ -104,18 +119,19 @@ class Plan:
         return key
 
 
-def plan_of(study: Study, data: Path) -> Plan:
+def plan_of(study: Study, data: Path, threads: int | None = None) -> Plan:
     """The cells, trials and units of a study; all settings and files are checked.
 
     Args:
         data: the folder of texts and data sets.
+        threads: of a unit; default: all that this process may use.
 
     Raises:
         SettingsError: an unknown setting or metric, cells with the same settings, a comparison without cells.
         DataError: a file is missing.
     """
     cells = cells_of(study)
-    plan = Plan(study, cells)
+    plan = Plan(study, cells, threads or usable_threads())
     for conclusion in study.conclusions:
         check_metric(study, conclusion)
         for side in (conclusion.of, conclusion.minus):
@@ -133,9 +149,22 @@ def _trial(plan: Plan, cell: Cell, seed: int, corpus: str | None, data: Path) ->
     label, where = f"{cell.name}, seed {seed}", f"study {study.name}, cell {cell.name}"
     settings = _pretraining(study, cell, seed, where)
     dumped = settings.model_dump(mode="json", exclude={"name", "output", "corpus"})
-    identity = settings.model_dump(mode="json", exclude=NOT_IN_DIGEST)
+    identity: dict[str, Any] = {"settings": settings.model_dump(mode="json", exclude=NOT_IN_DIGEST)}
+    if settings.training.minutes is not None:
+        # How far a run comes in them depends on the threads, and on all settings that cost time.
+        identity = {"settings": dumped, "threads": settings.training.threads or plan.threads}
+        plan.timed = True
+    distillation = settings.objective.distillation
+    teacher = None if distillation is None else distillation.teacher
+    identity |= _weights(settings.model.start_from, teacher)
     text = () if corpus is None else (corpus,)
     units: list[str] = []
+    if (judged.cost or judged.step) and settings.model.preset is None:
+        raise SettingsError(
+            "`judged.cost` and `judged.step` are of a preset, and pretrain.model.start_from names a model",
+            where=where,
+            remedy="Leave them out of `judged`, or name a pretrain.model.preset",
+        )
     if judged.cost:
         own = {
             "model": dumped["model"],
@@ -145,14 +174,14 @@ def _trial(plan: Plan, cell: Cell, seed: int, corpus: str | None, data: Path) ->
         units.append(plan.add("cost", {"settings": dumped}, own, text, label))
     if judged.step is not None:
         step = {"step": judged.step.model_dump(mode="json"), "seed": seed}
-        units.append(
-            plan.add("step", {"settings": dumped, **step}, {"model": dumped["model"], **step}, text, label)
-        )
+        own = {"model": dumped["model"], **step, "threads": plan.threads}
+        plan.timed = True
+        units.append(plan.add(ALONE, {"settings": dumped, **step}, own, text, label))
     if not judged.needs_training:
         return Trial(cell, seed, tuple(units))
     if corpus is None:
         raise SettingsError("a study that trains needs a `corpus`", where=f"study {study.name}")
-    model = plan.add("pretrain", {"settings": dumped}, {"settings": identity}, text, label)
+    model = plan.add("pretrain", {"settings": dumped}, identity, text, label)
     units.insert(0, model)
     for kind, choice in (("held_out", judged.held_out), ("layers", judged.layers)):
         if choice is not None:
@@ -160,27 +189,24 @@ def _trial(plan: Plan, cell: Cell, seed: int, corpus: str | None, data: Path) ->
             units.append(plan.add(kind, work, {"work": work}, (model, *text), label))
     if (texts := judged.texts) is not None:
         files, digests = _texts(texts.files, data, where)
-        how = {"max_length": texts.max_length, "passages": texts.passages}
+        how: dict[str, Any] = {"max_length": texts.max_length, "passages": texts.passages}
         work, own = {"files": files, **how}, {"files": digests, **how}
         units.append(plan.add("texts", work, own, (model, *text), label))
     for of, suite in judged.suites.items():
-        folder = data / suite.folder
-        if not folder.exists():
-            raise _absent(folder, where)
-        work = {"suite": of, "folder": str(folder.absolute()), "limit": suite.limit}
-        units.append(plan.add("suite", work, {"suite": of, "limit": suite.limit}, (model,), label))
+        (folder,), digests = _texts([suite.folder], data, where)
+        how = {"suite": of, "limit": suite.limit}
+        units.append(plan.add("suite", {**how, "folder": folder}, {**how, "files": digests}, (model,), label))
     for name, task in judged.tasks.items():
         if task is None:
             continue
         tuned = _tuning(plan, cell, seed, name, task, data, where)
         work = {"task": name, "settings": tuned.model_dump(mode="json", exclude={"name", "output"})}
-        own = tuned.model_dump(mode="json", exclude={"name": True, "output": True, "watching": True})
+        own = tuned.model_dump(mode="json", exclude=NOT_IN_TASK_DIGEST)
         own["encoder"].pop("folder")
         own["task"] = {k: v for k, v in own["task"].items() if k not in ("folder", "train", "dev", "test")}
         files = [_file_digest(path) for path in tuned.task.input_files() if path.is_file()]
-        units.append(
-            plan.add("finetune", work, {"task": name, "settings": own, "files": files}, (model,), label)
-        )
+        own = {"task": name, "settings": own, "files": files, **_weights(tuned.training.teacher)}
+        units.append(plan.add("finetune", work, own, (model,), label))
     return Trial(cell, seed, tuple(units))
 
 
@@ -275,6 +301,17 @@ def _texts(paths: Sequence[Path], data: Path, where: str) -> tuple[list[str], li
             raise _absent(path, where)
     digests = [_file_digest(file) for path in found for file in _files(path)]
     return [str(path.absolute()) for path in found], digests
+
+
+def _weights(*models: Path | None) -> dict[str, Any]:
+    """The digests of the files of models that settings name by their folders; empty without any. A released
+    model, or one of the hub, is identified by its name."""
+    found = {
+        str(model): [_file_digest(file) for file in files_of_model(model_folder(model))]
+        for model in models
+        if model is not None and user_path(model).exists()
+    }
+    return {"weights": found} if found else {}
 
 
 def _files(path: Path) -> list[Path]:

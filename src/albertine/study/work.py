@@ -16,6 +16,7 @@ from albertine.core.files import read_json, write_json
 from albertine.core.settings import resolve
 from albertine.errors import AlbertineError
 from albertine.study.units import MODEL, RUN
+from albertine.training.metrics import read_metrics
 
 UNIT, RESULT, FAILED, LOG, LOCK = "unit.json", "result.json", "failed.json", "log.txt", ".lock"
 """Files in the folder of a unit."""
@@ -138,10 +139,22 @@ def _pretrain(work: Mapping[str, Any], folder: Path, needs: list[str]) -> Scores
     return {
         # What depends on the clock is no score.
         "scores": {"tokens": outcome.tokens, "steps": outcome.step},
-        "facts": {"tokens_per_second": outcome.tokens / max(outcome.elapsed, 1e-9)},
+        "facts": speed_of_updates(metrics, "tokens_per_second", tokens=True),
         "seconds": round(outcome.elapsed, 1),
         "curve": points[:: max(1, len(points) // MOST_POINTS)],
     }
+
+
+def speed_of_updates(metrics: Path, name: str, *, tokens: bool = False) -> Scores:
+    """Seconds an update of a run, or tokens a second, without the time of evaluations and checkpoints; empty
+    where its metrics file has no line of training."""
+    rows = [row for row in read_metrics(metrics) if row.get("tokens_per_second")]
+    before = [0, *(row["tokens"] for row in rows)]
+    read = [row["tokens"] - start for row, start in zip(rows, before, strict=False)]
+    seconds = sum(count / row["tokens_per_second"] for count, row in zip(read, rows, strict=True))
+    if seconds <= 0:
+        return {}
+    return {name: sum(read) / seconds if tokens else seconds / rows[-1]["step"]}
 
 
 def _held_out(work: Mapping[str, Any], folder: Path, needs: list[str]) -> Scores:
@@ -156,7 +169,10 @@ def _held_out(work: Mapping[str, Any], folder: Path, needs: list[str]) -> Scores
     for task in work["sentence"]:
         if pretrained.model.sentence is not None:
             pairs = held_out_scores(pretrained, corpus, sentence_task=task, sequences=work["sequences"])[task]
-            scores |= {f"{task}_accuracy": pairs["accuracy"], f"{task}_baseline": pairs["baseline"]}
+            own = {key: pairs[key] for key in ("accuracy", "baseline", "by_length") if key in pairs}
+            scores |= {f"{task}_{key}": value for key, value in own.items()}
+            least = max(own["baseline"], own.get("by_length", 0.0))
+            scores[f"{task}_above_baseline"] = own["accuracy"] - least
     return {"scores": scores}
 
 
@@ -212,7 +228,7 @@ def _finetune(work: Mapping[str, Any], folder: Path, needs: list[str]) -> Scores
         shutil.rmtree(found.folder / model, ignore_errors=True)
     return {
         "scores": {task: first, **{f"{task}.{name}": value for name, value in scores.items()}},
-        "facts": {f"{task}.seconds": found.outcome.elapsed / max(found.outcome.step, 1)},
+        "facts": speed_of_updates(found.folder / "metrics.jsonl", f"{task}.seconds"),
         "seconds": round(found.outcome.elapsed, 1),
     }
 
