@@ -183,9 +183,18 @@ def test_every_kind_of_encoder(changes: dict[str, object], tokenizer: Tokenizer)
     found = layer_statistics(model, tokenizer, TEXTS)
     layers = model.config.num_hidden_layers
     assert found.distance.mean.shape == (layers,) and found.cka.shape == (layers + 1, layers + 1)
-    assert found.curvature.mean.shape == (layers - 1,) and np.isfinite(found.distance.mean).all()
+    assert found.zero_start is ("solver" in changes)
+    first = int(found.zero_start)  # layer 1 of a start at zeros has no input to compare with
+    for name in ("distance", "cosine", "angle"):
+        mean = getattr(found, name).mean
+        assert np.isnan(mean[:first]).all() and np.isfinite(mean[first:]).all()
+    assert found.curvature.mean.shape == (layers - 1,)
     assert [name for name, _ in model.named_modules()] == before
-    assert len(table(found).rows) == layers + 1
+    rows = table(found).rows
+    assert len(rows) == layers + 1 and ("zeros" in str(rows[0][0])) is found.zero_start
+    (distance,) = panels([found], ["distance"])
+    at = [x for x, _ in distance.curves["model"]]
+    assert at == list(range(1 + first, layers + 1)) and list(distance.bands) == ["model"]
 
 
 def test_a_final_norm_is_no_part_of_the_last_layer(tokenizer: Tokenizer) -> None:

@@ -56,6 +56,20 @@ def test_pooled_states_are_means_of_each_layer() -> None:
     assert torch.allclose(found[2, 0], states[1][0].mean(0), atol=1e-6)
 
 
+def test_pooled_states_of_a_fixed_point_are_those_of_every_iteration() -> None:
+    model = builders.model(SharingPlan.shared(3), input_injection=True, solver="anderson")
+    batch = builders.packed([4, 6])
+    found = pooled_states(model, [batch])
+    assert found.shape == (2, 4, 24) and not model.encoder.loop.unrolled
+    with torch.no_grad():
+        embeddings = model.encoder(batch, depth=0).last_hidden
+        assert torch.allclose(found[1, 0], embeddings[4:].mean(0), atol=1e-6)
+        model.encoder.loop.unrolled = True
+        for depth in (1, 2, 3):
+            state = model.encoder(batch, depth=depth).last_hidden
+            assert torch.allclose(found[1, depth], state[4:].mean(0), atol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["albert-base-v2", "bert-base"])
 def test_operations_of_a_depth_are_those_of_a_model_of_that_depth(name: str) -> None:
     config = preset(name)

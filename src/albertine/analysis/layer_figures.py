@@ -94,18 +94,21 @@ def panels(found: Sequence[LayerStatistics], names: Sequence[str] | None = None)
     """A panel for each quantity, with a curve and the band of its interval for each model."""
     chosen = [q for q in QUANTITIES if (q.name not in TABLED if names is None else q.name in names)]
     made = []
+    start = " or ".join(dict.fromkeys("zeros" if one.zero_start else "embeddings" for one in found))
     for q in chosen:
         curves, bands = {}, {}
         for one in found:
             estimate: Estimate = getattr(one, q.name)
-            at = [float(q.first + i) for i in range(len(estimate.mean))]
-            if not np.isfinite(estimate.mean).any():
+            known = np.flatnonzero(np.isfinite(estimate.mean))
+            if not len(known):
                 continue
-            curves[one.model] = list(zip(at, estimate.mean.tolist(), strict=True))
-            if np.isfinite(estimate.low).all():
-                bands[one.model] = list(zip(at, estimate.low.tolist(), estimate.high.tolist(), strict=True))
+            at = (q.first + known).astype(float).tolist()
+            mean, low, high = (x[known] for x in (estimate.mean, estimate.low, estimate.high))
+            curves[one.model] = list(zip(at, mean.tolist(), strict=True))
+            if np.isfinite(low).all():
+                bands[one.model] = list(zip(at, low.tolist(), high.tolist(), strict=True))
         if curves:
-            made.append(Panel(q.axis, curves, bands, x="layer (0: embeddings)" if not q.first else "layer"))
+            made.append(Panel(q.axis, curves, bands, x=f"layer (0: {start})" if not q.first else "layer"))
     return made
 
 
@@ -137,9 +140,12 @@ def title(found: Sequence[LayerStatistics]) -> str:
 def table(one: LayerStatistics) -> Table:
     """Mean and half of the interval of every quantity for each layer, and CKA with the layer before."""
     cka_before = [math.nan, *np.diagonal(one.cka, 1).tolist()]
+    if one.zero_start:
+        cka_before[1] = math.nan
+    start = "0 (initial state, zeros)" if one.zero_start else "0 (embeddings)"
     rows = [
         [
-            layer or "0 (embeddings)",
+            layer or start,
             *(_cell(one, q, layer) for q in QUANTITIES),
             _number(cka_before[layer], ".3f"),
         ]

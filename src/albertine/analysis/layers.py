@@ -1,8 +1,9 @@
 """What every layer does to the token states, for any encoder: Figure 1 of the ALBERT paper, norms, similarity
 of layers, anisotropy, effective rank and curvature.
 
-State 0 is the embeddings, state l the output of layer l before any final norm. Except for CKA, a value is
-that of a text, and is reported as the mean over texts with its 95 % interval (Student's t).
+State 0 is the embeddings, state l the output of layer l before any final norm. An encoder with a solver and
+input injection begins at zeros instead, and its layer 1 has no distance, cosine and angle. Except for CKA, a
+value is that of a text, and is reported as the mean over texts with its 95 % interval (Student's t).
 """
 
 from __future__ import annotations
@@ -90,9 +91,10 @@ class LayerStatistics:
 
     Attributes:
         model: its name. texts, tokens: read. cut: texts that lost their end.
+        zero_start: whether state 0 is zeros, not the embeddings.
         distance: L2 distance between input and output of a layer, mean over tokens (L,).
         cosine, angle: their cosine, and angle in degrees, mean over tokens (L,). Lan et al. 2019, section 2.2
-            and Figure 1, which shows the angle.
+            and Figure 1, which shows the angle. With `zero_start` those of layer 1 are NaN.
         norm: L2 norm of a state, mean over tokens (L+1,).
         anisotropy: cosine between tokens of different texts, [CLS] and [SEP] excluded, mean over pairs
             (L+1,); NaN for one text. Ethayarajh 2019, section 3.
@@ -108,6 +110,7 @@ class LayerStatistics:
     texts: int
     tokens: int
     cut: int
+    zero_start: bool
     distance: Estimate
     cosine: Estimate
     angle: Estimate
@@ -174,7 +177,8 @@ def layer_statistics(
     rows = [tokenizer.layout(one, max_length=length) for one in ids]
     lengths = [len(one) for one, _ in rows]
     special = {tokenizer.cls_id, tokenizer.sep_id}
-    sums = _Sums(sum(lengths), model.config.plan.depth)
+    zero_start = model.config.solves and model.config.input_injection
+    sums = _Sums(sum(lengths), model.config.plan.depth, zero_start)
     with evaluating(model), torch.inference_mode(), _layer_outputs(model):
         for chosen in batch_by_tokens(range(len(rows)), lengths, TOKENS_PER_PASS):
             packed = pack(*zip(*(rows[i] for i in chosen), strict=True)).to(model.device)
@@ -195,28 +199,39 @@ def layer_statistics(
 def _layer_outputs(model: Model) -> Iterator[None]:
     """Within, the hidden states of an encoder are the outputs of its layers: without a final norm on the
     last, and of all iterations of a fixed-point loop."""
-    encoder, loop = model.encoder, model.encoder.loop
+    encoder = model.encoder
     norm, encoder.final_norm = encoder.final_norm, None
-    unrolled = getattr(loop, "unrolled", False)
-    if isinstance(loop, FixedPoint):
-        loop.unrolled = True
+    try:
+        with unrolled(model):
+            yield
+    finally:
+        encoder.final_norm = norm
+
+
+@contextmanager
+def unrolled(model: Model) -> Iterator[None]:
+    """Within, a fixed-point loop computes as many layers as it has iterations at most, in sequence; other
+    loops are unchanged."""
+    loop = model.encoder.loop
+    if not isinstance(loop, FixedPoint):
+        yield
+        return
+    before, loop.unrolled = loop.unrolled, True
     try:
         yield
     finally:
-        encoder.final_norm = norm
-        if isinstance(loop, FixedPoint):
-            loop.unrolled = unrolled
+        loop.unrolled = before
 
 
 class _Sums:
     """Values of every text, collected over batches.
 
     Args:
-        tokens: in all.
+        tokens: in all. zero_start: as in `LayerStatistics`.
     """
 
-    def __init__(self, tokens: int, layers: int) -> None:
-        self.tokens = tokens
+    def __init__(self, tokens: int, layers: int, zero_start: bool) -> None:
+        self.tokens, self.zero_start = tokens, zero_start
         names = ("distance", "cosine", "angle", "norm", "effective_rank", "curvature")
         self.values: dict[str, list[Tensor]] = {name: [] for name in names}
         self.directions: list[Tensor] = []
@@ -259,6 +274,9 @@ class _Sums:
     def statistics(self, label: str, cut: int) -> LayerStatistics:
         found = {name: torch.cat(parts).numpy() for name, parts in self.values.items() if parts}
         sample = torch.cat(self.sampled, 1)
+        if self.zero_start:
+            for name in ("distance", "cosine", "angle"):
+                found[name][:, 0] = math.nan
         estimates = {name: Estimate.of(values) for name, values in found.items()}
         estimates.setdefault("curvature", Estimate(*np.empty((3, 0))))
         return LayerStatistics(
@@ -266,6 +284,7 @@ class _Sums:
             texts=len(self.counts),
             tokens=self.tokens,
             cut=cut,
+            zero_start=self.zero_start,
             anisotropy=self._anisotropy(),
             cka=linear_cka(sample),
             cka_tokens=sample.shape[1],

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from albertine.analysis.html_report import Section, Table, write_page
+from albertine.analysis.layers import unrolled
 from albertine.analysis.parameters import inference_flops_per_token
 from albertine.analysis.plots import Panel, save_panels, svg_of
 from albertine.core.batch import Packed
@@ -121,10 +122,15 @@ class LogisticRegression:
 @torch.inference_mode()
 def pooled_states(model: Model, batches: Iterable[Packed]) -> Tensor:
     """Mean over tokens of the states of every layer, float32 (texts, layers + 1, H), in the order of the
-    batches."""
+    batches. An encoder that solves for a fixed point is computed as many layers as it has iterations at most;
+    state 0 is the embeddings of any encoder."""
     found = []
     for packed in batches:
-        states = model.encoder(packed.to(model.device), all_depths=True).hidden_states
+        packed = packed.to(model.device)
+        with unrolled(model):
+            states = list(model.encoder(packed, all_depths=True).hidden_states)
+        if model.config.solves:
+            states[0] = model.encoder(packed, depth=0).last_hidden
         means = [torch.stack([part.mean(0) for part in x.split(packed.lengths)]) for x in states]
         found.append(torch.stack(means, 1).float().cpu())
     return torch.cat(found)

@@ -76,9 +76,9 @@ def _curves(cell: Mapping[str, Any]) -> list[Points]:
 
 
 def _layers(cell: Mapping[str, Any], name: str) -> list[Points]:
-    """A statistic over layers from 1, of every seed."""
+    """A statistic over layers from 1, or from the first that has it, of every seed."""
     found = (one["layers"][name] for one in cell["seeds"].values() if one.get("layers"))
-    return [dict(enumerate(values, 1)) for values in found]
+    return [{at: one for at, one in enumerate(values, 1) if one is not None} for values in found]
 
 
 def _intervals(curves: Sequence[Points]) -> dict[float, Interval]:

@@ -197,11 +197,12 @@ def _layers(work: Mapping[str, Any], folder: Path, needs: list[str]) -> Scores:
     texts = held_out_texts(_corpus_of(folder, needs), tokenizer, work["texts"])
     found = layer_statistics(model, tokenizer, texts, max_length=work["max_length"])
     distance, norm = found.distance.mean, found.norm.mean[1:]
-    steps = abs(distance[1:] - distance[:-1])
+    known = distance[found.zero_start :]  # without a layer 1 that begins at zeros
+    steps = abs(known[1:] - known[:-1])
     return {
         "scores": {
             "distance_last": float(distance[-1] / norm[-1]),
-            "distance_change": float(steps.mean() / distance.mean()) if len(steps) else 0.0,
+            "distance_change": float(steps.mean() / known.mean()) if len(steps) else 0.0,
             "turning": float(found.curvature.mean.mean()) if len(steps) else 0.0,
             "cosine_last": float(found.cosine.mean[-1]),
         },

@@ -427,15 +427,17 @@ function heatmap(map, tokens) {
 function showStates(box, own, [answer]) {
   const charts = el("div", { className: "charts" });
   for (const name of ["distance", "cosine", "norm", "effective_rank", "curvature", "anisotropy"]) {
-    const known = answer[name].mean.length > 0 && !answer[name].mean.includes(null);
-    if (known) charts.append(chart(word(name), answer[name], answer.cka.length));
+    const { mean, low, high } = answer[name], known = mean.findIndex((value) => value !== null);
+    const parts = [mean, low, high].map((values) => values.slice(known)); // the first state may have no value
+    const start = mean.length === answer.cka.length ? (answer.zero_start ? "depthFromZeros" : "depthNumber") : "layerNumber";
+    if (known >= 0) charts.append(chart(word(name), parts, known + (start === "layerNumber" ? 1 : 0), word(start)));
   }
   box.append(charts);
   box.append(matrix(word("cka"), answer.cka.map((_, i) => String(i)), answer.cka));
   return word("done");
 }
 
-function chart(title, { mean, low, high }, states) {
+function chart(title, [mean, low, high], first, axis) {
   const svg = (tag, attributes, ...children) => {
     const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
     for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
@@ -444,7 +446,6 @@ function chart(title, { mean, low, high }, states) {
   };
   const width = 440, height = 200, left = 56, bottom = 150, known = low[0] !== null;
   const least = Math.min(...mean, ...(known ? low : [])), most = Math.max(...mean, ...(known ? high : []));
-  const first = mean.length === states ? 0 : 1; // the first state is that of the embeddings
   const x = (i) => left + ((width - left - 12) * i) / Math.max(1, mean.length - 1);
   const y = (value) => bottom - ((bottom - 12) * (value - least)) / (most - least || 1);
   const points = (values) => values.map((value, i) => `${x(i).toFixed(1)},${y(value).toFixed(1)}`);
@@ -455,7 +456,7 @@ function chart(title, { mean, low, high }, states) {
     ...[least, (least + most) / 2, most].map((value) => svg("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, value.toPrecision(3))),
     ...mean.map((_, i) => svg("text", { x: x(i), y: bottom + 16, "text-anchor": "middle" }, String(i + first))),
     ...mean.map((value, i) => svg("circle", { class: "point", cx: x(i), cy: y(value), r: 3 })),
-    svg("text", { x: (left + width) / 2, y: height - 14, "text-anchor": "middle" }, word(first ? "layerNumber" : "depthNumber")));
+    svg("text", { x: (left + width) / 2, y: height - 14, "text-anchor": "middle" }, axis));
   return el("figure", {}, el("figcaption", {}, title), picture);
 }
 
