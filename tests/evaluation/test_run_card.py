@@ -17,6 +17,7 @@ from packaging.version import Version
 
 import albertine
 from albertine.cli.app import run as command
+from albertine.core.quantiles import Z
 from albertine.errors import RunError, SettingsError
 from albertine.evaluation import card_sections, intervals
 from albertine.evaluation.card_metadata import CardMetadata, carbon, emissions
@@ -556,7 +557,7 @@ def test_intervals() -> None:
     found = intervals.of_predictions("pearson", value, lines)
     assert found is not None and found == intervals.of_predictions("pearson", value, lines)
     # Fisher's transformation gives the textbook's interval of a correlation
-    low, high = (float(np.tanh(np.arctanh(value) + s * intervals.Z / np.sqrt(297))) for s in (-1, 1))
+    low, high = (float(np.tanh(np.arctanh(value) + s * Z / np.sqrt(297))) for s in (-1, 1))
     assert found.low == pytest.approx(low, abs=0.02) and found.high == pytest.approx(high, abs=0.02)
     assert intervals.of_predictions("pearson", value + 0.01, lines) is None, "not the score of these lines"
     assert intervals.of_predictions("squad_f1", value, lines) is None

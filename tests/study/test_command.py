@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -37,7 +38,8 @@ def test_run_status_report(albertine: Command, here: Here, write: Write, data: P
 
     run = albertine("study", "run", file, *where)
     assert run.code == 0, run.err
-    assert f"Next: albertine study report {file}" in run.out
+    options = f"--output {tmp_path / 'studies'} --data '{data}'"
+    assert f"Next: albertine study report {file} {options}\n" in run.out
     done = json.loads(albertine("study", "status", file, *where, "--json").out)
     assert [(one["cell"], one["seed"], one["state"]) for one in done] == [
         (f"sharing {sharing}", seed, "done") for sharing in ("all", "none") for seed in (1, 2)
@@ -86,6 +88,29 @@ def test_without_ray(
     assert found.code == 2
     assert found.err.count("\n") == 1
     assert "pip install 'albertine[ray]', or leave --engine ray out" in found.err
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:1"])
+def test_without_a_cluster(
+    address: str,
+    albertine: Command,
+    write: Write,
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def init(address: str, **options: object) -> None:
+        raise ValueError(f"invalid address {address}")
+
+    ray = SimpleNamespace(is_initialized=lambda: False, init=init)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    output = tmp_path / "studies"
+    found = albertine("study", "run", write(), f"--data={data}", f"--output={output}", "--engine=ray")
+    assert found.code != 0
+    assert found.err.count("\n") == 1
+    assert f"Ray has no cluster at RAY_ADDRESS={address}" in found.err
     assert not output.exists()
 
 

@@ -169,6 +169,16 @@ def test_axes_and_cells_are_changed_from_the_command_line(write: Write) -> None:
         read_study(write(), "two-core", ["axes.sharing.values=[a"])
 
 
+def test_values_named_by_numbers_are_changed_from_the_command_line() -> None:
+    study = read_study("width", "two-core", ["axes.hidden size.values.512=null"])
+    assert [cell.name for cell in cells_of(study)] == [f"hidden size {width}" for width in (64, 128, 256)]
+    with pytest.raises(SettingsError, match=r"budget\.steps=null takes the steps of a study out"):
+        read_study("width", "two-core", ["budget.minutes=3"])
+    minutes = read_study("width", "two-core", ["budget.minutes=3", "budget.steps=null"]).budget
+    assert minutes is not None
+    assert minutes.minutes == 3
+
+
 UNKNOWN_KEY = {"judgd": {}}
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "unknown key": (UNKNOWN_KEY, "unknown setting `judgd`; did you mean `judged`?"),

@@ -135,6 +135,7 @@ def test_the_report_is_made_from_the_file_alone(tmp_path: Path) -> None:
 
 @pytest.mark.pictures
 def test_the_index_lists_all_verdicts_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "foreign.json").write_text('{"format": 1}', encoding="utf-8")
     write_study_report(results(), tmp_path)
     write_study_report(results(study="other", scale="gpu", title="Another"), tmp_path)
     index = (tmp_path / "index.md").read_text(encoding="utf-8")

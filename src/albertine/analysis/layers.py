@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize
 
 from albertine.core.batch import pack
+from albertine.core.quantiles import t_quantile
 from albertine.core.token_batches import batch_by_tokens
 from albertine.errors import DataError, NotFinite
 from albertine.interop.huggingface.folders import load_model
@@ -37,9 +38,6 @@ TOKENS_PER_PASS = 2048
 """Bounds the memory of the states of all layers."""
 CKA_TOKENS, CKA_VALUES = 2048, 10**8
 """Most tokens for CKA, evenly spaced over the texts, and most values of its Gram matrices in memory."""
-_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-"""97.5 % quantiles of Student's t with 1 to 10 degrees of freedom."""
-Z = 1.959964
 
 Floats = NDArray[np.float64]
 
@@ -70,19 +68,6 @@ class Estimate:
 
     def as_dict(self) -> dict[str, list[float]]:
         return {f.name: getattr(self, f.name).tolist() for f in fields(self)}
-
-
-def t_quantile(degrees: int) -> float:
-    """97.5 % quantile of Student's t; above 10 degrees of freedom by the expansion of Cornish and Fisher
-    (Abramowitz and Stegun, 26.7.5)."""
-    if degrees <= len(_T):
-        return _T[degrees - 1]
-    terms = (
-        (Z**3 + Z) / 4,
-        (5 * Z**5 + 16 * Z**3 + 3 * Z) / 96,
-        (3 * Z**7 + 19 * Z**5 + 17 * Z**3 - 15 * Z) / 384,
-    )
-    return Z + terms[0] / degrees + terms[1] / degrees**2 + terms[2] / degrees**3
 
 
 @dataclass(frozen=True)

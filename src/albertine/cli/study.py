@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from shlex import join
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -91,7 +92,11 @@ def run(
     if failed:
         typer.echo(f"{len(failed)} of {len(found)} cells are not done; the same command tries them again.")
         raise typer.Exit(1)
-    typer.echo(f"Next: albertine study report {study}")
+    options = {"--output": (output, "studies"), "--data": (data, "data"), "--scale": (scale, "two-core")}
+    words = ["albertine", "study", "report", study, *(overrides or [])]
+    for name, (value, usual) in options.items():
+        words += [] if str(value) == usual else [name, str(value)]
+    typer.echo(f"Next: {join(words)}")
 
 
 def status(
@@ -132,27 +137,17 @@ def report(
     Tables, figures, and for each conclusion whether it holds.
     """
     from albertine import study as studies
+    from albertine.study.study_report import difference_in_words
 
     found = studies.report(study, overrides or [], output=output, data=data, scale=scale, to=to)
     if json:
         show.as_json(found)
         return
-    rows = [(one["claim"], _found(one), one["verdict"]) for one in found["verdicts"]]
+    rows = [(one["claim"], difference_in_words(one), one["verdict"]) for one in found["verdicts"]]
     show.table(("conclusion", "found", "verdict"), rows)
     if found["missing"]:
         typer.echo(f"{len(found['missing'])} cells have no results yet.")
     typer.echo(f"report: {found['report']}\npage: {found['page']}\nresults: {found['results']}")
-
-
-def _found(one: dict[str, Any]) -> str:
-    from albertine.study.metrics import metric
-
-    kind, found = metric(one["metric"]), one["difference"]
-    if found is None:
-        return "no results"
-    if found["low"] is None:
-        return f"{kind.signed(found['mean'])} (one seed)"
-    return f"{kind.signed(found['mean'])} ({kind.signed(found['low'])} to {kind.signed(found['high'])})"
 
 
 def _print(found: list[TrialStatus]) -> None:

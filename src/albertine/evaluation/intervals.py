@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from albertine.core.quantiles import Z
 from albertine.core.randomness import generator
 from albertine.evaluation.metrics import METRICS
 
-Z = 1.959964
-"""97.5 % quantile of the standard normal distribution."""
 DRAWS, FEWEST, WORK = 1000, 200, 2_000_000
 """Bootstrap: DRAWS resamples, fewer with many examples (WORK), at least FEWEST."""
 SAME = 5e-4

@@ -54,7 +54,8 @@ def run(
 
     Raises:
         SettingsError: an unknown setting, or cells with the same settings. DataError: a file is missing.
-        RunError: the folder belongs to another study. MissingExtra: Ray is not installed.
+        RunError: the folder belongs to another study, or there is no cluster at RAY_ADDRESS. MissingExtra:
+            Ray is not installed.
     """
     from albertine.study.engines import engine as begin
     from albertine.study.engines import threads_of

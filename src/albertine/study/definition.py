@@ -79,7 +79,8 @@ class Budget(Settings):
     @model_validator(mode="after")
     def _one(self) -> Budget:
         if (self.steps is None) == (self.minutes is None):
-            raise ValueError("give budget.steps or budget.minutes, and not both")
+            both = "" if self.steps is None else "; budget.steps=null takes the steps of a study out"
+            raise ValueError(f"give budget.steps or budget.minutes, and not both{both}")
         return self
 
 
@@ -328,10 +329,25 @@ def read_study(what: str | Path, scale: str = DEFAULT_SCALE, assignments: Iterab
             f"the study has no scale `{scale}`", where=file, remedy=f"{meant}It has {', '.join(known)}"
         )
     free = [text for text in assignments if text.partition("=")[0].split(".")[0] in ("axes", "cells")]
-    tree = merge(tree, scales.get(scale) or {}, *map(_as_yaml, free))
+    tree = merge(*map(_with_names, (tree, scales.get(scale) or {}, *map(_as_yaml, free))))
     tree = apply_overrides(tree, [text for text in assignments if text not in free])
     study = resolve(Study, tree, file, assignments)
     return study.model_copy(update={"base": _with_recipe(study, file)})
+
+
+def _with_names(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """A tree whose values of axes are named by texts, as on the command line; YAML reads numbers."""
+    axes = tree.get("axes")
+    if not isinstance(axes, dict):
+        return dict(tree)
+    return {**tree, "axes": {name: _with_text_keys(axis) for name, axis in axes.items()}}
+
+
+def _with_text_keys(axis: Any) -> Any:
+    values = axis.get("values") if isinstance(axis, dict) else None
+    if not isinstance(values, dict) or len(set(map(_name, values))) < len(values):  # refused by `Axis`
+        return axis
+    return {**axis, "values": {_name(key): value for key, value in values.items()}}
 
 
 def _as_yaml(assignment: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,12 +12,14 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from albertine.core.processors import usable_cores, usable_threads
-from albertine.errors import MissingExtra
+from albertine.errors import MissingExtra, RunError
 from albertine.study.work import LOG
 
 EngineName = Literal["local", "ray"]
 GRACE_SECONDS = 60.0
 """For a unit to save its run after SIGTERM."""
+CONNECT_SECONDS = 10.0
+"""For a cluster to accept a connection."""
 
 
 class Engine(Protocol):
@@ -49,7 +52,7 @@ def engine(name: EngineName, parallel: int | None) -> Engine:
         parallel: units at once; default: one here, and as many as the cluster has cores on Ray.
 
     Raises:
-        MissingExtra: Ray is not installed.
+        MissingExtra: Ray is not installed. RunError: there is no cluster at RAY_ADDRESS.
     """
     return RayEngine(parallel) if name == "ray" else LocalEngine(parallel or 1)
 
@@ -103,10 +106,7 @@ class RayEngine:
         self._ray = ray
         self._began = not ray.is_initialized()
         if self._began:
-            # Without an address a cluster of this machine is begun, which ends with this process.
-            address = os.environ.get("RAY_ADDRESS")
-            cores = {} if address else {"num_cpus": parallel or usable_cores()}
-            ray.init(address=address, include_dashboard=False, log_to_driver=False, **cores)
+            _connect(ray, parallel)
         resources = ray.cluster_resources()
         self.slots = parallel or max(1, int(resources.get("CPU", 1)))
         needs = {"num_cpus": 1, "num_gpus": 1 if resources.get("GPU") else 0}
@@ -126,6 +126,29 @@ class RayEngine:
                 self._ray.cancel(task)
         if self._began:
             self._ray.shutdown()
+
+
+def _connect(ray: Any, parallel: int | None) -> None:
+    """Connect to the cluster that RAY_ADDRESS names. Without it, begin one of this machine, which ends with
+    this process; "local" leaves alone another that runs here.
+
+    Raises:
+        RunError: there is none at that address.
+    """
+    address = os.environ.get("RAY_ADDRESS") or "local"
+    cores = {"num_cpus": parallel or usable_cores()} if address == "local" else {}
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        if host and port.isdecimal():  # since Ray itself tries for minutes
+            socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+        ray.init(address=address, include_dashboard=False, log_to_driver=False, **cores)
+    except (ValueError, OverflowError, OSError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise RunError(
+            f"Ray has no cluster at RAY_ADDRESS={address} ({reason})",
+            remedy="Give the address of a cluster that runs, such as 10.0.0.1:6379, or unset RAY_ADDRESS: "
+            "then one of this machine is begun",
+        ) from error
 
 
 def _in_a_process(folder: str) -> int:

@@ -14,7 +14,7 @@ from albertine.study.verdicts import Interval, interval
 
 Draw = Callable[[Path], object]
 MOST_CURVES = 10
-"""Curves in one figure that can still be told apart."""
+"""Curves in one figure that are distinguishable."""
 
 
 def figures_of(results: Mapping[str, Any]) -> dict[str, tuple[str, Draw]]:

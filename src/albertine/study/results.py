@@ -115,11 +115,16 @@ def read_results(path: Path) -> dict[str, Any]:
         DataError: it holds none.
     """
     tree = read_json(path)
-    if tree.get("format") != FORMAT or "cells" not in tree:
+    if not is_results(tree):
         raise DataError(
             "holds no results of a study", where=path, remedy="albertine study report NAME writes them"
         )
     return tree
+
+
+def is_results(tree: Mapping[str, Any]) -> bool:
+    """Whether the data of a JSON file are results of a study."""
+    return tree.get("format") == FORMAT and {"study", "scale", "cells", "conclusions"} <= tree.keys()
 
 
 def metrics_of(results: Mapping[str, Any], cell: Mapping[str, Any], seed: str) -> dict[str, float]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from albertine.analysis.html_report import Section, Table, write_page
 from albertine.analysis.plots import svg_of
-from albertine.core.files import make_folder, os_errors_as_run_errors, replace_durably, to_json
+from albertine.core.files import make_folder, os_errors_as_run_errors, read_json, replace_durably, to_json
 from albertine.errors import DataError
 from albertine.study.figures import figures_of
 from albertine.study.metrics import metric
@@ -18,7 +18,7 @@ from albertine.study.results import (
     Compared,
     columns_of,
     compared,
-    read_results,
+    is_results,
     seeds_of,
     values_of,
 )
@@ -79,7 +79,7 @@ def write_study_report(results: Mapping[str, Any], folder: Path) -> dict[str, An
 
 def write_index(folder: Path) -> Path:
     """Write the page that lists the verdicts of all studies whose results are in a folder."""
-    known = [read_results(path) for path in sorted(folder.glob("*.json"))]
+    known = [tree for path in sorted(folder.glob("*.json")) if is_results(tree := read_json(path))]
     lines = [
         "# Studies: what the papers report, and what was found here",
         "",
@@ -93,7 +93,13 @@ def write_index(folder: Path) -> Path:
         for one in compared(results):
             counts[one.verdict] += 1
             link = f"[{results['study']}]({_file_name(results)}.md)"
-            cells = (link, results["scale"], one.claim, _difference(one), f"**{one.verdict}**")
+            cells = (
+                link,
+                results["scale"],
+                one.claim,
+                difference_in_words(one.as_dict()),
+                f"**{one.verdict}**",
+            )
             lines.append(f"| {' | '.join(map(_cell, cells))} |")
     lines[2:2] = [f"{_counted(counts)}", ""]
     path = folder / INDEX
@@ -187,7 +193,14 @@ def _verdict_table(verdicts: Sequence[Compared]) -> Table | None:
     if not verdicts:
         return None
     rows = [
-        (one.claim, metric(one.metric).label, one.comparison, _expected(one), _difference(one), one.verdict)
+        (
+            one.claim,
+            metric(one.metric).label,
+            one.comparison,
+            _expected(one),
+            difference_in_words(one.as_dict()),
+            one.verdict,
+        )
         for one in verdicts
     ]
     return Table(("conclusion of the source", "score", "comparison", "expected", "found", "verdict"), rows)
@@ -200,15 +213,21 @@ def _expected(one: Compared) -> str:
     return f"0 ± {metric(one.metric).number(margin)}"
 
 
-def _difference(one: Compared) -> str:
-    """A difference in the unit of its score, with its interval and the number of seeds."""
-    found, kind = one.difference, metric(one.metric)
+def difference_in_words(one: Mapping[str, Any]) -> str:
+    """The difference of a conclusion in the unit of its score, with its interval and the number of seeds.
+
+    Args:
+        one: as `Compared.as_dict`.
+    """
+    found, kind = one["difference"], metric(one["metric"])
     if found is None:
         return "no results"
-    seeds = f"{found.seeds} seed" + "s" * (found.seeds > 1)
-    if found.low is None or found.high is None:
-        return f"{kind.signed(found.mean)} ({seeds})"
-    return f"{kind.signed(found.mean)} ({kind.signed(found.low)} to {kind.signed(found.high)}, {seeds})"
+    seeds = f"{found['seeds']} seed" + "s" * (found["seeds"] > 1)
+    if found["low"] is None:
+        return f"{kind.signed(found['mean'])} ({seeds})"
+    return (
+        f"{kind.signed(found['mean'])} ({kind.signed(found['low'])} to {kind.signed(found['high'])}, {seeds})"
+    )
 
 
 def _scale_words(results: Mapping[str, Any]) -> list[str]:

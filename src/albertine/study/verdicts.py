@@ -9,15 +9,10 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Literal
 
+from albertine.core.quantiles import t_quantile
+
 Expected = Literal["greater", "less", "equal"]
 Verdict = Literal["holds", "does not hold", "not decided"]
-
-T_QUANTILES = (
-    *(12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281),
-    *(2.2010, 2.1788, 2.1604, 2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860),
-    *(2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555, 2.0518, 2.0484, 2.0452, 2.0423),
-)
-"""97.5 % quantiles of Student's t distribution for 1, 2, … 30 degrees of freedom."""
 
 RULE = (
     "A difference is computed for every seed, between cells of the same seed. Its mean has a 95 % interval "
@@ -52,7 +47,7 @@ def interval(values: Sequence[float]) -> Interval:
     mean, count = fmean(values), len(values)
     if count < 2:
         return Interval(mean, None, None, count)
-    half = T_QUANTILES[min(count - 1, len(T_QUANTILES)) - 1] * stdev(values) / math.sqrt(count)
+    half = t_quantile(count - 1) * stdev(values) / math.sqrt(count)
     return Interval(mean, mean - half, mean + half, count)
 
 
