@@ -16,6 +16,7 @@ from albertine.corpus import vocabulary as module
 from albertine.corpus.source import Source
 from albertine.tokenizers.train import VocabularyTooSmall
 from tests.cli.conftest import Command
+from tests.cli.conftest import albertine as albertine
 from tests.corpus.texts import content, document, library
 
 
