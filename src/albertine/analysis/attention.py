@@ -17,9 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from albertine.analysis.one_text import model_input, named_model
+from albertine.analysis.one_text import model_input
 from albertine.core.batch import pack
 from albertine.errors import NotFinite
+from albertine.interop.huggingface.folders import named_model
 from albertine.model.model import Model, evaluating
 from albertine.tokenizers.base import Tokenizer
 

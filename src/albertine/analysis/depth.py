@@ -23,8 +23,7 @@ from albertine.analysis.plots import save_curves, svg_of
 from albertine.core.batch import Packed, pack
 from albertine.core.randomness import isolated_torch_rng, seed_torch
 from albertine.errors import DataError, NotFinite
-from albertine.interop.huggingface.folders import load_model
-from albertine.interop.model_names import model_folder
+from albertine.interop.huggingface.folders import named_model
 from albertine.model.config import STEP_DEPENDENT
 from albertine.model.encoder import Encoder
 from albertine.model.fixed_point import detached
@@ -34,7 +33,6 @@ from albertine.model.model import Model, evaluating
 from albertine.model.rows import Rows, SelectedRows
 from albertine.model.sharing import SharingPlan
 from albertine.model.solvers import SOLVERS, Sequences
-from albertine.tokenizers.load import check_tokenizer, load_tokenizer
 
 LIMIT, TOLERANCE = 200, 1e-5
 LAYERS_DIFFER = "a fixed point is that of one map, and the layers of this model have different weights"
@@ -81,9 +79,7 @@ def study_texts(
     """
     if not texts:
         raise DataError("there is no text to read", remedy="Give one or more")
-    folder = model_folder(what)
-    model, tokenizer = load_model(folder), load_tokenizer(folder)
-    check_tokenizer(model.config, tokenizer, folder)
+    model, tokenizer = named_model(what)
     length = min(max_length, model.config.max_position_embeddings)
     encoded = tokenizer(list(texts), max_length=length)
     packed = pack(encoded["input_ids"], encoded["token_type_ids"])
@@ -118,7 +114,7 @@ def study_depth(
     why = None if model.config.step_signal == "none" else STEP_DEPENDENT
     why = why if plan == SharingPlan.shared(plan.depth) else LAYERS_DIFFER
     loop = _Study(depths if why is None else min(depths, plan.depth), solver, limit, tolerance, why)
-    loop.from_zero = model.config.solves and model.config.input_injection
+    loop.from_zero = model.config.zero_start
     with (
         isolated_torch_rng(model.device),
         evaluating(model),

@@ -26,12 +26,10 @@ from albertine.core.batch import pack
 from albertine.core.quantiles import t_quantile
 from albertine.core.token_batches import batch_by_tokens
 from albertine.errors import DataError, NotFinite
-from albertine.interop.huggingface.folders import load_model
-from albertine.interop.model_names import model_folder
+from albertine.interop.huggingface.folders import named_model
 from albertine.model.fixed_point import FixedPoint
 from albertine.model.model import Model, evaluating
 from albertine.tokenizers.base import Tokenizer
-from albertine.tokenizers.load import check_tokenizer, load_tokenizer
 
 MAX_LENGTH = 128
 TOKENS_PER_PASS = 2048
@@ -131,9 +129,7 @@ def layer_statistics_of(
     Raises:
         AlbertineError: there is no such model or no text.
     """
-    folder = model_folder(what)
-    model, tokenizer = load_model(folder), load_tokenizer(folder)
-    check_tokenizer(model.config, tokenizer, folder)
+    model, tokenizer = named_model(what)
     return layer_statistics(model, tokenizer, texts, max_length=max_length, label=label or str(what))
 
 
@@ -162,7 +158,7 @@ def layer_statistics(
     rows = [tokenizer.layout(one, max_length=length) for one in ids]
     lengths = [len(one) for one, _ in rows]
     special = {tokenizer.cls_id, tokenizer.sep_id}
-    zero_start = model.config.solves and model.config.input_injection
+    zero_start = model.config.zero_start
     sums = _Sums(sum(lengths), model.config.plan.depth, zero_start)
     with evaluating(model), torch.inference_mode(), _layer_outputs(model):
         for chosen in batch_by_tokens(range(len(rows)), lengths, TOKENS_PER_PASS):

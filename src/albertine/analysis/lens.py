@@ -19,13 +19,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from albertine.analysis.one_text import model_input, named_model
+from albertine.analysis.one_text import model_input
 from albertine.core.batch import Packed, pack
 from albertine.core.precision import without_autocast
 from albertine.core.token_batches import batch_by_tokens
 from albertine.errors import DataError, NotFinite, SettingsError, check_integer
 from albertine.inference.fill_mask import Guess
 from albertine.inference.pretraining_heads import check_mlm_head
+from albertine.interop.huggingface.folders import named_model
 from albertine.model.loop import EncoderOutput, LayerFunction, LayerLoop
 from albertine.model.model import Model, evaluating
 from albertine.model.rows import Rows, SelectedRows
@@ -305,7 +306,7 @@ class _Repeated(LayerLoop):
 
     def __init__(self, model: Model) -> None:
         self.last = model.config.plan.depth - 1
-        self.from_zero = model.config.solves and model.config.input_injection
+        self.from_zero = model.config.zero_start
 
     def run(
         self,

@@ -2,26 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from albertine.errors import DataError
-from albertine.interop.huggingface.folders import load_model
-from albertine.interop.model_names import model_folder
 from albertine.model.model import Model
 from albertine.tokenizers.base import Tokenizer
-from albertine.tokenizers.load import check_tokenizer, load_tokenizer
-
-
-def named_model(what: str | Path) -> tuple[Model, Tokenizer]:
-    """A model by any of its names, and its tokenizer.
-
-    Raises:
-        AlbertineError: there is no such model, or its tokenizer does not fit.
-    """
-    folder = model_folder(what)
-    model, tokenizer = load_model(folder), load_tokenizer(folder)
-    check_tokenizer(model.config, tokenizer, folder)
-    return model, tokenizer
 
 
 def model_input(model: Model, tokenizer: Tokenizer, text: str) -> tuple[list[int], list[int]]:

@@ -6,7 +6,7 @@ shows what is linearly readable from them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -174,19 +174,13 @@ def save_probe(path: Path, found: Sequence[DepthScores]) -> Path:
     """
     panels = []
     level = {found[0].baseline_is: found[0].baseline}
-    for x in ("depth (0: embeddings)", "MFLOP per token"):
-        at = {
-            one.model: [s.depth if x.startswith("depth") else s.flops / 1e6 for s in one.scores]
-            for one in found
-        }
-        curves = {
-            one.model: [(float(a), s.value) for a, s in zip(at[one.model], one.scores, strict=True)]
-            for one in found
-        }
-        bands = {
-            one.model: [(float(a), s.low, s.high) for a, s in zip(at[one.model], one.scores, strict=True)]
-            for one in found
-        }
+    axes: dict[str, Callable[[DepthScore], float]] = {
+        "depth (0: embeddings)": lambda score: float(score.depth),
+        "MFLOP per token": lambda score: score.flops / 1e6,
+    }
+    for x, at in axes.items():
+        curves = {one.model: [(at(s), s.value) for s in one.scores] for one in found}
+        bands = {one.model: [(at(s), s.low, s.high) for s in one.scores] for one in found}
         panels.append(Panel(found[0].metric, curves, bands, x, levels=level))
     return save_panels(path, panels, title=title(found))
 

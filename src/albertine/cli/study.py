@@ -11,6 +11,7 @@ import typer
 
 from albertine.cli import show
 from albertine.cli.options import Json, Overrides
+from albertine.study import DATA, DEFAULT_SCALE, OUTPUT
 
 if TYPE_CHECKING:
     from albertine.study.runner import TrialStatus
@@ -40,9 +41,9 @@ Scale = Annotated[
 def run(
     study: Name,
     overrides: Overrides = None,
-    output: Output = Path("studies"),
-    data: Data = Path("data"),
-    scale: Scale = "two-core",
+    output: Output = Path(OUTPUT),
+    data: Data = Path(DATA),
+    scale: Scale = DEFAULT_SCALE,
     parallel: Annotated[
         int | None,
         typer.Option(
@@ -92,7 +93,7 @@ def run(
     if failed:
         typer.echo(f"{len(failed)} of {len(found)} cells are not done; the same command tries them again.")
         raise typer.Exit(1)
-    options = {"--output": (output, "studies"), "--data": (data, "data"), "--scale": (scale, "two-core")}
+    options = {"--output": (output, OUTPUT), "--data": (data, DATA), "--scale": (scale, DEFAULT_SCALE)}
     words = ["albertine", "study", "report", study, *(overrides or [])]
     for name, (value, usual) in options.items():
         words += [] if str(value) == usual else [name, str(value)]
@@ -102,9 +103,9 @@ def run(
 def status(
     study: Name,
     overrides: Overrides = None,
-    output: Output = Path("studies"),
-    data: Data = Path("data"),
-    scale: Scale = "two-core",
+    output: Output = Path(OUTPUT),
+    data: Data = Path(DATA),
+    scale: Scale = DEFAULT_SCALE,
     json: Json = False,
 ) -> None:
     """State of every cell of a study.
@@ -123,9 +124,9 @@ def status(
 def report(
     study: NameOrResults,
     overrides: Overrides = None,
-    output: Output = Path("studies"),
-    data: Data = Path("data"),
-    scale: Scale = "two-core",
+    output: Output = Path(OUTPUT),
+    data: Data = Path(DATA),
+    scale: Scale = DEFAULT_SCALE,
     to: Annotated[
         Path | None,
         typer.Option("--to", help="Folder of the reports; default: reports in that of the studies."),

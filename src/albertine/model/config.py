@@ -232,6 +232,11 @@ class EncoderConfig:
         return self.solver != "none"
 
     @property
+    def zero_start(self) -> bool:
+        """Whether the layers begin at zeros, because the embeddings are part of the map that is iterated."""
+        return self.solves and self.input_injection
+
+    @property
     def early_depth(self) -> int | None:
         """The layer whose states separate texts best before fine-tuning: the first. None, the last, with a
         solver, whose first iterate is only the start of its search."""

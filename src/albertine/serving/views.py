@@ -59,6 +59,10 @@ class View(HttpTask):
     def torch_model(self) -> Model:
         return self.model.model  # type: ignore[attr-defined,no-any-return]
 
+    @property
+    def limit(self) -> int:
+        return int(self.torch_model.config.max_position_embeddings)
+
     def rows(self, question: Any) -> list[int]:
         """The length of every row of a question, special tokens included."""
         text = question if isinstance(question, str) else question[0]
@@ -92,10 +96,6 @@ class SentenceOrder(View):
     def has(cls, model: Model) -> bool:
         return model.sentence is not None
 
-    @property
-    def limit(self) -> int:
-        return int(self.torch_model.config.max_position_embeddings)
-
     def rows(self, question: tuple[str, str]) -> list[int]:
         first, second = (self.model.tokenizer.encode(text) for text in question)
         return [len(first) + len(second) + 3]
@@ -115,10 +115,6 @@ class LensView(View):
     @classmethod
     def has(cls, model: Model) -> bool:
         return model.mlm is not None
-
-    @property
-    def limit(self) -> int:
-        return int(self.torch_model.config.max_position_embeddings)
 
     def lengths(self, questions: Sequence[tuple[str, int]]) -> list[InputLength]:
         from albertine.analysis.lens import default_depths
@@ -186,7 +182,7 @@ class AttentionView(View):
     def limit(self) -> int:
         config = self.torch_model.config
         pairs = NUMBERS // (config.plan.depth * config.num_attention_heads)
-        return min(int(config.max_position_embeddings), TOKENS, max(8, math.isqrt(pairs)))
+        return min(super().limit, TOKENS, max(8, math.isqrt(pairs)))
 
     def compute(self, questions: Sequence[str]) -> list[dict[str, Any]]:
         from albertine.analysis.attention import attention_of
@@ -208,7 +204,7 @@ class LayersView(View):
 
     @property
     def limit(self) -> int:
-        return min(TOKENS, int(self.torch_model.config.max_position_embeddings))
+        return min(super().limit, TOKENS)
 
     def rows(self, question: Sequence[str]) -> list[int]:
         return [len(row) + 2 for row in self.model.tokenizer.encode_batch(list(question))]

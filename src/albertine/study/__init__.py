@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from albertine.study.units import Plan
 
 __all__ = ["report", "run", "status"]
-OUTPUT, DATA, SCALE = "studies", "data", "two-core"
+OUTPUT, DATA, DEFAULT_SCALE = "studies", "data", "two-core"
 REPORTS = "reports"
 """Folder of reports in the folder of studies."""
 
@@ -31,7 +31,7 @@ def run(
     *,
     output: str | Path = OUTPUT,
     data: str | Path = DATA,
-    scale: str = SCALE,
+    scale: str = DEFAULT_SCALE,
     parallel: int | None = None,
     engine: EngineName = "local",
     update: Callable[[str], None] | None = None,
@@ -81,7 +81,7 @@ def status(
     *,
     output: str | Path = OUTPUT,
     data: str | Path = DATA,
-    scale: str = SCALE,
+    scale: str = DEFAULT_SCALE,
 ) -> list[TrialStatus]:
     """How far every cell of a study is, with every seed: done, running, failed or waiting. Arguments as
     `run`."""
@@ -99,7 +99,7 @@ def report(
     *,
     output: str | Path = OUTPUT,
     data: str | Path = DATA,
-    scale: str = SCALE,
+    scale: str = DEFAULT_SCALE,
     to: str | Path | None = None,
 ) -> dict[str, Any]:
     """Write the report of a study as Markdown and HTML, the file of its results, and the page of all
@@ -145,7 +145,7 @@ def _report_of_runs(
         "run",
         str(study),
         *settings,
-        *([] if scale == SCALE else ["--scale", scale]),
+        *([] if scale == DEFAULT_SCALE else ["--scale", scale]),
     ]
     results = collect(plan, output, scale=scale, command=join(words))
     return write_study_report(results, output / REPORTS if to is None else user_path(to))

@@ -26,10 +26,10 @@ from albertine.core.settings import (
     resolve,
 )
 from albertine.errors import SettingsError
+from albertine.study import DEFAULT_SCALE
 from albertine.study.verdicts import Expected
 
 BUILTIN = Path(__file__).parent / "builtin"
-DEFAULT_SCALE = "two-core"
 PARTS = ("pretrain", "finetune", "corpus")
 """What a setting of a cell begins with: settings of `albertine pretrain`, of `albertine finetune`, or the
 text."""

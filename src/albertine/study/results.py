@@ -56,12 +56,13 @@ def collect(plan: Plan, output: Path, *, scale: str, command: str) -> dict[str, 
         for cell in plan.cells
     ]
     by_name = {cell["name"]: cell for cell in cells}
+    computed = {key: read_json(unit_folder(output, key) / RESULT) for key in plan.units}
     machines: dict[str, dict[str, Any]] = {}
-    dates, seconds = [], 0.0
+    dates = []
     for trial in plan.trials:
         found: dict[str, Any] = {"scores": {}, "facts": {}}
         for key in trial.units:
-            result = read_json(unit_folder(output, key) / RESULT)
+            result = computed[key]
             for part in ("scores", "facts"):
                 found[part] |= result.get(part, {})
             for part in ("curve", "layers"):
@@ -72,8 +73,7 @@ def collect(plan: Plan, output: Path, *, scale: str, command: str) -> dict[str, 
                 dates.append(str(result["date"]))
         if any(found.values()):
             by_name[trial.cell.name]["seeds"][str(trial.seed)] = found
-    for key in plan.units:
-        seconds += float(read_json(unit_folder(output, key) / RESULT).get("seconds", 0.0))
+    seconds = sum(float(result.get("seconds", 0.0)) for result in computed.values())
     corpora = [unit for unit in plan.units.values() if unit.kind == "corpus"]
     states = [one for one in status_of(plan, output) if one.state != "done"]
     tree = {
@@ -83,10 +83,7 @@ def collect(plan: Plan, output: Path, *, scale: str, command: str) -> dict[str, 
         **study.model_dump(
             mode="json", include={"title", "source", "budget", "judged", "conclusions", "notes"}
         ),
-        "corpora": [
-            {"text": unit.work["names"], **read_json(unit_folder(output, unit.key) / RESULT).get("facts", {})}
-            for unit in corpora
-        ],
+        "corpora": [{"text": unit.work["names"], **computed[unit.key].get("facts", {})} for unit in corpora],
         "cells": cells,
         "missing": [
             {"cell": one.cell, "seed": one.seed, "state": one.state, "reason": one.reason} for one in states

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from albertine.core.files import make_folder, os_errors_as_run_errors, read_json, to_json, write_json
 from albertine.errors import RunError
-from albertine.study.definition import DEFAULT_SCALE
+from albertine.study import DEFAULT_SCALE
 from albertine.study.engines import Engine
 from albertine.study.units import ALONE, CELLS, RANK, RUN, Plan, Trial, Unit
 from albertine.study.work import FAILED, LOG, RESULT, UNIT, is_running
@@ -209,11 +209,10 @@ def _trial_status(plan: Plan, trial: Trial, output: Path) -> TrialStatus:
     needed = [key for name in trial.units for key in (*plan.units[name].needs, name)]
     keys = list(dict.fromkeys(needed))
     folders = {key: unit_folder(output, key) for key in keys}
-    done = sum((folder / RESULT).is_file() for folder in folders.values())
-    known = (trial.cell.name, trial.seed)
-    if done == len(keys):
-        return TrialStatus(*known, "done", done, len(keys))
     pending = {key: folder for key, folder in folders.items() if not (folder / RESULT).is_file()}
+    known, done = (trial.cell.name, trial.seed), len(keys) - len(pending)
+    if not pending:
+        return TrialStatus(*known, "done", done, len(keys))
     for key, folder in pending.items():
         if is_running(folder):
             step, steps, left = _progress(plan.units[key], folder)

@@ -11,6 +11,7 @@ from albertine.analysis.html_report import Section, Table, write_page
 from albertine.analysis.plots import svg_of
 from albertine.core.files import make_folder, os_errors_as_run_errors, read_json, replace_durably, to_json
 from albertine.errors import DataError
+from albertine.study import DEFAULT_SCALE
 from albertine.study.figures import figures_of
 from albertine.study.metrics import metric
 from albertine.study.results import (
@@ -108,8 +109,6 @@ def write_index(folder: Path) -> Path:
 
 
 def _file_name(results: Mapping[str, Any]) -> str:
-    from albertine.study.definition import DEFAULT_SCALE
-
     scale = "" if results["scale"] == DEFAULT_SCALE else f"-{results['scale']}"
     return f"{results['study']}{scale}"
 

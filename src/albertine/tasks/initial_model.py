@@ -11,7 +11,7 @@ from pathlib import Path
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.heads import labels_in, task_in
 from albertine.interop.hub.download import commit_of
-from albertine.interop.huggingface.folders import folder_config, load_model
+from albertine.interop.huggingface.folders import folder_config, named_model
 from albertine.interop.model_names import model_folder
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
@@ -21,7 +21,6 @@ from albertine.model.task_model import Classifier, TaskModel
 from albertine.tasks.family import Family
 from albertine.tasks.settings import EncoderChoice, FinetuneSettings, TuningChoice
 from albertine.tokenizers.base import Tokenizer
-from albertine.tokenizers.load import check_tokenizer, load_tokenizer
 
 FASTEST = 8.0
 """Highest default of `training.embedding_rate`."""
@@ -36,9 +35,7 @@ def open_encoder(settings: FinetuneSettings) -> tuple[Model, Tokenizer]:
         ModelError: the two do not fit. SettingsError: `task.max_length` exceeds the positions of the model,
             or the encoder does not support the task.
     """
-    folder = model_folder(settings.encoder.folder)
-    pretrained, tokenizer = load_model(folder), load_tokenizer(folder)
-    check_tokenizer(pretrained.config, tokenizer, folder)
+    pretrained, tokenizer = named_model(settings.encoder.folder)
     tokenizer.check_can_save()
     positions = pretrained.config.max_position_embeddings
     if (length := settings.task.fitting(positions).max_length) > positions:

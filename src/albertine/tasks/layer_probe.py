@@ -25,14 +25,12 @@ from albertine.core.randomness import permutation
 from albertine.core.token_batches import batch_by_tokens
 from albertine.errors import DataError, NotFinite, SettingsError
 from albertine.evaluation.intervals import of_share
-from albertine.interop.huggingface.folders import load_model
-from albertine.interop.model_names import model_folder
+from albertine.interop.huggingface.folders import named_model
 from albertine.model.model import evaluating
 from albertine.tasks.dataset_registry import listed
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.families import of_its_kind
 from albertine.tasks.kind_settings import TaskChoice
-from albertine.tokenizers.load import check_tokenizer, load_tokenizer
 
 EXAMPLES = 2000
 """Most training and most dev examples, drawn at random, the same for every model."""
@@ -112,9 +110,7 @@ def probe_layers(
     Raises:
         AlbertineError: there is no such model, or a file is missing or does not fit the task.
     """
-    folder = model_folder(what)
-    model, tokenizer = load_model(folder), load_tokenizer(folder)
-    check_tokenizer(model.config, tokenizer, folder)
+    model, tokenizer = named_model(what)
     data = task.fitting(model.config.max_position_embeddings).load(tokenizer)
     if data.dev is None:
         raise DataError("has no dev file to score a probe on", where=task.source, remedy="Give one")

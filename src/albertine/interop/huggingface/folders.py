@@ -63,6 +63,7 @@ from albertine.interop.huggingface.xlnet_names import MASK_EMBEDDING, our_head_n
 from albertine.interop.keymap import OURS, check, refuse_too_deep, refuse_unexpected, to_ours, to_theirs
 from albertine.interop.model_files import checkpoint_in
 from albertine.interop.model_folder import ModelFolder as ModelFolder
+from albertine.interop.model_names import model_folder
 from albertine.interop.run_checkpoint import checkpoint_config, read_run_checkpoint
 from albertine.interop.save_checks import (
     SavableTokenizer,
@@ -86,6 +87,8 @@ from albertine.interop.weights import (
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
+from albertine.tokenizers.base import Tokenizer
+from albertine.tokenizers.load import check_tokenizer, load_tokenizer
 
 POSITIONS = "roformer.encoder.embed_positions.weight"
 HALF_PRECISION = 0.01
@@ -107,6 +110,18 @@ def load_model(folder: str | Path) -> Model:
         ModelError: anything missing, damaged, contradictory or of a kind we cannot compute.
     """
     return read_folder(folder).model
+
+
+def named_model(what: str | Path) -> tuple[Model, Tokenizer]:
+    """A model by any of its names, and its tokenizer.
+
+    Raises:
+        AlbertineError: there is no such model, or its tokenizer does not fit.
+    """
+    folder = model_folder(what)
+    model, tokenizer = load_model(folder), load_tokenizer(folder)
+    check_tokenizer(model.config, tokenizer, folder)
+    return model, tokenizer
 
 
 @on_cpu()
