@@ -21,6 +21,7 @@ from albertine.corpus.reader import Corpus
 from albertine.corpus.shard_texts import DocumentCounts, ShardText, SplitRules, split_into_shards
 from albertine.corpus.shard_tokens import encode_shard
 from albertine.corpus.shards import EDGE_BYTES
+from albertine.corpus.source import MAX_LISTED, Source
 from albertine.errors import CorpusError, DataError, RunError, SettingsError, TokenizerError
 from albertine.text.documents import Document, FileReport, read_documents
 from albertine.text.sentences import document_sentences
@@ -186,6 +187,18 @@ def test_an_odd_file_in_a_folder_is_counted_in_the_manifest(tmp_path: Path, toke
     assert Corpus(tmp_path / "b").manifest.passed_over == manifest.passed_over
     with pytest.raises(DataError, match=r"bad\.txt"):
         write_corpus([text, text / "bad.txt"], tmp_path / "c", tokenizer, "en", workers=1)
+
+
+@pytest.mark.parametrize("blank", [MAX_LISTED, MAX_LISTED + 2])
+def test_of_many_odd_files_the_first_are_named(tmp_path: Path, blank: int) -> None:
+    text = library(tmp_path / "text").parent
+    for number in range(blank):
+        (text / f"blank-{number:03}.txt").write_text("\n")
+    source = Source([text])
+    list(source.documents())
+    lines = source.passed_over()
+    assert [line for line in lines if "blank-" in line] == lines[:MAX_LISTED]
+    assert lines[MAX_LISTED:] == ["passed over 2 files more"] * (blank > MAX_LISTED)
 
 
 def test_a_corpus_inside_its_text_is_not_read(

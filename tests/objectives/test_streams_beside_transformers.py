@@ -145,3 +145,4 @@ def test_fifty_steps_beside_transformers() -> None:
     for d in range(DEPTH):
         state = loss_fn.tensors()[str(d)].view(4, MEMORY, HIDDEN)[list(LANES)]
         torch.testing.assert_close(state.transpose(0, 1), mems[d], rtol=1e-3, atol=1e-4)
+    assert loss_fn.nbytes == sum(state.nbytes for name, state in loss_fn.tensors().items() if name.isdigit())

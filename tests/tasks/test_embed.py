@@ -19,10 +19,13 @@ from albertine.tasks.dataset_files import Data
 from albertine.tasks.dataset_registry import Dataset, named
 from albertine.tasks.datasets.similarity import read, to_judge, to_learn
 from albertine.tasks.embed import Embed, Likeness, encode
+from albertine.tasks.family import Fields
 from albertine.tasks.finetune import FinetuneResult, TaskBatches, finetune
+from albertine.tasks.prediction_rows import rows_to_predict
 from albertine.tasks.predictor import Predictor
 from albertine.tasks.settings import FinetuneSettings
 from albertine.tasks.task_data import read_data
+from albertine.tasks.text_vectors import cosines
 from albertine.tokenizers.load import load_tokenizer
 from albertine.training.progress import Reporter
 from tests.tasks.conftest import Tune
@@ -108,6 +111,9 @@ def test_a_run_learns(alike: Tune, ways: dict[str, Any]) -> None:
     firsts, seconds = ([row[side] for row in dev] for side in ("first", "second"))
     found = predictor.similarity(firsts, seconds).diagonal()
     assert [line["prediction"] for line in predictions] == pytest.approx(found.tolist(), abs=1e-5)
+    there, fields = rows_to_predict(alike().task.dev, predictor.family, Fields("first", "second"))
+    rows = [answer["prediction"] for _, answer in cosines(predictor, there, fields)]
+    assert rows == pytest.approx(found.tolist(), abs=1e-5)
     assert [line["label"] for line in predictions] == [(float(row["points"]) - 1) / 4 for row in dev]
     lengths = np.linalg.norm(predictor.embed(firsts), axis=1)
     assert np.allclose(lengths, 1, atol=1e-5) == ("normalize" in ways)

@@ -12,7 +12,7 @@ import pytest
 import albertine
 from albertine.errors import AlbertineError, DataError
 from albertine.tasks.dataset_files import Data
-from albertine.tasks.materialized_rows import MaterializedRows
+from albertine.tasks.materialized_rows import MaterializedRows, materialized
 from albertine.tasks.prediction_rows import rows_to_predict
 from albertine.tasks.rescore import evaluate_run, open_run
 from albertine.tasks.tag import Tag
@@ -175,3 +175,14 @@ def test_text_that_looks_like_a_list_is_the_text_that_offsets_refer_to(read: Rea
     words = [{"text": text, "label": '["B-PER", "O"]'}]  # as a frame has them that was read from CSV
     (found,) = read(train=words, kind="entities").train.source_examples
     assert (found.text, found.label) == ("alice bob", (("PER", 0, 5),))
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_refused_call_leaves_no_folder_but_one_in_use(tmp_path: Path, held: bool) -> None:
+    rows = MaterializedRows.of([{"text": "a", "label": "x"}], folder := tmp_path / "run", "train")
+    with pytest.raises(DataError, match="refused"), materialized([rows], folder):
+        assert rows.path.is_file()
+        (folder / "lock").write_text("held" if held else "")
+        raise DataError("refused")
+    assert [path.name for path in tmp_path.glob("run/*")] == (["lock"] if held else [])
+    assert folder.exists() == held

@@ -57,6 +57,7 @@ def test_fill_mask_agrees_with_transformers(folder: Path) -> None:
     theirs = pipeline("fill-mask", model=str(folder), top_k=3)("今天天气[MASK]好。")
     ours = Predictor(folder, precision="float32").fill_mask("今天天气[MASK]好。", top_k=3)[0]
     assert [g.token_id for g in ours] == [t["token"] for t in theirs]
+    assert len(Predictor(folder).fill_mask("今天天气[MASK]好。")[0]) == 5, "by default, as in transformers"
     # transformers counts special pieces among the candidates; five of 21128 shift a probability by so much
     assert [g.probability for g in ours] == pytest.approx([t["score"] for t in theirs], rel=1e-3)
 

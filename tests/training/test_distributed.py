@@ -243,6 +243,20 @@ def test_alone_every_sum_is_its_argument() -> None:
     assert world.from_main(3.0) == 3.0 and torch.equal(world.add(torch.ones(2)), torch.ones(2))
 
 
+def test_a_barrier_is_left_when_no_rank_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 0 of two calls `busy` twice while this one waits."""
+    others, sums = iter([1.0, 1.0, 0.0]), []
+
+    def all_reduce(tensor: Tensor) -> None:
+        tensor.add_(next(others))
+        sums.append(tensor.item())
+
+    monkeypatch.setattr(torch.distributed, "all_reduce", all_reduce)
+    World(rank=1, size=2).together()
+    assert sums == [1.0, 1.0, 0.0]
+    World().together()
+
+
 def test_sums_of_numbers_are_exact_beyond_what_float32_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tokens of a large batch are more than 2**24, from where on float32 counts in twos."""
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda tensor: tensor.mul_(2))

@@ -24,3 +24,14 @@ def test_the_others_take_their_modules_from_where_the_first_does(
         assert other.output.read().startswith(b"albertine ")
     finally:
         other.end()
+
+
+def test_a_process_that_fails_late_is_still_the_reason() -> None:
+    """Its partner meets an error of the collective seconds before the process itself has ended."""
+    other = launch._ChildProcess(["info", "no such model"], {})
+    try:
+        assert launch._first_failure([other], 0.0) is None
+        how = launch._first_failure([other], 60.0)
+        assert how is not None and how.startswith("with exit code 2: ")
+    finally:
+        other.end()

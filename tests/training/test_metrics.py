@@ -12,9 +12,17 @@ import pytest
 from albertine.errors import RunError
 from albertine.training import metrics
 from albertine.training.distributed import World
-from albertine.training.metrics import MetricsFile, RunningSums, cut_metrics, open_tensorboard, read_metrics
+from albertine.training.metrics import (
+    MetricsFile,
+    RunningSums,
+    as_written,
+    cut_metrics,
+    open_tensorboard,
+    read_metrics,
+)
 from albertine.training.step import PartSum, StepReport, means
 from tests.crashes import Disk
+from tests.training.toy import run_toy
 
 
 def report(loss: float, count: int, correct: int, norm: float) -> StepReport:
@@ -85,6 +93,21 @@ def test_going_back_drops_later_and_torn_lines(tmp_path: Path) -> None:
     cut_metrics(path, 2)
     assert path.read_text() == "".join(json.dumps({"step": s, "loss": s / 3}) + "\n" for s in (5, 10))
     cut_metrics(tmp_path / "absent.jsonl", 3)
+
+
+def test_metrics_of_permutation_language_modelling_have_their_own_prefix(tmp_path: Path) -> None:
+    row = {"step": 1, "mlm_loss": 2.5, "evaluation": {"mlm_accuracy": 0.5, "loss": 2.5}}
+    written = {"step": 1, "plm_loss": 2.5, "evaluation": {"plm_accuracy": 0.5, "loss": 2.5}}
+    assert as_written(row) == written
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(written) + "\n")
+    assert read_metrics(tmp_path / "metrics.jsonl") == [row]
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_a_run_writes_for_tensorboard_if_its_settings_say_so(tmp_path: Path, wanted: bool) -> None:
+    pytest.importorskip("tensorboard")
+    job, _ = run_toy(tmp_path, steps=3, tensorboard=wanted)
+    assert job.folder.tensorboard.exists() == wanted
 
 
 def test_tensorboard_gets_the_numbers(tmp_path: Path) -> None:
