@@ -109,3 +109,14 @@ def test_prune_takes_no_options_of_text_with_a_corpus(
     assert (
         refused.code == 2 and option[0] in refused.err and "not for a corpus" in " ".join(refused.err.split())
     )
+
+
+@pytest.mark.parametrize("kind", module.TRAINERS)
+def test_a_vocabulary_is_of_the_kind_that_was_named(tmp_path: Path, kind: str) -> None:
+    """XLNet's puts [CLS] behind the text, all others before it."""
+    source = Source([library(tmp_path / "text")])
+    made = module.train_vocabulary(source, tmp_path / "out", "en", kind=kind, vocab_size=300, shrink=True)
+    ids = made("the river")["input_ids"]
+    assert [i for i, token in enumerate(ids) if token == made.cls_id] == [
+        len(ids) - 1 if kind == "xlnet" else 0
+    ]
