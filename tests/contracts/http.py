@@ -24,6 +24,9 @@ POSTED: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("/rerank", {"query": TEXT, "texts": PAIR, "raw_scores": True, "return_text": True, **CUT}),
         ("/rerank", {"query": TEXT, "documents": PAIR, "top_n": 1, "return_documents": True, "model": "m"}),
         ("/tokenize", {"inputs": PAIR, "add_special_tokens": True, "prompt_name": None}),
+        ("/embed_all", {"inputs": PAIR, "prompt_name": None, **CUT}),
+        ("/decode", {"ids": [2, 5, 3], "skip_special_tokens": False}),
+        ("/decode", {"ids": [[2, 5, 3], [5]]}),
         ("/embeddings", {"input": TEXT, "dimensions": 4, "user": "any other field", **CUT}),
         ("/v1/embeddings", {"input": PAIR, "model": "embed", "encoding_format": "float"}),
         ("/v1/embeddings", {"input": TEXT, "encoding_format": "base64"}),
@@ -35,6 +38,16 @@ POSTED: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("/predict", {"inputs": [PAIR, [TEXT]]}),
     ],
     "score": [("/predict", {"inputs": PAIR}), ("/rerank", {"query": TEXT, "texts": PAIR})],
+    "nli": [
+        ("/", {"inputs": TEXT, "parameters": {"candidate_labels": PAIR, "multi_label": True}}),
+        (
+            "/zero-shot",
+            {
+                "inputs": [TEXT],
+                "parameters": {"candidate_labels": PAIR, "hypothesis_template": "{} .", "truncate": True},
+            },
+        ),
+    ],
     "tag": [
         (
             "/",
@@ -59,6 +72,7 @@ POSTED: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "fill-mask": [
         ("/", {"inputs": "the [MASK] man", "parameters": {"top_k": 2, **CUT}}),
         ("/", {"inputs": "the [MASK] man", "parameters": {"targets": ["old", "house"]}}),
+        ("/embed_sparse", {"inputs": TEXT, **CUT}),
     ],
 }
 """By head of a model requests that use every field of every route."""

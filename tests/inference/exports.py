@@ -43,6 +43,7 @@ FAMILIES: dict[str, Family] = {
     "score": Classify("score", (), (), 16),
     "cross-encoder": Classify("score", (), (), 16),
     "compared": Classify("single", ("a", "b"), (), 24, pooling="compared"),
+    "nli": Classify("single", ("contradiction", "entailment", "neutral"), (), 40, pairs=True),
     "tag": Tag(tags_of(["X", "Y"]), 20),
     "crf": Tag(tags_of(["X", "Y"], "bioes"), 20, crf=True),
     "answer": Answer(reading=WindowSettings(max_length=20, stride=5, best=5)),

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from huggingface_hub import InferenceClient, constants
 from huggingface_hub.errors import HfHubHTTPError
+from transformers import pipeline as transformers_pipeline
 
 from albertine import Predictor
 from albertine.serving.limits import ServingLimits
@@ -71,8 +72,15 @@ def test_huggingface_hub_calls_all_its_tasks(folder: Folders) -> None:
         labels = hub(url).text_classification("the man")
         assert {one.label: one.score for one in labels} == pytest.approx(classes, abs=1e-6)
         assert len(hub(url).text_classification("the man", top_k=1)) == 1
-        with pytest.raises(HfHubHTTPError, match="no model here classifies by labels"):
+        with pytest.raises(HfHubHTTPError, match=r"no class means entailment \(its classes are a, b, c\)"):
             hub(url).zero_shot_classification("the man", ["x", "y"])
+    with at(folder("nli")) as (url, _):
+        pipeline = transformers_pipeline("zero-shot-classification", str(folder("nli")))
+        for more in ({}, {"multi_label": True}, {"hypothesis_template": "was it {} ?"}):
+            wanted = pipeline(TEXTS[0], candidate_labels=["a house", "who", "never"], **more)
+            scored = hub(url).zero_shot_classification(TEXTS[0], ["a house", "who", "never"], **more)
+            assert [one.label for one in scored] == wanted["labels"]
+            assert [one.score for one in scored] == pytest.approx(wanted["scores"], abs=1e-6)
     with at(folder("tag")) as (url, _):
         entities = Predictor(folder("tag"), precision="float32").tag(TEXTS[1])
         tags = hub(url).token_classification(TEXTS[1], aggregation_strategy="simple")

@@ -31,7 +31,7 @@ from albertine.serving.limits import ServingLimits
 from albertine.serving.model_tasks import BatchKey, ServedModel
 from albertine.tasks.http.answer import QuestionsToAnswer
 from albertine.tasks.http.base import Body
-from albertine.tasks.http.classify import TextsOfClasses, TextsToClassify
+from albertine.tasks.http.classify import TextsOfClasses, TextsToClassify, TextsToLabel
 from albertine.tasks.http.multiple_choice import OptionsToChoose
 from albertine.tasks.http.rank import TextsToRank
 from albertine.tasks.http.relate import TextsToRelate
@@ -520,6 +520,10 @@ def test_truncation_is_a_field_of_the_body_or_of_its_parameters() -> None:
         "/embed": schemas.TextsToEmbed,
         "/predict": TextsToClassify,
         "/rerank": TextsToRank,
+        "/embed_all": schemas.TextsToEmbedByToken,
+        "/embed_sparse": schemas.TextsToEmbedByToken,
+        "/decode": schemas.IdsToDecode,
+        "/zero-shot": TextsToLabel,
         "/similarity": schemas.TextsToCompare,
         "/tokenize": schemas.TextsToCut,
         "/choose": OptionsToChoose,
@@ -564,7 +568,7 @@ def test_more_than_a_step_holds(folder: Folders) -> None:
         assert refused["code"] == "batch_too_large" and refused["details"]["limit"] == 10
 
 
-HEADS = ("embed", "single", "tag", "answer", "choose", "relate", "fill-mask")
+HEADS = ("embed", "single", "nli", "tag", "answer", "choose", "relate", "fill-mask")
 WRONG: list[tuple[str, Any, str]] = [
     ("/embed", {}, "missing_field"),
     ("/embed", {"inputs": []}, "empty_input"),
@@ -587,6 +591,14 @@ WRONG: list[tuple[str, Any, str]] = [
     ("/similarity", {"inputs": "a"}, "invalid_type"),
     ("/choose", {"options": ["a"]}, "empty_input"),
     ("/tokenize", {"inputs": [1]}, "invalid_type"),
+    ("/embed_all", {"inputs": "a", "normalize": True}, "unknown_field"),
+    ("/embed_all", {"inputs": []}, "empty_input"),
+    ("/decode", {"ids": []}, "empty_input"),
+    ("/decode", {"ids": [1.5]}, "invalid_type"),
+    ("/decode", {"ids": [True]}, "invalid_type"),
+    ("/decode", {"ids": 5}, "invalid_type"),
+    ("/decode", {"ids": [-1]}, "unknown_token"),
+    ("/decode", {"ids": [10**30]}, "unknown_token"),
     ("/v1/embeddings", {"input": []}, "empty_input"),
     ("/v1/embeddings", {"input": "a", "encoding_format": "hex"}, "invalid_type"),
     ("/v1/embeddings", {"input": "a", "truncate": "yes"}, "invalid_type"),
@@ -606,6 +618,12 @@ def test_a_malformed_body_does_not_hold_up_the_server() -> None:
         (TextsToRank, {"query": "a", "documents": million}),
         (schemas.TextsToCompare, {"inputs": {"source_sentence": "a", "sentences": million}}),
         (schemas.TextsToCut, {"inputs": million}),
+        (schemas.TextsToEmbedByToken, {"inputs": million}),
+        (schemas.IdsToDecode, {"ids": ["a"] * 1_000_000}),
+        (schemas.IdsToDecode, {"ids": [["a"]] * 1_000_000}),
+        (schemas.IdsToDecode, {"ids": [["a"] * 1_000_000]}),
+        (TextsToLabel, {"inputs": million, "parameters": {"candidate_labels": ["a"]}}),
+        (TextsToLabel, {"inputs": "a", "parameters": {"candidate_labels": million}}),
         (OptionsToChoose, {"options": million}),
         (TextsToRelate, {"inputs": million}),
         (schemas.OpenAiTexts, {"input": million}),
@@ -685,6 +703,7 @@ NAMES = (
     *("inputs", "input", "parameters", "truncate", "normalize", "dimensions", "query", "texts", "documents"),
     *("options", "passage", "question", "context", "source_sentence", "sentences", "top_k", "targets"),
     *("text", "text_pair", "model", "encoding_format", "truncation_direction", "raw_scores", "top_n"),
+    *("ids", "skip_special_tokens", "candidate_labels", "hypothesis_template", "multi_label"),
 )
 WORDS = st.sampled_from(["", "a", "who", "[MASK] man", "left", LONG, "[SEP]", "\0", "\u4f60 \U0001f600"])
 JSON = st.recursive(
@@ -744,6 +763,8 @@ def test_one_shape_of_errors(client: Clients) -> None:
         ("embed", "/predict", {"inputs": "a"}),
         ("tag", "/predict", {"inputs": "a"}),
         ("embed", "/relate", {"inputs": "a"}),
+        ("embed", "/embed_sparse", {"inputs": "a"}),
+        ("embed", "/zero-shot", {"inputs": "a", "parameters": {"candidate_labels": ["x"]}}),
         ("single", "/", {"inputs": "a", "parameters": {"candidate_labels": ["x"]}}),
     ],
 )

@@ -28,8 +28,13 @@ POSTED: dict[str, list[tuple[str, Any]]] = {
         ("/", {"inputs": {"source_sentence": TEXTS[0], "sentences": TEXTS}}),
         ("/rerank", {"query": TEXTS[0], "texts": TEXTS}),
         ("/tokenize", {"inputs": TEXTS}),
+        ("/embed_all", {"inputs": TEXTS}),
     ],
-    "fill-mask": [("/", {"inputs": "the [MASK] man said [MASK] house"})],
+    "fill-mask": [
+        ("/", {"inputs": "the [MASK] man said [MASK] house"}),
+        ("/embed_sparse", {"inputs": TEXTS}),
+        ("/decode", {"ids": [2, 5, 6]}),
+    ],
 }
 """Requests to each folder: routes and bodies."""
 

@@ -173,6 +173,17 @@ class ExportedModel:
         each = zip(rows, types, positions, strict=True)
         return [self.run([ids], [own])["logits"][0, list(wanted)] for ids, own, wanted in each]
 
+    def states(self, ids: Rows, types: Rows) -> list[NDArray[np.float32]]:
+        """The last hidden states of every row, (tokens, H) each.
+
+        Raises:
+            ModelError: the graph has no such output.
+        """
+        if "last_hidden_state" not in self.outputs:
+            raise self._no_output("for each token")
+        states = self.run(ids, types)["last_hidden_state"]
+        return [own[: len(row)] for own, row in zip(states, ids, strict=True)]
+
     @property
     def width(self) -> int:
         """The size of a text vector."""

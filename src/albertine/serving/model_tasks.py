@@ -12,6 +12,7 @@ from albertine.inference.fill_mask import fill_masks, no_mask
 from albertine.inference.onnx_session import ExportedModel
 from albertine.interop.exported_folder import GRAPHS
 from albertine.serving.engine import finite
+from albertine.serving.token_tasks import TOKEN_TASKS
 from albertine.serving.views import VIEWS, View
 from albertine.tasks.families import FAMILIES
 from albertine.tasks.http.base import HttpTask, InputLength
@@ -100,7 +101,8 @@ class ServedModel:
 
     Attributes:
         tasks: their names, that of the head first; each is tried once, which also warms the model up.
-        views: by name of a view (`albertine.serving.views`) why the model does not have it; None: it does.
+        views: by name of a view (`albertine.serving.views`, `token_tasks`) why the model does
+            not have it; None: it does.
         facts: the response of `/analyze/model`, once it was requested.
         number_format: in which it computes: `float32`, `bfloat16`, `float16` or `int8`.
 
@@ -122,8 +124,9 @@ class ServedModel:
         self._tasks: dict[str, HttpTask] = {}
         self._find_tasks()
         self.tasks = tuple(self._tasks)
-        self.views = {name: view.missing(predictor.model) for name, view in VIEWS.items()}
-        self._tasks |= {name: view(predictor) for name, view in VIEWS.items() if self.views[name] is None}
+        views = VIEWS | TOKEN_TASKS
+        self.views = {name: view.missing(predictor.model) for name, view in views.items()}
+        self._tasks |= {name: view(predictor) for name, view in views.items() if self.views[name] is None}
         if not self.tasks:
             raise ModelError(
                 "has no task that the server offers",

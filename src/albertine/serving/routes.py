@@ -21,6 +21,7 @@ from albertine.inference.fill_mask import Guess
 from albertine.serving import schemas
 from albertine.serving.model_tasks import BatchKey, ServedModel
 from albertine.serving.request_context import RequestContext
+from albertine.serving.token_routes import ROUTES as TOKEN_ROUTES
 from albertine.serving.view_routes import ROUTES as VIEW_ROUTES
 from albertine.tasks.families import FAMILIES
 from albertine.tasks.http.base import ROW, HttpRoute, HttpTask, Truncation, listed
@@ -88,7 +89,13 @@ async def _of_family(context: RequestContext, route: HttpRoute, name: str | None
     context.service.check_task(name)
     task = model.task(name)
     questions = route.questions(task, request)
-    values = await context.answer(BatchKey(name), questions, route.truncation(request))
+    try:
+        values = await context.answer(BatchKey(name), questions, route.truncation(request))
+    except HttpError as error:
+        if isinstance(index := error.details.get("index"), int):
+            place = error.details["index"] = route.input_of(request, index)
+            error.message = error.message.replace(f"input {index} ", f"input {place} ")
+        raise
     return route.response(task, request, questions, values)
 
 
@@ -97,10 +104,6 @@ async def _root(context: RequestContext) -> Any:
     the form of the body, or of the model's head; vectors, and masks where a text has one, otherwise."""
     model, body = context.service.model, context.body
     inputs, parameters = body.get("inputs"), body.get("parameters")
-    if isinstance(parameters, dict) and "candidate_labels" in parameters:
-        raise invalid(
-            "not_for_this_model", "no model here classifies by labels of the request", able=[*model.tasks]
-        )
     if isinstance(inputs, dict) and "source_sentence" in inputs:
         return await similarity(context)
     for _, name, route in _of_families():
@@ -400,6 +403,7 @@ COMMON: dict[str, Handler] = {
     "/tokenize": tokenize,
     "/embeddings": embeddings,
     "/v1/embeddings": embeddings,
+    **TOKEN_ROUTES,
     **VIEW_ROUTES,
 }
 """Routes that do not depend on the family of the model."""

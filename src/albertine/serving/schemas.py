@@ -26,6 +26,25 @@ class TextsToEmbed(Truncation):
     encoding_format: Any = None  # numbers are always given, since huggingface_hub reads nothing else
 
 
+class TextsToEmbedByToken(Truncation):
+    """`/embed_all` and `/embed_sparse`."""
+
+    inputs: str | Several = Field(description=TEXTS)
+    prompt_name: None = Field(None, description="left out: this folder has no prompts")
+
+
+TokenIds = Annotated[list[int], Field(min_length=1, fail_fast=True)]
+
+
+class IdsToDecode(Body):
+    """`/decode`."""
+
+    ids: TokenIds | Annotated[list[TokenIds], Field(min_length=1, fail_fast=True)] = Field(
+        description="a list of token ids, or a list of such lists"
+    )
+    skip_special_tokens: bool = True
+
+
 class SourceAndSentences(Body):
     """A text, and the texts to compare it with."""
 

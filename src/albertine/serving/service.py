@@ -312,6 +312,7 @@ class Service:
             )
         usage.tokenizing += self.clock() - began
         self.check_size(tokens=(tokens := sum(one.tokens for one in lengths)))
+        self.model.task(key.task).check_lengths(lengths)
         items = [
             Item(key, question, length.tokens, deadline)
             for question, length in zip(questions, lengths, strict=True)

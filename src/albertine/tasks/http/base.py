@@ -100,6 +100,10 @@ class HttpRoute:
         """The questions of a request. Raises HttpError."""
         raise NotImplementedError
 
+    def input_of(self, request: Any, question: int) -> int:
+        """The number of the input that a question belongs to, for errors."""
+        return question
+
     def truncation(self, request: Any) -> Truncation:
         """The part of a request that says how to truncate."""
         found = request if isinstance(request, Truncation) else request.parameters
@@ -186,6 +190,13 @@ class HttpTask:
             InputLength.of_rows(lengths[a:b], limit)
             for a, b in zip(data.starts[:-1], data.starts[1:], strict=True)
         ]
+
+    def check_lengths(self, lengths: Sequence[InputLength]) -> None:
+        """Check that the response to a request with questions of these lengths is not too large.
+
+        Raises:
+            HttpError: 422 `batch_too_large`.
+        """
 
     def cut_right(self, question: Any) -> Any:
         """A question without most of what truncation at the end removes, so that the thread of the model need

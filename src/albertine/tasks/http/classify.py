@@ -1,15 +1,17 @@
-"""HTTP interface of classifiers: `/`, `/predict` and, with a score, `/rerank`."""
+"""HTTP interface of classifiers: `/`, `/predict`, with a score `/rerank`, with entailment `/zero-shot`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from albertine.errors import ModelError, SettingsError
 from albertine.inference.probabilities import sigmoid, softmax
+from albertine.inference.zero_shot import TEMPLATE, NliClasses, hypotheses, nli_classes, zero_shot_scores
 from albertine.tasks.classify import Classify
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
@@ -20,6 +22,8 @@ from albertine.tasks.http.rank import TextsToRank, ranking, texts_to_rank
 OneOrTwo = Annotated[list[str], Field(min_length=1, max_length=2, fail_fast=True)]
 Pairs = Annotated[list[OneOrTwo], Field(min_length=1, fail_fast=True)]
 ONE_PAIR_OR_MANY = "a text, a list of one or two texts (a pair), or a list of such lists"
+MOST_PAIRS = 65_536
+"""Most pairs of a text and a label that a request may consist of, whatever the limits of the server are."""
 Question = tuple[str, str | None]
 Logits = NDArray[np.float32]
 
@@ -52,6 +56,25 @@ class TextsOfClasses(Body):
         str | Several | TextAndPair | Annotated[list[TextAndPair], Field(min_length=1, fail_fast=True)]
     ) = Field(description=TEXTS + ', or {"text": text, "text_pair": text}, or a list of these')
     parameters: ClassParameters = ClassParameters()
+
+
+class LabelParameters(Truncation):
+    """`parameters` of `/zero-shot`."""
+
+    candidate_labels: Annotated[list[str], Field(min_length=1, max_length=1000, fail_fast=True)] = Field(
+        description="a list of 1 to 1000 labels"
+    )
+    hypothesis_template: str = Field(
+        TEMPLATE, max_length=1000, description="a text of at most 1000 characters with {} for the label"
+    )
+    multi_label: bool = False
+
+
+class TextsToLabel(Body):
+    """`/zero-shot`, and `/` for it."""
+
+    inputs: str | Several = Field(description=TEXTS)
+    parameters: LabelParameters = Field(description='{"candidate_labels": list of labels, ...}')
 
 
 class Pipeline(HttpRoute):
@@ -136,11 +159,76 @@ class Rerank(HttpRoute):
         return ranking(request, logits.tolist(), scores.tolist())
 
 
+class ZeroShot(HttpRoute):
+    """`/zero-shot`: the labels of the request with their scores, the best first, of equal ones in the order
+    of the request; for a list of texts a list of that."""
+
+    schema = TextsToLabel
+
+    def claims(self, body: Mapping[str, Any]) -> bool:
+        parameters = body.get("parameters")
+        return isinstance(parameters, dict) and "candidate_labels" in parameters
+
+    def input_of(self, request: TextsToLabel, question: int) -> int:
+        return question // len(request.parameters.candidate_labels)
+
+    def questions(self, task: ClassifyHttp, request: TextsToLabel) -> list[Question]:
+        texts, parameters = listed(request.inputs), request.parameters
+        classes = task.nli_classes()
+        if classes.contradiction is None and _alone(parameters):
+            raise invalid(
+                "not_for_this_model",
+                "this model has no class that means contradiction, which a label alone is compared with; "
+                "send several labels, without multi_label",
+                wanted="zero-shot",
+                able=[task.family.task],
+            )
+        if (count := len(texts) * len(parameters.candidate_labels)) > MOST_PAIRS:  # before they are made
+            raise invalid(
+                "batch_too_large",
+                f"{count:,} pairs of a text and a label at once, and the server takes in {MOST_PAIRS:,}; "
+                "send fewer",
+                limit=MOST_PAIRS,
+            )
+        try:
+            pairs = hypotheses(parameters.candidate_labels, parameters.hypothesis_template)
+        except SettingsError as error:
+            field = "parameters.hypothesis_template"
+            raise invalid("invalid_type", f"`{field}`: {error.what}. {error.remedy}", field=field) from None
+        return [(text, pair) for text in texts for pair in pairs]
+
+    def response(
+        self,
+        task: ClassifyHttp,
+        request: TextsToLabel,
+        questions: Sequence[Question],
+        values: Sequence[Logits],
+    ) -> JSON:
+        labels, several = request.parameters.candidate_labels, request.parameters.multi_label
+        classes = task.nli_classes()
+        table = zero_shot_scores(np.stack(values), classes, len(labels), multi_label=several).tolist()
+        found = [
+            [{"label": labels[i], "score": row[i]} for i in sorted(range(len(labels)), key=lambda i: -row[i])]
+            for row in table
+        ]
+        return found[0] if isinstance(request.inputs, str) else found
+
+
+def _alone(parameters: LabelParameters) -> bool:
+    """Whether each label is scored by itself."""
+    return parameters.multi_label or len(parameters.candidate_labels) == 1
+
+
 class ClassifyHttp(HttpTask):
     """Classes or a score of texts and pairs; a question is (text, pair or None)."""
 
     does = "predicts classes"
-    routes: ClassVar = {"/": Pipeline(), "/predict": Predict(), "/rerank": Rerank()}
+    routes: ClassVar = {
+        "/": Pipeline(),
+        "/predict": Predict(),
+        "/rerank": Rerank(),
+        "/zero-shot": ZeroShot(),
+    }
 
     @property
     def classifier(self) -> Classify:
@@ -152,6 +240,20 @@ class ClassifyHttp(HttpTask):
     def probe(self) -> Question:
         of_pairs = self.classifier.pairs or self.classifier.pooling == "compared"
         return "a", "a" if of_pairs else None
+
+    def nli_classes(self) -> NliClasses:
+        """Which classes mean entailment and contradiction.
+
+        Raises:
+            HttpError: none means entailment.
+        """
+        try:
+            return nli_classes(self.classifier.labels)
+        except ModelError as error:
+            message = f"this model {error.what}"
+            raise invalid(
+                "not_for_this_model", message, wanted="zero-shot", able=[self.family.task]
+            ) from None
 
     def info(self) -> dict[str, Any]:
         labels = self.classifier.labels or ("score",)
