@@ -11,7 +11,16 @@ from albertine.inference.spans import LikelySpans
 from albertine.tasks.answer import Question
 from albertine.tasks.answerability import AnswerOrNot
 from albertine.tasks.encoded import Encoded
-from albertine.tasks.http.base import JSON, Body, HttpRoute, HttpTask, InputLength, Truncation, listed
+from albertine.tasks.http.base import (
+    JSON,
+    Answer,
+    Body,
+    HttpRoute,
+    HttpTask,
+    InputLength,
+    Truncation,
+    listed,
+)
 
 AS_TUNED = "left out: passages are read as the model was tuned and scored"
 Pair = tuple[str, str]
@@ -46,10 +55,21 @@ class QuestionsToAnswer(Body):
     parameters: AnswerParameters = AnswerParameters()
 
 
+class FoundAnswer(Answer):
+    """A part of the passage by its characters; empty for no answer."""
+
+    answer: str
+    score: float
+    start: int
+    end: int
+
+
 class Pipeline(HttpRoute):
     """`/`: one answer, or a list of `top_k`; for a list of questions a list of that."""
 
     schema = QuestionsToAnswer
+    response_type = FoundAnswer | list[FoundAnswer] | list[list[FoundAnswer]]
+    example: ClassVar = {"inputs": {"question": "Who wrote Faust?", "context": "Goethe wrote Faust."}}
 
     def questions(self, task: AnswerHttp, request: QuestionsToAnswer) -> list[Pair]:
         return [(one.question, one.context) for one in listed(request.inputs)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -33,6 +34,12 @@ class Body(BaseModel):
     """A JSON object of known fields, without conversions between texts and numbers."""
 
     model_config = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True)
+
+
+class Answer(BaseModel):
+    """A JSON object of a response, for the OpenAPI document."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 class Truncation(Body):
@@ -84,13 +91,15 @@ class Model(Protocol):
 
 
 class HttpRoute:
-    """One kind of request: `POST` of a body to a path.
+    """One kind of request: `POST` of a body to a path. The first line of the docstring is its summary.
 
     Attributes:
-        schema: of the body.
+        schema: of the body. response_type: of the response. example: a body.
     """
 
     schema: type[Body]
+    response_type: Any = Any
+    example: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
     def claims(self, body: Mapping[str, Any]) -> bool:
         """Whether a body posted to `/` has the form of this route, whatever model is served."""
@@ -119,6 +128,7 @@ class PredictTexts(HttpRoute):
     """Predictions as in a predictions file: an object for a text, a list of objects for a list."""
 
     schema = TextsToPredict
+    example: ClassVar = {"inputs": "Marie Curie worked in Paris."}
 
     def questions(self, task: HttpTask, request: TextsToPredict) -> list[Any]:
         return listed(request.inputs)

@@ -15,9 +15,19 @@ from albertine.inference.zero_shot import TEMPLATE, NliClasses, hypotheses, nli_
 from albertine.tasks.classify import Classify
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
-from albertine.tasks.http.base import JSON, TEXTS, Body, HttpRoute, HttpTask, Several, Truncation, listed
+from albertine.tasks.http.base import (
+    JSON,
+    TEXTS,
+    Answer,
+    Body,
+    HttpRoute,
+    HttpTask,
+    Several,
+    Truncation,
+    listed,
+)
 from albertine.tasks.http.errors import invalid
-from albertine.tasks.http.rank import TextsToRank, ranking, texts_to_rank
+from albertine.tasks.http.rank import EXAMPLE, Ranking, TextsToRank, ranking, texts_to_rank
 
 OneOrTwo = Annotated[list[str], Field(min_length=1, max_length=2, fail_fast=True)]
 Pairs = Annotated[list[OneOrTwo], Field(min_length=1, fail_fast=True)]
@@ -58,6 +68,13 @@ class TextsOfClasses(Body):
     parameters: ClassParameters = ClassParameters()
 
 
+class LabelScore(Answer):
+    """A class or label and its score."""
+
+    label: str
+    score: float
+
+
 class LabelParameters(Truncation):
     """`parameters` of `/zero-shot`."""
 
@@ -81,6 +98,8 @@ class Pipeline(HttpRoute):
     """`/`: a list of classes for every text, even for one: clients take the first element."""
 
     schema = TextsOfClasses
+    response_type = list[list[LabelScore]]
+    example: ClassVar = {"inputs": "A film to see twice.", "parameters": {"top_k": 2}}
 
     def questions(self, task: ClassifyHttp, request: TextsOfClasses) -> list[Question]:
         inputs = listed(request.inputs)
@@ -102,6 +121,8 @@ class Predict(HttpRoute):
     """`/predict`: classes, the likeliest first; flat for a text or a pair, a list of lists for a batch."""
 
     schema = TextsToClassify
+    response_type = list[LabelScore] | list[list[LabelScore]]
+    example: ClassVar = {"inputs": [["A film to see twice."], ["A waste of time."]]}
 
     def questions(self, task: ClassifyHttp, request: TextsToClassify) -> list[Question]:
         rows: list[Any] = [listed(request.inputs)] if _single(request) else list(request.inputs)
@@ -135,6 +156,8 @@ class Rerank(HttpRoute):
     """`/rerank`: by the score of query and text as a pair."""
 
     schema = TextsToRank
+    response_type = Ranking
+    example = EXAMPLE
 
     def questions(self, task: ClassifyHttp, request: TextsToRank) -> list[Question]:
         texts = texts_to_rank(request)
@@ -164,6 +187,11 @@ class ZeroShot(HttpRoute):
     of the request; for a list of texts a list of that."""
 
     schema = TextsToLabel
+    response_type = list[LabelScore] | list[list[LabelScore]]
+    example: ClassVar = {
+        "inputs": "The match was lost in the last minute.",
+        "parameters": {"candidate_labels": ["sport", "politics"]},
+    }
 
     def claims(self, body: Mapping[str, Any]) -> bool:
         parameters = body.get("parameters")

@@ -11,7 +11,7 @@ from pydantic import Field
 from albertine.inference.option_rows import characters_of, question_length, question_limit
 from albertine.inference.probabilities import softmax
 from albertine.tasks.encoded import Encoded
-from albertine.tasks.http.base import JSON, ROW, UNCUT, HttpRoute, HttpTask, InputLength, Truncation
+from albertine.tasks.http.base import JSON, ROW, UNCUT, Answer, HttpRoute, HttpTask, InputLength, Truncation
 from albertine.tasks.multiple_choice import Choice, Logits, by_option
 
 Question = tuple[str, str, tuple[str, ...]]
@@ -28,10 +28,20 @@ class OptionsToChoose(Truncation):
     )
 
 
+class Option(Answer):
+    """An option by its number in the request, and its probability."""
+
+    index: int
+    option: str
+    score: float
+
+
 class ChooseOption(HttpRoute):
     """`/choose`: options and their probabilities, the best first."""
 
     schema = OptionsToChoose
+    response_type = list[Option]
+    example: ClassVar = {"question": "What is ice?", "options": ["frozen water", "hot air"]}
 
     def claims(self, body: Mapping[str, Any]) -> bool:
         return "options" in body and "inputs" not in body  # with inputs they are of Hugging Face's old API

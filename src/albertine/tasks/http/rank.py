@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from albertine.tasks.http.base import JSON, Several, Truncation
+from albertine.tasks.http.base import JSON, Answer, Several, Truncation
 from albertine.tasks.http.errors import invalid
 
 
@@ -24,6 +24,34 @@ class TextsToRank(Truncation):
     top_n: int | None = Field(None, ge=1, description="a whole number from 1")
     return_documents: bool = False
     model: str | None = None
+
+
+EXAMPLE = {"query": "Who wrote Faust?", "texts": ["It was Goethe.", "It rained."], "return_text": True}
+
+
+class RankedText(Answer):
+    """A text by its number in the request."""
+
+    index: int
+    score: float
+    text: str | None = None
+
+
+class RankedDocument(Answer):
+    """The same for Cohere's clients."""
+
+    index: int
+    relevance_score: float
+    document: str | None = None
+
+
+class RankedDocuments(Answer):
+    """The response to `documents`."""
+
+    results: list[RankedDocument]
+
+
+Ranking = list[RankedText] | RankedDocuments
 
 
 def texts_to_rank(request: TextsToRank) -> list[str]:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from albertine.inference.triples import Relation
 from albertine.tasks.encoded import Encoded
-from albertine.tasks.http.base import JSON, TEXTS, HttpRoute, HttpTask, Several, Truncation, listed
+from albertine.tasks.http.base import JSON, TEXTS, Answer, HttpRoute, HttpTask, Several, Truncation, listed
 
 
 class TextsToRelate(Truncation):
@@ -18,10 +18,28 @@ class TextsToRelate(Truncation):
     inputs: str | Several = Field(description=TEXTS)
 
 
+class Place(Answer):
+    """A part of a text by its characters."""
+
+    text: str
+    start: int
+    end: int
+
+
+class FoundRelation(Answer):
+    """A relation between two parts of a text."""
+
+    subject: Place
+    object: Place
+    predicate: str
+
+
 class RelateTexts(HttpRoute):
     """`/relate`: subject, predicate and object with their characters; for a list of texts a list of that."""
 
     schema = TextsToRelate
+    response_type = list[FoundRelation] | list[list[FoundRelation]]
+    example: ClassVar = {"inputs": "Goethe wrote Faust."}
 
     def questions(self, task: RelateHttp, request: TextsToRelate) -> list[str]:
         return listed(request.inputs)

@@ -12,6 +12,7 @@ from albertine.tasks.encoded import Encoded
 from albertine.tasks.http.base import (
     JSON,
     TEXTS,
+    Answer,
     Body,
     HttpRoute,
     HttpTask,
@@ -44,10 +45,22 @@ class TextsToTag(Body):
     parameters: TagParameters = TagParameters()
 
 
+class FoundEntity(Answer):
+    """An entity by its characters."""
+
+    entity_group: str
+    score: float | None
+    word: str
+    start: int
+    end: int
+
+
 class Pipeline(HttpRoute):
     """`/`: entities; the score is null where a CRF decodes whole sequences."""
 
     schema = TextsToTag
+    response_type = list[FoundEntity] | list[list[FoundEntity]]
+    example: ClassVar = {"inputs": "Marie Curie worked in Paris."}
 
     def questions(self, task: TagHttp, request: TextsToTag) -> list[str]:
         return listed(request.inputs)
