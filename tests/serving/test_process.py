@@ -475,7 +475,9 @@ def test_every_flag_reaches_the_server(folder: Folders, monkeypatch: pytest.Monk
     monkeypatch.delenv("ALBERTINE_TOKEN", raising=False)
     seen: list[Any] = []
 
-    def noted(service: Any, listening: Any, token: Any, drain: float, started: Any, host: str) -> int:
+    def noted(
+        service: Any, listening: Any, token: Any, drain: float, started: Any, host: str, traces: None
+    ) -> int:
         listening.close()
         seen.append((service, token, drain, host))
         return 0

@@ -111,7 +111,8 @@ def serve(
     """Answer over HTTP, and on a page in a browser.
 
     The answers are those of `albertine predict`. Clients of Hugging Face, OpenAI and
-    text-embeddings-inference work with it. Ctrl-C or SIGTERM finishes the requests in flight and ends."""
+    text-embeddings-inference work with it. Ctrl-C or SIGTERM finishes the requests in flight and ends.
+    With OTEL_EXPORTER_OTLP_ENDPOINT set, and albertine[otel] installed, traces are sent there."""
     from albertine.errors import MissingExtra
 
     try:
@@ -129,11 +130,13 @@ def serve(
     from albertine.serving.server import bound
     from albertine.serving.server import serve as run
     from albertine.serving.service import Service
+    from albertine.serving.tracing import tracer_provider
     from albertine.tasks.predictor import Predictor
 
     _log_to_stderr()
     token = _token(token_file)
     hosts, origins = read_hosts(_listed(allowed_hosts)), read_origins(_listed(allowed_origins))
+    traces = tracer_provider()
     # The address first: to read a model and then find the port in use would be a waste.
     listening = bound(host, port, token=token, insecure=insecure)
     limits = ServingLimits(
@@ -161,7 +164,9 @@ def serve(
         if open_page:
             _open_in_browser(f"{_address_of_page(listening.getsockname())}/")
 
-    unfinished = run(service, listening, token, drain_seconds, started, host=host)
+    unfinished = run(service, listening, token, drain_seconds, started, host=host, traces=traces)
+    if traces is not None:
+        traces.shutdown()  # sends what is left
     if unfinished:
         typer.echo(f"ended with {unfinished} request{'s' * (unfinished > 1)} unanswered", err=True)
     if service.computing:

@@ -65,13 +65,16 @@ def paths() -> tuple[str, ...]:
     return tuple(dict.fromkeys((*routes.handlers(), *GOT, *PAGE)))
 
 
-def application(service: Service, token: bytes | None = None, host: str = "localhost") -> Starlette:
+def application(
+    service: Service, token: bytes | None = None, host: str = "localhost", traces: Any | None = None
+) -> Starlette:
     """The application that answers for a service.
 
     Args:
         token: that every request but to `/health/live` and for the files of the page must send; None: no
             token, except that pages of other sites (`albertine.serving.origins`). host: name or address that
             the server listens on.
+        traces: provider of tracers (`albertine.serving.tracing`); None: no traces.
     """
     posted = routes.handlers()
     post_root = _posted(service, posted.pop("/"))
@@ -90,6 +93,10 @@ def application(service: Service, token: bytes | None = None, host: str = "local
             expose_headers=READ_ACROSS,
         )
         middleware.insert(0, crossing)
+    if traces is not None:
+        from albertine.serving.tracing import Tracing
+
+        middleware.insert(0, Middleware(Tracing, provider=traces, posted=paths_posted))
     app = Starlette(
         routes=[
             Route("/", root, methods=["GET", "POST"]),

@@ -5,11 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from albertine.serving.model_tasks import BatchKey
 from albertine.serving.service import Service
 from albertine.tasks.http.base import Truncation, characters_of
+
+
+class Phases(NamedTuple):
+    """The times of one answer: when it began and ended on the monotonic clock, and seconds of tokenising, of
+    the longest wait in the queue and of computation, 0 where it failed before."""
+
+    began: float
+    ended: float
+    tokenizing: float
+    waited: float
+    computed: float
 
 
 @dataclass
@@ -20,7 +31,8 @@ class RequestContext:
         body: the JSON object of the request. gone: returns when the client has disconnected.
         inputs: number of its inputs. tokens: computed for them, after truncation.
         truncated: number of truncated inputs. characters: of all texts.
-        tokenizing, waited, computed: seconds. headers: of the response.
+        tokenizing, waited, computed: seconds. phases: the same of every answer, for traces.
+        headers: of the response.
     """
 
     service: Service
@@ -34,6 +46,7 @@ class RequestContext:
     tokenizing: float = 0.0
     waited: float = 0.0
     computed: float = 0.0
+    phases: list[Phases] = field(default_factory=list)
     headers: dict[str, str] = field(default_factory=dict)
 
     async def answer(self, key: BatchKey, questions: Sequence[Any], truncation: Truncation) -> list[Any]:
@@ -41,7 +54,12 @@ class RequestContext:
         self.inputs += len(questions)
         self.characters += sum(map(characters_of, questions))
         truncate, left = truncation.truncate, truncation.left
-        return await self.service.answer(key, questions, self, self.gone, truncate=truncate, left=left)
+        began, tokenizing, computed = time.monotonic(), self.tokenizing, self.computed
+        try:
+            return await self.service.answer(key, questions, self, self.gone, truncate=truncate, left=left)
+        finally:
+            own = self.tokenizing - tokenizing, self.waited, self.computed - computed
+            self.phases.append(Phases(began, time.monotonic(), *own))
 
     def response_headers(self) -> dict[str, str]:
         """Headers with token counts, and times in milliseconds."""

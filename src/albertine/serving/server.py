@@ -162,18 +162,19 @@ def serve(
     started: Callable[[], None] = lambda: None,
     *,
     host: str = "localhost",
+    traces: Any | None = None,
 ) -> int:
     """Answer until a signal comes.
 
     Args:
-        token, host: as in `application`. started: called once callers are answered.
+        token, host, traces: as in `application`. started: called once callers are answered.
 
     Returns:
         How many requests were not finished within `drain_seconds`.
     """
     room = Room()
     config = uvicorn.Config(
-        application(service, token, host),
+        application(service, token, host, traces),
         http=connections(service.limits, room),
         backlog=room.at_once,
         ws="none",
