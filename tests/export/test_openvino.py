@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from albertine import Predictor
 from albertine.bench.inputs import inputs
+from albertine.core.number_formats import InferencePrecision
 from albertine.errors import ModelError, RunError, SettingsError
 from albertine.export import openvino_int8
 from albertine.export.export_model import export
@@ -19,6 +21,7 @@ from albertine.export.formats import ExportOptions
 from albertine.export.openvino import OpenVinoModel, narrowed, precise
 from albertine.export.source_model import opened
 from albertine.export.verify import LEAST_SHAPES, batches, text_batches
+from albertine.inference.exported_model import ExportedModel
 from albertine.inference.whitening import sentences_of
 from albertine.model.sharing import SharingPlan
 from benchmarks import exports
@@ -99,6 +102,22 @@ def test_the_benchmark_runs_it_in_its_own_format(folder: Path) -> None:
     assert apart["float32"] < 1e-5 < apart["bfloat16"] < 1 > apart["int8"] > 1e-3
 
 
+def test_each_file_predicts_nearly_as_the_model(folder: Path) -> None:
+    """Catches: another file than that of the precision, a hint with which float32 is computed in bfloat16."""
+    texts = saved.TEXT.split("\n")[:12]
+    wanted = Predictor(folder.parent / "source", precision="float32").embed(texts, normalize=True)
+    apart = {}
+    precisions: tuple[InferencePrecision, ...] = ("float32", "bfloat16", "int8")
+    for precision in precisions:
+        predictor = Predictor(folder, precision=precision)
+        assert isinstance(predictor.model, ExportedModel) and predictor.model.graph.precision == precision
+        found = predictor.embed(texts, normalize=True)
+        apart[precision] = 1 - float((wanted * found).sum(1).min())
+    assert abs(apart["float32"]) < 1e-6 and 1e-7 < apart["bfloat16"] < 0.01 and 1e-7 < apart["int8"] < 0.001
+    chosen = Predictor(folder).model
+    assert isinstance(chosen, ExportedModel) and chosen.graph.precision == "float32"
+
+
 def test_places_stay_exact_where_the_processor_computes_in_bfloat16(folder: Path) -> None:
     """Beyond 256 a place is no number of bfloat16: unmarked angles would turn the last words of a long text
     elsewhere."""
@@ -159,7 +178,7 @@ def test_what_quantises_too_little_is_not_called_int8(folder: Path, monkeypatch:
 
 def test_without_nncf_the_error_names_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openvino_int8, "find_spec", lambda name: None)
-    with pytest.raises(RunError, match=r"need nncf.*albertine\[openvino\]"):
+    with pytest.raises(RunError, match=r"need nncf.*albertine\[openvino-export\]"):
         openvino_int8.quantized(folder / "openvino/openvino_model.xml", [])
 
 
@@ -248,6 +267,10 @@ def test_heads_of_two_texts_have_8_bits(task: Any, tmp_path: Path, monkeypatch: 
     files = report["files"]["openvino/openvino_model_int8.xml"]
     assert report["answers"] == task and files["least_cosine"] >= 0.999
     assert files["quantised"] / files["products"] >= 70 / 97
+    ids, types = [[2, 9, 30, 3, 57, 58, 3], [2, 8, 3]], [[0, 0, 0, 0, 1, 1, 1], [0, 0, 0]]
+    found = ExportedModel(tmp_path / "out", "int8").numbers(ids, types, per_token=task == "answer")
+    exact = ExportedModel(tmp_path / "out", "float32").numbers(ids, types, per_token=task == "answer")
+    assert found.shape == exact.shape and 0 < np.abs(found - exact).max() < 0.05 * np.abs(exact).max()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ make; tags are those of a random field alone, which reads the same logits."""
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,18 @@ def tuned(name: str, folder: Path) -> Path:
 
 
 def exported(name: str, folder: Path) -> tuple[Path, Path]:
-    """The folder of a model, and that of its export."""
+    """The folder of a model, and that of its export to ONNX."""
     source = tuned(name, folder / name)
     return source, export(source, folder / f"{name} exported").folder
+
+
+def openvino_of(exported: Path) -> Path:
+    """The folder of an export to ONNX, converted to OpenVINO alone."""
+    from albertine.export.openvino import FOLDER, converted, save
+
+    folder = exported.with_name(f"{exported.name} for OpenVINO")
+    if not folder.is_dir():
+        shutil.copytree(exported, folder, ignore=shutil.ignore_patterns("onnx", "export.json"))
+        (folder / FOLDER).mkdir()
+        save(converted(exported / "onnx" / "model.onnx"), folder / FOLDER / "openvino_model.xml")
+    return folder

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,10 @@ import albertine
 from albertine import Predictor
 from albertine.errors import ModelError, SettingsError, needs_torch
 from albertine.export.export_model import export
-from albertine.inference.onnx_session import ExportedModel
+from albertine.inference.exported_model import ExportedModel
 from albertine.inference.probabilities import sigmoid
 from albertine.inference.tags import Transitions, allowed, tags_of
-from tests.inference.exports import QUESTIONS, TEXTS, TWO, exported, tuned
+from tests.inference.exports import QUESTIONS, TEXTS, TWO, exported, openvino_of, tuned
 from tests.inference.torch_free_driver import answer_of
 from tests.serving.test_process import process
 from tests.serving.test_process import request as fetched
@@ -63,6 +64,14 @@ FAMILIES = pytest.mark.parametrize(
     [KINDS, pytest.param([name for name in QUESTIONS if name not in KINDS], marks=pytest.mark.matrix)],
     ids=["some", "others"],
 )
+
+
+RUNTIMES = ("onnx", "openvino") if find_spec("openvino") else ("onnx",)
+
+
+def in_runtimes(exported: Path) -> list[Path]:
+    """Folders of an export for each runtime that is installed."""
+    return [exported] + [openvino_of(exported)] * (len(RUNTIMES) - 1)
 
 
 def without_torch(*arguments: str | Path, code: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -117,10 +126,11 @@ def test_every_family_answers_as_with_torch(
 ) -> None:
     """Catches: a softmax over the wrong axis, padding that is read, a Viterbi without the end's scores, spans
     of the beam in the order of the graph, relations of the wrong text, a second norm of vectors."""
+    names = [name for name in QUESTIONS if name in families for _ in RUNTIMES]
+    graphs = [folder for name in QUESTIONS if name in families for folder in in_runtimes(folders[name][1])]
     questions = {
-        str(folders[name][1]): [{"method": method, "with": given} for method, given in own]
-        for name, own in QUESTIONS.items()
-        if name in families
+        str(graph): [{"method": method, "with": given} for method, given in QUESTIONS[name]]
+        for name, graph in zip(names, graphs, strict=True)
     }
     file = tmp_path / "questions.json"
     file.write_text(json.dumps(questions), encoding="utf-8")
@@ -129,18 +139,19 @@ def test_every_family_answers_as_with_torch(
     )
     assert found.returncode == 0, found.stderr
     answers = json.loads(found.stdout)
-    for name, ours in zip((name for name in QUESTIONS if name in families), answers, strict=True):
+    for name, graph, ours in zip(names, graphs, answers, strict=True):
         for (method, given), answer in zip(QUESTIONS[name], ours, strict=True):
             wanted = plain_json(answer_of(str(folders[name][0]), {"method": method, "with": given}))
-            assert alike(wanted, answer), f"{name}, {method}:\n{wanted}\n{answer}"
+            assert alike(wanted, answer), f"{graph.name}, {method}:\n{wanted}\n{answer}"
 
 
 @FAMILIES
 def test_a_server_answers_as_with_torch(folders: Folders, tmp_path: Path, families: Sequence[str]) -> None:
     """`serve` of exported folders of every family, through the same routes. Catches: `import torch` in
     serving/, a task that the server answers by itself."""
-    names = [name for name in POSTED if name in families]
-    bodies = {str(folders[name][1]): POSTED[name] for name in names}
+    names = [name for name in POSTED if name in families for _ in RUNTIMES]
+    graphs = [folder for name in POSTED if name in families for folder in in_runtimes(folders[name][1])]
+    bodies = {str(graph): POSTED[name] for name, graph in zip(names, graphs, strict=True)}
     file = tmp_path / "questions.json"
     file.write_text(json.dumps(bodies), encoding="utf-8")
     driver = "import runpy; runpy.run_module('tests.serving.torch_free_driver', run_name='__main__')"
@@ -308,7 +319,7 @@ INFERENCE_MODULES = (
         "albertine.tokenizers.train",
     ),
     *("albertine.tasks.families", "albertine.tasks.predictor", "albertine.tasks.predict"),
-    *("albertine.tasks.text_vectors", "albertine.inference.onnx_session", "albertine.corpus.prepare"),
+    *("albertine.tasks.text_vectors", "albertine.inference.exported_model", "albertine.corpus.prepare"),
     *("albertine.evaluation.metrics", "albertine.evaluation.ensembles", "albertine.tasks.task_data"),
 )
 

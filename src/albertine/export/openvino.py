@@ -29,7 +29,7 @@ from albertine.export.verify import Arrays, text_batches
 from albertine.interop.exported_folder import VECTOR
 
 NEEDS = ("onnx", "onnxscript", "openvino")
-EXTRA = "export,openvino"
+EXTRA = "openvino-export"
 OPTIONS = frozenset({"opset", "int8", "bfloat16", "sample"})
 FOLDER = "openvino"
 _SMALL = 4096
@@ -57,7 +57,7 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
             onnx = Path(beside) / "model.onnx"
             save_graph(graph, onnx, opset)
         plain = folder / FOLDER / "openvino_model.xml"
-        save(_converted(onnx), plain)
+        save(converted(onnx), plain)
     written = [_file(plain, "float32", graph)]
     if options.bfloat16:
         small = plain.with_stem(f"{plain.stem}_bf16")
@@ -76,7 +76,8 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
     return written
 
 
-def _converted(onnx: Path) -> Any:
+def converted(onnx: Path) -> Any:
+    """A graph of ONNX as a model of OpenVINO, with what must stay float32 marked."""
     import openvino
 
     model = openvino.convert_model(onnx)

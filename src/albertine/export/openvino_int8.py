@@ -90,7 +90,9 @@ def quantized(source: Path, inputs: Sequence[Arrays]) -> tuple[Any, dict[str, An
         ModelError: too few products are. RunError: NNCF is missing.
     """
     if find_spec("nncf") is None:
-        raise RunError("8-bit integers of OpenVINO need nncf", remedy="pip install 'albertine[openvino]'")
+        raise RunError(
+            "8-bit integers of OpenVINO need nncf", remedy="pip install 'albertine[openvino-export]'"
+        )
     import openvino
 
     with errors_only("nncf", ""), contextlib.redirect_stdout(io.StringIO()):  # nor with bars

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from albertine.core.token_batches import batch_by_tokens
 from albertine.errors import DataError, NotFinite, SettingsError, check_integer
-from albertine.inference.onnx_session import ExportedModel
+from albertine.inference.exported_model import ExportedModel
 from albertine.inference.probabilities import softmax
 from albertine.tokenizers.base import Tokenizer
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from albertine.core.token_batches import batch_longest_first, batch_padded
 from albertine.inference.embedding import TextEmbedder
+from albertine.inference.exported_model import ExportedModel
 from albertine.inference.inference_mode import without_gradients
-from albertine.inference.onnx_session import ExportedModel
 from albertine.inference.probabilities import check_finite
 from albertine.tokenizers.base import Tokenizer
 

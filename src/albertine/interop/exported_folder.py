@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,18 @@ from albertine.interop.weights import INDEX, SINGLE, read_json
 from albertine.interop.weights import REPORT as REPORT
 from albertine.model.config import EncoderConfig
 
-GRAPHS = {"float32": "onnx/model.onnx", "int8": "onnx/model_int8.onnx"}
-"""Files by precision, with the names of Optimum and sentence-transformers."""
+GraphRuntime = Literal["onnx", "openvino"]
+"""A program that runs graphs, on processors: onnxruntime or OpenVINO."""
+GRAPHS: dict[GraphRuntime, dict[str, str]] = {
+    "onnx": {"float32": "onnx/model.onnx", "int8": "onnx/model_int8.onnx"},
+    "openvino": {
+        "float32": "openvino/openvino_model.xml",
+        "bfloat16": "openvino/openvino_model_bf16.xml",
+        "int8": "openvino/openvino_model_int8.xml",
+    },
+}
+"""Files by runtime and precision, the most exact first, with the names of Optimum and
+sentence-transformers."""
 VECTOR, RAW_VECTOR = "sentence_embedding", "sentence_embedding_raw"
 """Outputs of a graph of vectors: as configured in its folder, and before normalization."""
 TRANSITIONS = "head.safetensors"
@@ -55,7 +65,7 @@ def is_exported(folder: Path) -> bool:
     Raises:
         ModelError: several checkpoints of TensorFlow, and none is named.
     """
-    return any((folder / name).is_file() for name in GRAPHS.values()) and not _has_weights(folder)
+    return bool(graphs_in(folder)) and not _has_weights(folder)
 
 
 def is_export(folder: Path) -> bool:
@@ -68,21 +78,46 @@ def _has_weights(folder: Path) -> bool:
     return weights or checkpoint_in(folder) is not None
 
 
-def graph_in(folder: Path, precision: str) -> Path:
-    """The file of the graph that computes in a precision; `auto` is the most exact one there is.
+@dataclass(frozen=True)
+class Graph:
+    """A graph of an exported folder: what runs it, in which format, and its file."""
+
+    runtime: GraphRuntime
+    precision: str
+    file: Path
+
+
+def graphs_in(folder: Path) -> list[Graph]:
+    """The graphs of padded batches in a folder: those of ONNX first, of each runtime the most exact first."""
+    every = [
+        Graph(runtime, precision, folder / name)
+        for runtime, files in GRAPHS.items()
+        for precision, name in files.items()
+    ]
+    return [graph for graph in every if graph.file.is_file()]
+
+
+def graph_in(folder: Path, precision: str, runtime: GraphRuntime | None = None) -> Graph:
+    """The first graph of a folder in this precision and of this runtime; `auto`, None: any.
 
     Raises:
         ModelError: there is none.
     """
-    there = {name: folder / file for name, file in GRAPHS.items() if (folder / file).is_file()}
-    if precision == "auto":
-        return next(iter(there.values()))
-    if precision in there:
-        return there[precision]
+    there = [graph for graph in graphs_in(folder) if runtime in (None, graph.runtime)]
+    if not there:
+        raise ModelError(
+            f"has no graph of {runtime}",
+            where=folder,
+            remedy=f"Export the model with --to {runtime}, or leave --runtime out",
+        )
+    for graph in there:
+        if precision in ("auto", graph.precision):
+            return graph
+    known = dict.fromkeys(graph.precision for graph in there)
     raise ModelError(
-        f"has no graph in {precision}, but in {' and '.join(there)}",
+        f"has no graph in {precision}, but in {' and '.join(known)}",
         where=folder,
-        remedy=f"Use --precision {next(iter(there))}, or export the model again",
+        remedy=f"Use --precision {next(iter(known))}, or export the model again",
     )
 
 

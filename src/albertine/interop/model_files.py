@@ -15,7 +15,7 @@ _DECIDING = (
     *("*.json", "*.safetensors", "*.bin"),
     "assets/*.json",  # of TF-Hub
     "*/config.json",  # of the modules of sentence-transformers
-    "onnx/*",  # of exported models
+    *("onnx/*", "openvino/*"),  # of exported models
 )
 
 

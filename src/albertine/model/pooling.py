@@ -1,7 +1,7 @@
 """Text vectors: pooling of the states of an encoder.
 
 Exported graphs have the same in `inference/graph_heads.py` (`pooled_table`) and, in NumPy, in
-`inference/onnx_session.py` (`ExportedModel.vectors`).
+`inference/exported_model.py` (`ExportedModel.vectors`).
 """
 
 from __future__ import annotations

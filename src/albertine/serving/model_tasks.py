@@ -8,9 +8,8 @@ from contextlib import suppress
 from typing import Any, ClassVar, NamedTuple
 
 from albertine.errors import ModelError
+from albertine.inference.exported_model import ExportedModel
 from albertine.inference.fill_mask import fill_masks, no_mask
-from albertine.inference.onnx_session import ExportedModel
-from albertine.interop.exported_folder import GRAPHS
 from albertine.serving.engine import finite
 from albertine.serving.token_tasks import TOKEN_TASKS
 from albertine.serving.views import VIEWS, View
@@ -255,9 +254,7 @@ def ability(task: str) -> str:
 def _number_format(model: Any) -> str:
     """The format that `auto` chooses on this machine."""
     if isinstance(model, ExportedModel):
-        if model.precision != "auto":
-            return model.precision
-        return next(name for name, file in GRAPHS.items() if (model.path / file).is_file())
+        return model.graph.precision
     import torch
 
     with torch.inference_mode(), model.encoder.forward_pass() as backend:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from albertine.errors import ModelError
 from albertine.inference.embedding import TextEmbedder
-from albertine.inference.onnx_session import ExportedModel
+from albertine.inference.exported_model import ExportedModel
 from albertine.inference.token_outputs import SparseVector, sparse_vectors, token_vectors
 from albertine.serving.views import View
 from albertine.tasks.http.base import InputLength

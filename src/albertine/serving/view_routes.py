@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from albertine.inference.onnx_session import ExportedModel
+from albertine.inference.exported_model import ExportedModel
 from albertine.model.config import EncoderConfig
 from albertine.serving import schemas
 from albertine.serving.model_tasks import BatchKey, ServedModel

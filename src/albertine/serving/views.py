@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from albertine.inference.onnx_session import ExportedModel
+from albertine.inference.exported_model import ExportedModel
 from albertine.tasks.http.base import HttpTask, InputLength
 from albertine.tasks.http.errors import HttpError, invalid
 

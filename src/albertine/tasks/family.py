@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from albertine.core.token_batches import batch_longest_first, batch_padded
 from albertine.errors import DataError, ModelError, NotFinite, SettingsError
-from albertine.inference.onnx_session import ExportedModel
+from albertine.inference.exported_model import ExportedModel
 from albertine.interop.heads import ClassifierHead, Task, max_length_of, read_classifier, usual_pooling
 from albertine.interop.huggingface.config import our_flags
 from albertine.interop.model_folder import ModelDescription

@@ -27,7 +27,7 @@ from albertine.core.files import FILE_MODE, make_folder, os_errors_as_run_errors
 from albertine.corpus.lock import locked
 from albertine.corpus.workers import WorkerPool
 from albertine.errors import DataError, NotFinite, RunError, SettingsError, check_integer
-from albertine.inference.onnx_session import ExportedModel
+from albertine.inference.exported_model import ExportedModel
 from albertine.tasks.family import Fields
 from albertine.tasks.output_parts import (
     FORMATS,

@@ -27,9 +27,9 @@ from albertine.errors import (
     missing_torch_error,
 )
 from albertine.inference.embedding import TextEmbedder, cosines, vector_settings
+from albertine.inference.exported_model import ExportedModel
 from albertine.inference.fill_mask import Guess, fill_masks
 from albertine.inference.generative_reading import PassageQuestion, SourcePassage, generate_answers
-from albertine.inference.onnx_session import ExportedModel
 from albertine.inference.probabilities import softmax
 from albertine.inference.search import Draw, Search
 from albertine.inference.seq2seq_rows import Written, generate_texts, source_row

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from albertine.errors import ModelError
 from albertine.evaluation.entities import Triple, plain_triple
-from albertine.inference.onnx_session import ExportedModel, OnnxPointers
+from albertine.inference.exported_model import ExportedModel, ExportedPointers
 from albertine.inference.triples import THRESHOLDS, PointerModel, Relation, relations
 from albertine.interop.heads import Task, head_config, labels_in
 from albertine.tasks.encoded import Encoded
@@ -52,7 +52,7 @@ def pointer_loss(logits: Tensor, targets: Tensor, power: int) -> Tensor:
 def read_texts(model: Any, data: Encoded, rows: Sequence[int]) -> PointerModel:
     """The pointers of a model in some texts of the data."""
     if isinstance(model, ExportedModel):
-        return OnnxPointers(model, *data.rows(rows))
+        return ExportedPointers(model, *data.rows(rows))
     from albertine.inference.relation_pointers import TorchPointers
 
     return TorchPointers(model, data.packed(rows).to(model.base.device))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from albertine.errors import ModelError
 from albertine.evaluation.ensembles import mean_softmax
-from albertine.inference.onnx_session import ExportedModel
+from albertine.inference.exported_model import ExportedModel
 from albertine.inference.probabilities import softmax
 from albertine.inference.tags import Entity, Scheme, allowed, entities_of, marks, scheme_of, typed
 from albertine.inference.windows import Window, owners, text_windows
