@@ -34,10 +34,15 @@ def run(questions: Sequence[Any], compute: Any, clock: Any = None) -> tuple[list
     notes, clock = Notes(), clock or Clock()
     queue = TokenQueue(10_000, 1000, clock)
     engine = Engine(compute, queue, 1000, notes, clock)
-    items = [Item("k", question, 1, 50.0) for question in questions]
+    items = [Item("k", [question], 1, 50.0) for question in questions]
     queue.put(items)
     engine.step(queue.take(1000))
     return items, notes, engine
+
+
+def answer_of(item: Item) -> Any:
+    (found,) = item.future.result(0).values
+    return found
 
 
 def test_one_call_for_all_and_each_its_own_answer() -> None:
@@ -50,7 +55,7 @@ def test_one_call_for_all_and_each_its_own_answer() -> None:
 
     items, notes, _ = run(range(5), compute)
     assert calls == [5] and notes.steps == [5]
-    assert [item.future.result(0).value for item in items] == [0, 2, 4, 6, 8]
+    assert [answer_of(item) for item in items] == [0, 2, 4, 6, 8]
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), DataError("no"), MemoryError()])
@@ -63,22 +68,35 @@ def test_only_the_poisoned_item_fails(error: Exception) -> None:
         return list(questions)
 
     items, notes, _ = run(range(64), compute)
-    failed = [item for item in items if item.future.exception(0)]
-    assert [item.question for item in failed] == [37] and failed[0].future.exception(0) is error
+    answers = [answer_of(item) for item in items]
+    assert answers == [error if i == 37 else i for i in range(64)]
     assert ("exception" in notes.reasons) == (not isinstance(error, DataError))
+
+
+def test_a_poisoned_question_fails_alone_in_a_request_of_several() -> None:
+    def compute(kind: Any, questions: Sequence[int]) -> list[float]:
+        return [1 / q for q in questions]
+
+    queue = TokenQueue(10_000, 1000, Clock())
+    item, other = Item("k", [1, 2, 0, 4], 4, 50.0), Item("k", [8], 1, 50.0)
+    queue.put([item, other])
+    Engine(compute, queue, 1000, Notes(), Clock()).step(queue.take(1000))
+    one, half, error, quarter = item.future.result(0).values
+    assert (one, half, quarter) == (1, 0.5, 0.25) and isinstance(error, ZeroDivisionError)
+    assert answer_of(other) == 0.125
 
 
 def test_a_missing_answer_is_an_error_and_not_another_ones_answer() -> None:
     items, _, _ = run([1, 2], lambda kind, questions: questions[:1] if len(questions) > 1 else questions)
-    assert [item.future.result(0).value for item in items] == [1, 2]  # computed again, one by one
+    assert [answer_of(item) for item in items] == [1, 2]  # computed again, one by one
 
 
 def test_not_finite_is_of_one_item() -> None:
     """Catches: NaN as an answer; an error of its neighbours."""
     answers = [np.ones(2), np.array([1, np.nan]), np.ones(2)]
     items, notes, engine = run([0, 1, 2], lambda kind, questions: [answers[q] for q in questions])
-    assert isinstance(items[1].future.exception(0), NotFinite)
-    assert items[0].future.result(0) and items[2].future.result(0)
+    first, second, third = map(answer_of, items)
+    assert first is answers[0] and isinstance(second, NotFinite) and third is answers[2]
     assert engine.not_finite == 1 and notes.reasons == ["non_finite_output"]
 
 
@@ -113,7 +131,7 @@ def test_the_thread_ends_with_its_queue() -> None:
     """Catches: work that is left behind when the server ends."""
     queue = TokenQueue(100, 100)
     engine = Engine(lambda kind, questions: questions, queue, 1, Notes())
-    items = [Item("k", i, 1, float("inf")) for i in range(20)]
+    items = [Item("k", [i], 1, float("inf")) for i in range(20)]
     queue.put(items)
     engine.start()
     assert engine.stop(5.0) and all(item.future.done() for item in items)
@@ -137,7 +155,7 @@ def test_the_queue_learns_its_pace_from_every_step() -> None:
         return questions
 
     engine = Engine(compute, queue, 1000, Notes(), clock)
-    queue.put([Item("k", i, 5, 50.0) for i in range(4)])
+    queue.put([Item("k", [i], 5, 50.0) for i in range(4)])
     engine.step(queue.take(1000))
-    queue.put([Item("k", 9, 30, 50.0)])
+    queue.put([Item("k", [9], 30, 50.0)])
     assert queue.forecast() == pytest.approx(3.0)  # 20 tokens took 2 s

@@ -27,7 +27,7 @@ class Clock:
 
 
 def item(tokens: int = 1, kind: str = "a", deadline: float = 100.0) -> Item:
-    return Item(kind, None, tokens, deadline)
+    return Item(kind, [None], tokens, deadline)
 
 
 def test_only_the_standard_library_is_known_here() -> None:

@@ -24,10 +24,11 @@ from albertine.serving.app import application, as_json, in_parts
 from albertine.serving.limits import ServingLimits
 from albertine.serving.model_tasks import BatchKey
 from albertine.serving.service import Service
+from albertine.tasks.encoded import EncodedExample
 from tests.export import saved
 from tests.inference.exports import SENTENCE, TEXTS
 from tests.serving.served import service_of
-from tests.serving.test_engine import run
+from tests.serving.test_engine import answer_of, run
 
 Folders = Callable[[str], Path]
 
@@ -36,7 +37,7 @@ class Gate:
     """Wraps the model: holds a step until it is opened, and records the questions."""
 
     def __init__(self, service: Service) -> None:
-        self._answer = service.engine._answer
+        self._answer, self._tokenizer = service.engine._answer, service.model.predictor.tokenizer
         service.engine._answer = self
         self.open, self.reached = threading.Event(), threading.Event()
         self.questions: list[Any] = []
@@ -45,12 +46,21 @@ class Gate:
     def __call__(self, kind: Any, questions: Sequence[Any]) -> Sequence[Any]:
         self.reached.set()
         assert self.open.wait(10)
-        for question in questions:
-            if isinstance(error := self.poison.get(question), Exception):
+        texts = list(map(self._text, questions))
+        for text in texts:
+            if isinstance(error := self.poison.get(text), Exception):
                 raise error
-        self.questions += questions
+        self.questions += texts
         found = list(self._answer(kind, questions))
-        return [x * np.nan if q in self.poison else x for q, x in zip(questions, found, strict=True)]
+        return [x * np.nan if q in self.poison else x for q, x in zip(texts, found, strict=True)]
+
+    def _text(self, question: Any) -> str:
+        """The text of a question, of which the engine receives the tokens."""
+        if isinstance(question, EncodedExample):
+            return question.data.source_examples[question.number].text
+        if isinstance(question, tuple):  # (tokens, ...) with masks
+            return self._tokenizer.decode(question[0], skip_special=False)
+        return question if isinstance(question, str) else self._tokenizer.decode(question)
 
 
 @contextmanager
@@ -130,7 +140,7 @@ def test_alone_and_in_company(folder: Folders) -> None:
     async def scenario(service: Service, gate: Gate) -> list[Any]:
         plug = await plugged(service, gate)
         several = [ClientRequest(service, "/embed", {"inputs": texts[i : i + 4]}) for i in range(0, 40, 4)]
-        await until(lambda: len(service.queue) == 40)
+        await until(lambda: service.queue.questions == 40)
         service.metrics.step = lambda kind, items, tokens, seconds: steps.append(items)  # type: ignore[method-assign]
         gate.open.set()
         await plug.answer()
@@ -175,10 +185,10 @@ def test_a_request_of_a_client_that_left_is_not_computed(folder: Folders) -> Non
         first = await plugged(service, gate)
         gone = [ClientRequest(service, "/embed", {"inputs": ["a house", "bad"]}) for _ in range(9)]
         stays = ClientRequest(service, "/embed", {"inputs": "man"})
-        await until(lambda: len(service.queue) == 19)
+        await until(lambda: service.queue.questions == 19)
         for one in gone:
             one.left.set()
-        await until(lambda: len(service.queue) == 1)
+        await until(lambda: service.queue.questions == 1)
         gate.open.set()
         assert (await first.answer())[0] == (await stays.answer())[0] == 200
         for one in gone:
@@ -254,7 +264,7 @@ def test_one_poisoned_item_among_many(folder: Folders, caplog: pytest.LogCapture
         clients = {
             word: ClientRequest(service, "/embed", {"inputs": ["a", word]}) for word in SENTENCE.split()
         }
-        await until(lambda: len(service.queue) == 2 * len(clients))
+        await until(lambda: service.queue.questions == 2 * len(clients))
         gate.open.set()
         wanted = {
             "house": (500, "internal", {"index": 1}),
@@ -289,7 +299,7 @@ def test_a_text_that_overflows_is_computed_once_with_its_neighbours(tmp_path: Pa
     texts = [good, bad, good, good]
     questions = [(text, 3, None) for text in texts] if task == "fill-mask" else texts
     items, notes, engine = run(questions, lambda _, batch: model.answer(BatchKey(task), batch))
-    failed = [isinstance(item.future.exception(0), NotFinite) for item in items]
+    failed = [isinstance(answer_of(item), NotFinite) for item in items]
     assert failed == [False, True, False, False]
     assert notes.steps == [4] and notes.reasons == ["non_finite_output"] and engine.not_finite == 1
 
@@ -355,7 +365,7 @@ def test_a_text_without_a_mask_costs_its_neighbours_nothing(folder: Folders) -> 
 
     with running(folder("fill-mask")) as (service, gate):
         asyncio.run(scenario(service, gate))
-    assert [text for text, _, _ in gate.questions] == ["[MASK] man", "a [MASK]"]
+    assert [text.split() for text in gate.questions] == [["[MASK]", "man"], ["a", "[MASK]"]]
 
 
 def test_logs_hold_no_text(folder: Folders, caplog: pytest.LogCaptureFixture) -> None:

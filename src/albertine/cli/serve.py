@@ -116,6 +116,8 @@ def serve(
     from albertine.errors import MissingExtra
 
     try:
+        import httptools  # noqa: F401
+        import orjson  # noqa: F401
         import prometheus_client  # noqa: F401
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401

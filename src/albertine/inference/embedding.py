@@ -73,6 +73,29 @@ class TextEmbedder:
         Raises:
             SettingsError: an unknown pooling. NotFinite: a vector is not finite; names the text.
         """
+        return self.of_tokens(self.tokens(texts), pooling=pooling, normalize=normalize, check=check)
+
+    def tokens(self, texts: Sequence[str], *, whole: bool = False) -> list[list[int]]:
+        """The token ids of texts, without special tokens.
+
+        Args:
+            whole: also those beyond the limit; otherwise a long text may end soon after it.
+        """
+        cased = [text.lower() if self.how.lower else text for text in texts]
+        return self.tokenizer.encode_batch(
+            cased if whole else [self.tokenizer.head(text, self.limit) for text in cased]
+        )
+
+    def of_tokens(
+        self,
+        ids: Sequence[Sequence[int]],
+        *,
+        pooling: Pooling | None = None,
+        normalize: bool | None = None,
+        check: bool = True,
+    ) -> Embedded:
+        """The vectors of texts by their token ids, as `tokens` gives them. Arguments and errors are those
+        of a call."""
         by_folder = pooling is None
         raw = by_folder and normalize is False and self.how.normalize
         whitening = self.whitening if by_folder else None
@@ -82,8 +105,6 @@ class TextEmbedder:
             raise SettingsError(
                 f"there is no pooling `{pooling}`", remedy=f"Known: {', '.join(get_args(Pooling))}"
             )
-        cased = [text.lower() if self.how.lower else text for text in texts]
-        ids = self.tokenizer.encode_batch([self.tokenizer.head(text, self.limit) for text in cased])
         cut = sum(len(row) + 2 > self.limit for row in ids)
         rows = [self.tokenizer.layout(row, max_length=self.limit) for row in ids]
         lengths = [len(row) for row, _ in rows]

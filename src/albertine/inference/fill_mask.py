@@ -37,7 +37,7 @@ class Guess:
 def fill_masks(
     model: Model | ExportedModel,
     tokenizer: Tokenizer,
-    texts: Sequence[str],
+    texts: Sequence[str | Sequence[int]],
     top_k: int | Sequence[int],
     where: object,
     among: Sequence[Collection[int] | None] | None = None,
@@ -48,6 +48,7 @@ def fill_masks(
     masks beyond the maximum length get no prediction. Special tokens are never predicted.
 
     Args:
+        texts: or the token ids of one, as `Tokenizer.encode_with_special_tokens` gives them.
         top_k: candidates for each mask; one number, or one for each text.
         where: the model's name, for messages.
         among: for each text the only token ids to choose from, or None for all; probabilities stay those over
@@ -69,7 +70,9 @@ def fill_masks(
         check_mlm_head(model, where)
         compute_logits = partial(masked_token_logits, model)
     length = model.config.max_position_embeddings
-    encoded = [tokenizer.encode_with_special_tokens(text) for text in texts]
+    encoded = [
+        tokenizer.encode_with_special_tokens(text) if isinstance(text, str) else text for text in texts
+    ]
     laid_out = [tokenizer.layout(ids, max_length=length) for ids in encoded]
     rows, types = ([one[part] for one in laid_out] for part in (0, 1))
     places = [[i for i, token in enumerate(ids) if token == tokenizer.mask_id] for ids in rows]
@@ -104,7 +107,7 @@ def _check(counts: Sequence[int], choices: Sequence[object], texts: int) -> None
         check_integer("top_k", count, 1)
 
 
-def no_mask(text: str, length: int) -> DataError:
+def no_mask(text: str | Sequence[int], length: int) -> DataError:
     """The error for a text without a mask among its first `length` tokens."""
     beyond = f" within the first {length} tokens, which the model reads" if MASK in text else ""
     return DataError(

@@ -4,15 +4,14 @@ is no request. The rest is uvicorn's."""
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import resource
 import secrets
-from contextlib import suppress
 from typing import Any
 
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+import httptools
+import orjson
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from albertine.serving.limits import ServingLimits
 from albertine.tasks.http.errors import HttpError
@@ -23,6 +22,8 @@ AT_ONCE, SPARE = 32, 32
 """Connections that are accepted in one round of the event loop, and files that the process opens besides."""
 ROUNDS = 5
 """Rounds from accepting a connection too many until the file of the one that is ended for it is closed."""
+HEAD = 65_536
+"""Bytes of the head of a request."""
 PROBES, PAUSE = 2, 0.1
 """How often, and after how many seconds each, a client that sends no more is checked for having left."""
 SLOW = "the request did not arrive in time"
@@ -64,7 +65,7 @@ def _free_files() -> int:
     return max(1, soft - used) if soft != resource.RLIM_INFINITY else 1 << 20
 
 
-class Connection(H11Protocol):
+class Connection(HttpToolsProtocol):
     """A connection with bounds on the time that a client takes.
 
     A client that ends its side after a request, as `nc -N` does, still gets the answer.
@@ -76,9 +77,14 @@ class Connection(H11Protocol):
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._state, self._timer = "", None
-        self._ended_by_client = self._counted = False
+        self._arriving, self._head = "", 0
+        self._ended_by_client = self._counted = self._refused = False
 
     _timer: asyncio.TimerHandle | None
+    _arriving: str
+    """Which part of a request arrives: `head`, `body`, or nothing."""
+    _head: int
+    """Bytes of the head that have arrived."""
 
     # ---- what happens to it
 
@@ -105,8 +111,32 @@ class Connection(H11Protocol):
         self._counted = False
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        while data and not self._refused:
+            self._head += len(data)
+            try:
+                self.parser.feed_data(data)
+                data = b""
+            except httptools.HttpParserUpgrade as at:  # to another protocol, which is not done
+                data = data[at.args[0] :]
+            except httptools.HttpParserError:
+                self._refuse(HttpError(400, "not_http", "what was sent is not an HTTP request"))
+        if self._arriving == "head" and self._head > HEAD:
+            message = f"the head of the request has more than {HEAD:,} bytes"
+            self._refuse(HttpError(431, "head_too_large", message))
         self._look()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._arriving, self._head = "head", 0
+
+    def on_headers_complete(self) -> None:
+        self._arriving = "body"
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._arriving = ""
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -127,6 +157,7 @@ class Connection(H11Protocol):
         something is sent to it; then its answer is not computed. An interim answer is one that every client
         of HTTP/1.1 skips."""
         waiting = self._answering and not self.cycle.response_started and not self.transport.is_closing()
+        waiting = waiting and not self.pipeline  # or it would be written into the response before
         if times and waiting and self.scope["http_version"] != "1.0":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             self.loop.call_later(PAUSE, self._probe, times - 1)
@@ -144,9 +175,9 @@ class Connection(H11Protocol):
             self._enter("")
         elif self._answering:
             self._enter("answering")
-        elif self.conn.their_state is h11.SEND_BODY:
+        elif self._arriving == "body":
             self._enter("body")  # of a request that was answered before it had arrived whole
-        elif self.cycle is None or self.conn.trailing_data[0]:
+        elif self.cycle is None or self._arriving == "head":
             self._enter("head")
         else:
             self._enter("idle")
@@ -170,29 +201,29 @@ class Connection(H11Protocol):
             self._timer = self.loop.call_later(seconds, self._too_late)
 
     def _too_late(self) -> None:
-        if self._state == "head" and self.conn.trailing_data[0]:
+        if self._state == "head" and self._arriving == "head":
             self._refuse(HttpError(408, "slow_head", SLOW))
         else:
             self.transport.close()
 
     # ---- what is no request
 
-    def send_400_response(self, msg: str) -> None:
-        self._refuse(HttpError(400, "not_http", "what was sent is not an HTTP request"))
-
     def _refuse(self, error: HttpError) -> None:
-        """Answer to what never became a request, and close."""
-        body = json.dumps(error.body(secrets.token_hex(8), openai=False)).encode()
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            (b"connection", b"close"),
-        ]
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            with suppress(h11.LocalProtocolError):
-                head = h11.Response(status_code=error.status, headers=headers)
-                for event in (head, h11.Data(data=body), h11.EndOfMessage()):
-                    self.transport.write(self.conn.send(event) or b"")
+        """Answer to what is no request, or has no end, and close; behind requests that are being answered,
+        close after their responses."""
+        self._refused = True
+        if self._answering:
+            cycle = self.cycle
+            if self.pipeline or cycle.response_started or not cycle.more_body:
+                cycle.keep_alive = False
+                return
+            cycle.disconnected = True  # its route waits for the rest of the body
+            cycle.message_event.set()
+        body = orjson.dumps(error.body(secrets.token_hex(8), openai=False))
+        head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(
+            body
+        )
+        self.transport.write(STATUS_LINE[error.status] + head + body)
         self.transport.close()
 
 

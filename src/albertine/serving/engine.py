@@ -10,6 +10,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -26,9 +27,10 @@ AnswerFunction = Callable[[Any, Sequence[Any]], Sequence[Any]]
 
 
 class Result(NamedTuple):
-    """An answer, and the seconds that it waited and was computed."""
+    """The answers to the questions of an item, and the seconds that it waited and was computed. Instead of
+    the answer to a question that failed stands its exception."""
 
-    value: Any
+    values: list[Any]
     waited: float
     computed: float
 
@@ -45,7 +47,7 @@ class Engine:
     """Computes everything in a queue, in a thread of its own.
 
     Attributes:
-        last_step: when a step ended well, or the thread began, on the clock.
+        last_step: when a question was answered last, or the thread began, on the clock.
         not_finite: how many answers were not finite.
 
     Args:
@@ -93,49 +95,61 @@ class Engine:
                         item.future.set_exception(error)
 
     def step(self, items: Sequence[Item]) -> None:
-        """Compute items of one kind in one call; if that fails, each alone, so that only the cause fails."""
+        """Compute items of one kind in one call."""
         began = self._clock()
-        try:
-            answers = self._answers(items)
-        except Exception as error:
-            if len(items) > 1:
-                for item in items:
-                    self.step([item])
-                return
-            answers = [error]
+        questions = [question for item in items for question in item.questions]
+        answers = iter(self._answers(items[0].kind, questions))
         seconds = self._clock() - began
         tokens = sum(item.tokens for item in items)
         self._queue.worked(tokens, seconds)
-        self._observer.step(items[0].kind, len(items), tokens, seconds)
-        for item, answer in zip(items, answers, strict=True):
-            self._deliver(item, answer, began, seconds)
+        self._observer.step(items[0].kind, len(questions), tokens, seconds)
+        for item in items:
+            self._deliver(item, list(islice(answers, len(item.questions))), began, seconds)
 
-    def _answers(self, items: Sequence[Item]) -> Sequence[Any]:
-        answers = self._answer(items[0].kind, [item.question for item in items])
-        if len(answers) != len(items):
-            raise RuntimeError("as many answers as questions were wanted")
-        return answers
+    def _answers(self, kind: Hashable, questions: Sequence[Any]) -> list[Any]:
+        """The answers to questions. If the call fails, each half alone, so that only the cause fails: its
+        exception stands instead of an answer."""
+        try:
+            answers = list(self._answer(kind, questions))
+            if len(answers) != len(questions):
+                raise RuntimeError("the answers are not as many as the questions")
+            return answers
+        except Exception as error:
+            if len(questions) == 1:
+                return [error]
+            middle = len(questions) // 2
+            return self._answers(kind, questions[:middle]) + self._answers(kind, questions[middle:])
 
-    def _deliver(self, item: Item, answer: Any, began: float, seconds: float) -> None:
+    def _deliver(self, item: Item, answers: list[Any], began: float, seconds: float) -> None:
         now = self._clock()
-        if not isinstance(answer, Exception) and not finite(answer):
-            answer = NotFinite("gave numbers that are not finite", remedy=None)
-        if isinstance(answer, NotFinite):
-            self.not_finite += 1
-            self._observer.failed("non_finite_output")
-            item.future.set_exception(answer)
-        elif isinstance(answer, Exception):
+        values = [answer if self._is_good(answer) else _error_of(answer) for answer in answers]
+        if not all(isinstance(value, Exception) for value in values):
+            self.last_step = now
+        if now > item.deadline:
+            self._observer.failed("deadline")
+            item.future.set_exception(TooLate())
+        else:
+            item.future.set_result(Result(values, began - item.entered, seconds))
+
+    def _is_good(self, answer: Any) -> bool:
+        """Whether an answer is one, and finite; counts and logs what it is otherwise."""
+        if isinstance(answer, Exception) and not isinstance(answer, NotFinite):
             if not isinstance(answer, AlbertineError):
                 self._observer.failed("exception")
                 log.error("a step failed: %s", traceback_without_text(answer))
-            item.future.set_exception(answer)
-        else:
-            self.last_step = now
-            if now > item.deadline:
-                self._observer.failed("deadline")
-                item.future.set_exception(TooLate())
-            else:
-                item.future.set_result(Result(answer, began - item.entered, seconds))
+            return False
+        if isinstance(answer, NotFinite) or not finite(answer):
+            self.not_finite += 1
+            self._observer.failed("non_finite_output")
+            return False
+        return True
+
+
+def _error_of(answer: Any) -> Exception:
+    """The error of an answer that is none."""
+    if isinstance(answer, Exception):
+        return answer
+    return NotFinite("gave numbers that are not finite", remedy=None)
 
 
 def finite(answer: Any) -> bool:

@@ -66,10 +66,10 @@ class ServerMetrics:
     def truncated(self, tokens: int) -> None:
         self._tokens.labels("truncated").inc(tokens)
 
-    def dropped(self, tokens: int, reason: str) -> None:
-        """Count tokens that left the queue without being computed."""
+    def dropped(self, tokens: int, reason: str, questions: int) -> None:
+        """Count tokens and questions that left the queue without being computed."""
         self._tokens.labels("cancelled").inc(tokens)
-        self.failed(reason)
+        self.failed(reason, questions)
 
     def failed(self, reason: str, count: int = 1) -> None:
         self._rejects.labels(reason).inc(count)

@@ -49,9 +49,14 @@ class VectorsHttp(HttpTask):
         return {"embedding": {"pooling": self.embedder.how.pooling}}
 
     def lengths(self, questions: Sequence[str]) -> list[InputLength]:
-        rows = self.model.tokenizer.encode_batch(list(map(self._cased, questions)))
         limit = self.limit
-        return [InputLength.of_rows([len(row) + 2], limit) for row in rows]
+        rows = self.embedder.tokens(questions, whole=True)
+        return [InputLength.of_rows([len(row) + 2], limit, row) for row in rows]
+
+    def vectors(self, questions: Sequence[str | list[int]], *, normalize: bool) -> list[Any]:
+        """The vector of each question; of one that was measured, its token ids suffice."""
+        rows = [one if isinstance(one, list) else self.embedder.tokens([one])[0] for one in questions]
+        return list(self.embedder.of_tokens(rows, normalize=normalize, check=False).vectors)
 
     def cut_right(self, question: str) -> str:
         return self.model.tokenizer.head(self._cased(question), self.limit)
@@ -83,11 +88,11 @@ class MasksHttp(HttpTask):
 
     def lengths(self, questions: Sequence[Any]) -> list[InputLength]:
         tokenizer, found = self.model.tokenizer, []
-        for text, _, _ in questions:
+        for text, *how in questions:
             ids = tokenizer.encode_with_special_tokens(text)
             if tokenizer.mask_id not in ids[: self.limit - 2]:
                 raise no_mask(text, self.limit)
-            found.append(InputLength.of_rows([len(ids) + 2], self.limit))
+            found.append(InputLength.of_rows([len(ids) + 2], self.limit, (ids, *how)))
         return found
 
 
@@ -220,7 +225,8 @@ class ServedModel:
     # ---- answers, by one thread
 
     def answer(self, key: BatchKey, questions: Sequence[Any]) -> Sequence[Any]:
-        """The answers to questions, at least one, in their order: of `embed` a vector (H,), of `fill-mask`
+        """The answers to questions, at least one, in their order, each a question as it was requested or what
+        `InputLength.encoded` holds of it: of `embed` a vector (H,), of `fill-mask`
         `Guess`es for each mask, of a view what its `compute` gives, of a family what its `HttpTask.values`
         gives.
 
@@ -231,16 +237,16 @@ class ServedModel:
             AlbertineError: what a client can cause.
         """
         predictor = self.predictor
-        if key.task == "embed":
-            return list(predictor.embedder(questions, normalize=key.normalize, check=False).vectors)
+        task = self._tasks[key.task]
+        if isinstance(task, VectorsHttp):
+            return task.vectors(questions, normalize=key.normalize)
         if key.task == "fill-mask":
             texts, counts, among = zip(*questions, strict=True)
             model, tokenizer = predictor.model, predictor.tokenizer
             return fill_masks(model, tokenizer, texts, counts, self.name, among, check=False)[0]
-        task = self._tasks[key.task]
         if isinstance(task, View):
             return task.compute(questions)
-        return task.values(*predictor.outputs(task.examples(questions)))
+        return task.values(*predictor.outputs_of(task.encode(questions)))
 
 
 def ability(task: str) -> str:

@@ -1,4 +1,4 @@
-"""The queue of items to compute, bounded by tokens and by number, each with a deadline.
+"""The queue of items to compute, bounded by tokens and by the number of questions, each with a deadline.
 
 It depends on no web framework and no model runtime, and the clock is an argument. `take` chooses items of one
 kind for the thread that computes.
@@ -39,17 +39,17 @@ class TooLate(Exception):
 
 @dataclass(eq=False)
 class Item:
-    """One question that waits for its answer.
+    """Questions of one request that wait for their answers and are computed in one step.
 
     Attributes:
-        kind: items of equal kind can be computed together. question: in the form of its kind.
-        tokens: that it costs. deadline: on the queue's clock.
-        future: where the answer goes. Cancelled, the item leaves the queue at once and is never computed.
+        kind: items of equal kind can be computed together. questions: in the form of their kind.
+        tokens: of all of them. deadline: on the queue's clock.
+        future: of the answers. Cancelled, the item leaves the queue at once and is never computed.
         entered: when it was put in the queue.
     """
 
     kind: Hashable
-    question: Any
+    questions: Sequence[Any]
     tokens: int
     deadline: float
     future: Future[Any] = field(default_factory=Future)
@@ -60,21 +60,21 @@ class TokenQueue:
     """Items in the order in which they came, from many threads to one that computes.
 
     Args:
-        most_tokens, most_items: what may wait. clock: seconds that only grow.
+        most_tokens, most_questions: what may wait. clock: seconds that only grow.
         dropped: called with an item that leaves without being computed, and why: `cancelled` or `deadline`.
     """
 
     def __init__(
         self,
         most_tokens: int,
-        most_items: int,
+        most_questions: int,
         clock: Callable[[], float] = time.monotonic,
         dropped: Callable[[Item, str], None] = lambda item, reason: None,
     ) -> None:
-        self.most_tokens, self.most_items = most_tokens, most_items
+        self.most_tokens, self.most_questions = most_tokens, most_questions
         self._clock, self._dropped = clock, dropped
         self._waiting: dict[Item, None] = {}  # in order, and quick to leave from anywhere
-        self._tokens, self._closed = 0, False
+        self._tokens, self._questions, self._closed = 0, 0, False
         self._spent, self._done = 0.0, 0.0
         self._changed = Condition()
 
@@ -82,6 +82,11 @@ class TokenQueue:
     def tokens(self) -> int:
         """Tokens of the waiting items."""
         return self._tokens
+
+    @property
+    def questions(self) -> int:
+        """Number of the questions of the waiting items."""
+        return self._questions
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -101,7 +106,7 @@ class TokenQueue:
         self._done = FORGET * self._done + tokens
 
     def check(self, count: int, deadline: float) -> None:
-        """That so many items may come, before it is known how many tokens they have. Raises as `put`."""
+        """That so many questions may come, before it is known how many tokens they have. Raises as `put`."""
         with self._changed:
             error = self._error_of(count, LEAST * count, deadline)
         if error is not None:
@@ -117,12 +122,14 @@ class TokenQueue:
         with self._changed:
             late = self._leave_late()
             tokens = sum(item.tokens for item in items)
-            error = self._error_of(len(items), tokens, min(item.deadline for item in items))
+            questions = sum(len(item.questions) for item in items)
+            error = self._error_of(questions, tokens, min(item.deadline for item in items))
             if error is None:
                 for item in items:
                     item.entered = self._clock()
                     self._waiting[item] = None
                 self._tokens += tokens
+                self._questions += questions
                 self._changed.notify()
         self._tell_late(late)
         if error is not None:
@@ -164,7 +171,7 @@ class TokenQueue:
 
     def _error_of(self, count: int, tokens: int, deadline: float) -> Overload | None:
         ahead = self.forecast()
-        full = self._tokens + tokens > self.most_tokens or len(self._waiting) + count > self.most_items
+        full = self._tokens + tokens > self.most_tokens or self._questions + count > self.most_questions
         hopeless = self._clock() + ahead > deadline
         if not (full or hopeless or self._closed):
             return None
@@ -188,6 +195,7 @@ class TokenQueue:
             return False
         del self._waiting[item]
         self._tokens -= item.tokens
+        self._questions -= len(item.questions)
         return True
 
     def _leave_late(self) -> list[Item]:

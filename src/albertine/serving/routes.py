@@ -148,7 +148,8 @@ async def vectors(
         )
     if dimensions < found.shape[1]:
         context.headers["x-warning"] = "this model was not trained for vectors that are cut"
-    return normalize_rows(found[:, :dimensions]) if normalize else found[:, :dimensions]
+    found = np.ascontiguousarray(found[:, :dimensions])
+    return normalize_rows(found) if normalize else found
 
 
 async def embed(context: RequestContext) -> Any:
@@ -156,7 +157,7 @@ async def embed(context: RequestContext) -> Any:
     request = schemas.read(schemas.TextsToEmbed, context.body)
     texts = listed(request.inputs)
     found = await vectors(context, texts, request, normalize=request.normalize, dimensions=request.dimensions)
-    return found.tolist()
+    return found
 
 
 async def rerank(context: RequestContext) -> Any:
@@ -204,7 +205,7 @@ async def embeddings(context: RequestContext) -> Any:
         {
             "object": "embedding",
             "index": i,
-            "embedding": base64.b64encode(row.astype("<f4").tobytes()).decode() if encoded else row.tolist(),
+            "embedding": base64.b64encode(row.astype("<f4").tobytes()).decode() if encoded else row,
         }
         for i, row in enumerate(np.ascontiguousarray(found))
     ]

@@ -10,6 +10,7 @@ from contextlib import suppress
 from threading import Event, Lock
 from typing import Any, Protocol, TypeVar
 
+from albertine.core.token_batches import batch_by_tokens
 from albertine.errors import AlbertineError
 from albertine.serving.engine import Engine, Result
 from albertine.serving.error_responses import http_error_of
@@ -119,10 +120,10 @@ class Service:
             limits.queue_tokens,
             limits.queue_items,
             clock,
-            lambda item, reason: self.metrics.dropped(item.tokens, reason),
+            lambda item, reason: self.metrics.dropped(item.tokens, reason, len(item.questions)),
         )
         self.metrics.queue_tokens.set_function(lambda: self.queue.tokens)
-        self.metrics.queue_items.set_function(lambda: len(self.queue))
+        self.metrics.queue_items.set_function(lambda: self.queue.questions)
         self.engine = Engine(
             model.answer,
             self.queue,
@@ -313,15 +314,25 @@ class Service:
         usage.tokenizing += self.clock() - began
         self.check_size(tokens=(tokens := sum(one.tokens for one in lengths)))
         self.model.task(key.task).check_lengths(lengths)
-        items = [
-            Item(key, question, length.tokens, deadline)
-            for question, length in zip(questions, lengths, strict=True)
-        ]
-        values = await self._answers(items, usage, gone)
+        values = await self._answers(self._items(key, questions, lengths, deadline), usage, gone)
         usage.tokens += tokens
         usage.truncated += len(too_long)
         self.metrics.truncated(sum(lengths[i].length - lengths[i].limit for i in too_long))
         return values
+
+    def _items(
+        self, key: BatchKey, questions: Sequence[Any], lengths: Sequence[InputLength], deadline: float
+    ) -> list[Item]:
+        """The questions of a request in items that a step computes, in their order."""
+        items = []
+        costs = [length.tokens for length in lengths]
+        for chosen in batch_by_tokens(range(len(questions)), costs, self.engine.budget):
+            prepared = [
+                questions[i] if lengths[i].cut or lengths[i].encoded is None else lengths[i].encoded
+                for i in chosen
+            ]
+            items.append(Item(key, prepared, sum(costs[i] for i in chosen), deadline))
+        return items
 
     async def _answers(self, items: Sequence[Item], usage: Usage, gone: Callable[[], Any]) -> list[Any]:
         try:
@@ -331,14 +342,17 @@ class Service:
         await in_time([item.future for item in items], gone, items[0].deadline - self.clock() + GRACE)
         values: list[Any] = []
         spans: list[tuple[float, float]] = []
-        for i, item in enumerate(items):
+        for item in items:
             if (failure := item.future.exception()) is not None:
-                raise http_error_of(failure, i)
+                raise http_error_of(failure, len(values))
             found: Result = item.future.result()
+            for index, value in enumerate(found.values, len(values)):
+                if isinstance(value, Exception):
+                    raise http_error_of(value, index)
             self.metrics.waited(found.waited)
             spans.append((found.waited, found.waited + found.computed))
             usage.waited = max(usage.waited, found.waited)
-            values.append(found.value)
+            values += found.values
         usage.computed += max(end for _, end in spans) - min(begin for begin, _ in spans)
         return values
 
@@ -403,13 +417,13 @@ class Service:
         if self.clock() - self.engine.last_step < FRESH:
             return True
         key, question = self.model.probe
-        item = Item(key, question, 4, self.clock() + PROBE)
+        item = Item(key, [question], 4, self.clock() + PROBE)
         try:
             self.queue.put([item])
-            await asyncio.wait_for(asyncio.wrap_future(item.future), PROBE)
+            found: Result = await asyncio.wait_for(asyncio.wrap_future(item.future), PROBE)
         except Exception:
             return False
-        return True
+        return not isinstance(found.values[0], Exception)
 
     def _overloaded(self, error: Overload, count: int) -> HttpError:
         self.metrics.failed(error.reason, count)

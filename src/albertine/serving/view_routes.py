@@ -49,14 +49,10 @@ async def attention(context: RequestContext) -> Any:
     """`/analyze/attention`: the attention weights of every layer and head, with four decimals."""
     request = schemas.read(schemas.TextOfAttention, context.body)
     [found] = await _answer(context, "attention", request.inputs)
-
-    def as_lists() -> dict[str, Any]:
-        return {
-            name: value if isinstance(value, list) else np.round(value.astype(np.float64), 4).tolist()
-            for name, value in found.items()
-        }
-
-    return await asyncio.to_thread(as_lists)
+    return {
+        name: value if isinstance(value, list) else np.round(value.astype(np.float32), 4)
+        for name, value in found.items()
+    }
 
 
 async def layers(context: RequestContext) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,6 +143,33 @@ class Encoded:
         ignored = 0 if targets.dtype.kind == "f" else int((targets == IGNORED).sum())
         packed = self.packed(self.rows_of(chosen))
         return TaskBatch(packed, torch.from_numpy(targets), counts, len(targets) - ignored)
+
+
+class EncodedExample(NamedTuple):
+    """One of the examples of an `Encoded`."""
+
+    data: Encoded
+    number: int
+
+
+def joined(chosen: Sequence[EncodedExample]) -> Encoded:
+    """Examples of one or more `Encoded`, at least one, as one without targets."""
+    first = chosen[0].data
+    if len(chosen) == len(first.examples) and all(
+        one.data is first and one.number == i for i, one in enumerate(chosen)
+    ):
+        return first
+    parts = [one.data.rows_of([one.number]) for one in chosen]
+    rows = [(one.data, row) for one, own in zip(chosen, parts, strict=True) for row in own]
+    return Encoded(
+        examples=tuple(one.data.examples[one.number] for one in chosen),
+        ids=[data.ids[row] for data, row in rows],
+        types=[data.types[row] for data, row in rows],
+        starts=np.array([0, *map(len, parts)], dtype=np.int64).cumsum(),
+        targets=None,
+        truncated=0,
+        prefix=None if first.prefix is None else tuple(data.prefix[row] for data, row in rows if data.prefix),
+    )
 
 
 class Tally:

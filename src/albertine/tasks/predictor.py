@@ -194,26 +194,29 @@ class Predictor:
         Raises:
             NotFinite: a number is NaN or infinite; names the first such example.
         """
-        data = self.family.encode(examples, self.tokenizer)
+        return self.outputs_of(self.family.encode(examples, self.tokenizer))
+
+    def outputs_of(self, data: Encoded) -> tuple[Any, Encoded]:
+        """The outputs for one or more encoded examples. Returns and raises as `outputs`."""
         self.cut += data.truncated + data.cut_questions
         try:
             return self._predicted(data), data
         except NotFinite as error:
-            place = self._first_not_finite(examples)
-            where = getattr(examples[place], "where", "") or f"text {place + 1:,}"
+            place = self._first_not_finite(data)
+            where = getattr(data.source_examples[place], "where", "") or f"text {place + 1:,}"
             raise NotFinite(where=where) from error
 
     def _predicted(self, data: Encoded) -> Any:
         with self._inference_mode():
             return self.family.predict(self.tuned, data)
 
-    def _first_not_finite(self, examples: Sequence[Any]) -> int:
+    def _first_not_finite(self, data: Encoded) -> int:
         """The index of the first example with an output that is not finite, found by bisection."""
-        first, end = 0, len(examples)
+        first, end = 0, len(data.examples)
         while end - first > 1:
             middle = (first + end) // 2
             try:
-                self._predicted(self.family.encode(examples[first:middle], self.tokenizer))
+                self._predicted(data.some(range(first, middle)))
                 first = middle
             except NotFinite:
                 end = middle

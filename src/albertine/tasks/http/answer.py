@@ -10,7 +10,7 @@ from pydantic import Field
 from albertine.inference.spans import LikelySpans
 from albertine.tasks.answer import Question
 from albertine.tasks.answerability import AnswerOrNot
-from albertine.tasks.encoded import Encoded
+from albertine.tasks.encoded import Encoded, EncodedExample
 from albertine.tasks.http.base import (
     JSON,
     Answer,
@@ -131,8 +131,8 @@ class AnswerHttp(HttpTask):
         data = self.family.encode(self.examples(questions), tokenizer)
         ids = tokenizer.encode_batch([question for question, _ in questions])
         return [
-            InputLength(int(tokens), len(own), limit, len(own) > limit)
-            for tokens, own in zip(data.lengths, ids, strict=True)
+            InputLength(int(tokens), len(own), limit, len(own) > limit, EncodedExample(data, i))
+            for i, (tokens, own) in enumerate(zip(data.lengths, ids, strict=True))
         ]
 
     def values(self, outputs: list[LikelySpans], data: Encoded) -> list[LikelySpans]:

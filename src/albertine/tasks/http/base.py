@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from albertine.tasks.encoded import Encoded, EncodedExample, joined
 from albertine.tasks.examples import Example
 from albertine.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
-    from albertine.tasks.encoded import Encoded
     from albertine.tasks.family import Family
 
 # Every list ends at its first wrong element: an error for each of a million holds up the server for seconds.
@@ -67,18 +68,21 @@ class InputLength(NamedTuple):
         tokens: to compute, of all rows, special tokens included.
         length: before truncation, of the part that is bounded: the longest row, or the question to a passage.
         limit: most tokens of that part. cut: whether tokens are lost.
+        encoded: the tokens of the question in the form that its task computes; None: it is encoded there.
     """
 
     tokens: int
     length: int
     limit: int
     cut: bool
+    encoded: Any = None
 
     @classmethod
-    def of_rows(cls, rows: Sequence[int], limit: int) -> InputLength:
-        """From the lengths of rows."""
+    def of_rows(cls, rows: Sequence[int], limit: int, encoded: Any = None) -> InputLength:
+        """From the lengths of rows. `encoded`: without truncation."""
         longest = max(rows)
-        return cls(sum(min(row, limit) for row in rows), longest, limit, longest > limit)
+        cut = longest > limit
+        return cls(sum(min(row, limit) for row in rows), longest, limit, cut, None if cut else encoded)
 
 
 class Model(Protocol):
@@ -196,9 +200,10 @@ class HttpTask:
         """
         data = replace(self.family, max_length=UNCUT).encode(self.examples(questions), self.model.tokenizer)
         lengths, limit = [len(row) for row in data.ids], self.limit
+        whole = type(data) is Encoded  # a family's own class holds more than rows
         return [
-            InputLength.of_rows(lengths[a:b], limit)
-            for a, b in zip(data.starts[:-1], data.starts[1:], strict=True)
+            InputLength.of_rows(lengths[a:b], limit, EncodedExample(data, i) if whole else None)
+            for i, (a, b) in enumerate(pairwise(data.starts))
         ]
 
     def check_lengths(self, lengths: Sequence[InputLength]) -> None:
@@ -207,6 +212,26 @@ class HttpTask:
         Raises:
             HttpError: 422 `batch_too_large`.
         """
+
+    def encode(self, questions: Sequence[Any]) -> Encoded:
+        """Questions as rows of the model.
+
+        Args:
+            questions: each as it was requested, or as `InputLength.encoded` holds it.
+        """
+        rest = [question for question in questions if not isinstance(question, EncodedExample)]
+        if not rest:
+            return joined(questions)
+        data: Encoded = self.family.encode(self.examples(rest), self.model.tokenizer)
+        if len(rest) == len(questions):
+            return data
+        left = iter(range(len(rest)))
+        return joined(
+            [
+                one if isinstance(one, EncodedExample) else EncodedExample(data, next(left))
+                for one in questions
+            ]
+        )
 
     def cut_right(self, question: Any) -> Any:
         """A question without most of what truncation at the end removes, so that the thread of the model need

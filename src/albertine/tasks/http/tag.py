@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from albertine.inference.tags import Entity
-from albertine.tasks.encoded import Encoded
+from albertine.tasks.encoded import Encoded, EncodedExample
 from albertine.tasks.http.base import (
     JSON,
     TEXTS,
@@ -89,8 +89,8 @@ class TagHttp(HttpTask):
     def lengths(self, questions: Sequence[str]) -> list[InputLength]:
         data = self.family.encode(self.examples(questions), self.model.tokenizer)
         return [
-            InputLength(int(tokens), len(text.spans.ids) + 2, self.limit, False)
-            for tokens, text in zip(data.lengths, data.examples, strict=True)
+            InputLength(int(tokens), len(text.spans.ids) + 2, self.limit, False, EncodedExample(data, i))
+            for i, (tokens, text) in enumerate(zip(data.lengths, data.examples, strict=True))
         ]
 
     def cut_left(self, question: Any, cut: Callable[[str], str]) -> None:
