@@ -85,39 +85,39 @@ def slow(seconds: float) -> str:
     return f"""
 import time
 from albertine.inference.embedding import TextEmbedder
-plain = TextEmbedder.__call__
-def waiting(self, texts, **how):
-    time.sleep({seconds} * ("never" in texts))
-    return plain(self, texts, **how)
-TextEmbedder.__call__ = waiting
+plain = TextEmbedder.of_tokens
+def waiting(self, ids, **how):
+    time.sleep({seconds} * (self.tokenizer.encode("never") in ids))
+    return plain(self, ids, **how)
+TextEmbedder.of_tokens = waiting
 """
 
 
 HELD = """
 import os, sys, time
 from albertine.inference.embedding import TextEmbedder
-plain = TextEmbedder.__call__
-def held(self, texts, **how):
-    if "never" in texts:
+plain = TextEmbedder.of_tokens
+def held(self, ids, **how):
+    if self.tokenizer.encode("never") in ids:
         print("computing", file=sys.stderr, flush=True)
         while not os.path.exists(os.environ["RELEASE"]):
             time.sleep(0.01)
-    return plain(self, texts, **how)
-TextEmbedder.__call__ = held
+    return plain(self, ids, **how)
+TextEmbedder.of_tokens = held
 """
 """Code after which a step with the text "never" takes until the file that `RELEASE` names is there."""
 BUSY = """
 import numpy, sys, torch
 from albertine.inference.embedding import TextEmbedder
-plain = TextEmbedder.__call__
-def computing(self, texts, **how):
+plain = TextEmbedder.of_tokens
+def computing(self, ids, **how):
     a = torch.ones(600, 600)
-    if "never" in texts:
+    if self.tokenizer.encode("never") in ids:
         print("computing", file=sys.stderr, flush=True)
-    while "never" in texts:
+    while self.tokenizer.encode("never") in ids:
         a = a @ a
-    return plain(self, texts, **how)
-TextEmbedder.__call__ = computing
+    return plain(self, ids, **how)
+TextEmbedder.of_tokens = computing
 """
 """Code after which a step with the text "never" computes for ever, as a hanging runtime does."""
 

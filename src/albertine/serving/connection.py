@@ -119,8 +119,10 @@ class Connection(HttpToolsProtocol):
                 data = b""
             except httptools.HttpParserUpgrade as at:  # to another protocol, which is not done
                 data = data[at.args[0] :]
-            except httptools.HttpParserError:
-                self._refuse(HttpError(400, "not_http", "what was sent is not an HTTP request"))
+            except httptools.HttpParserError as error:
+                # Of the parser's fixed messages, which quote nothing of the request.
+                code = "unclear_length" if "Transfer-Encoding" in str(error) else "not_http"
+                self._refuse(HttpError(400, code, f"what was sent is not an HTTP request: {error}"))
         if self._arriving == "head" and self._head > HEAD:
             message = f"the head of the request has more than {HEAD:,} bytes"
             self._refuse(HttpError(431, "head_too_large", message))

@@ -108,7 +108,7 @@ class ServedModel:
         views: by name of a view (`albertine.serving.views`, `token_tasks`) why the model does
             not have it; None: it does.
         facts: the response of `/analyze/model`, once it was requested.
-        number_format: in which it computes: `float32`, `bfloat16`, `float16` or `int8`.
+        number_format: in which it computes: `float32`, `bfloat16`, `float16` or `int8`. device: where.
 
     Args:
         predictor: from now on used by one thread alone; lengths may be measured by others.
@@ -125,6 +125,7 @@ class ServedModel:
         with suppress(ModelError):
             self.family = predictor.family
         self.number_format = _number_format(predictor.model)
+        self.device = str(getattr(predictor.model, "device", "cpu"))
         self._tasks: dict[str, HttpTask] = {}
         self._find_tasks()
         self.tasks = tuple(self._tasks)

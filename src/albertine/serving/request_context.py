@@ -76,7 +76,7 @@ class RequestContext:
             "x-truncated-inputs": self.truncated,
         }
         return {
-            "x-compute-type": str(getattr(self.service.model.predictor.model, "device", "cpu")),
+            "x-compute-type": self.service.model.device,
             **{name: f"{1000 * value:.0f}" for name, value in seconds.items()},
             **{name: str(value) for name, value in counts.items()},
             "x-model-sha": self.service.sha,

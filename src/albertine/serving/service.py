@@ -37,6 +37,8 @@ FRESH = 10.0
 """Seconds after a successful step during which the model counts as ready."""
 PROBE = 5.0
 """Seconds that a synthetic question may take."""
+SOON = 0.01
+"""Seconds after which it is watched whether the client of a request has left."""
 GRACE = 1.0
 """Seconds after a deadline in which the engine itself reports that it passed."""
 
@@ -51,45 +53,49 @@ class Usage(Protocol):
     computed: float
 
 
-def all_done(futures: Sequence[Future[Any]]) -> asyncio.Future[None]:
-    """Done as soon as all futures of other threads are, at least one. The loop is woken once, where
-    `asyncio.wrap_future` would wake it for each of them, which took longer than a small model."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
-    left = iter(range(len(futures) - 1, -1, -1))  # `next` is one step for all threads
-
-    def end() -> None:
-        if not done.done():
-            done.set_result(None)
-
-    def one_done(_: Future[Any]) -> None:
-        if next(left) == 0:
-            with suppress(RuntimeError):  # the loop has ended, and nothing waits
-                loop.call_soon_threadsafe(end)
-
-    for future in futures:
-        future.add_done_callback(one_done)
-    return done
-
-
 async def in_time(futures: Sequence[Future[Any]], gone: Callable[[], Any], seconds: float) -> None:
     """Wait until all futures of other threads are done, at least one. What is not is cancelled.
+
+    The loop is woken once, where `asyncio.wrap_future` would wake it for each of them, and what an answer
+    within `SOON` does not need is not started: either took longer than a small model.
 
     Raises:
         HttpError: the client has left, or so many seconds are over.
     """
-    done, leaving = all_done(futures), asyncio.ensure_future(gone())
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[str] = loop.create_future()
+    left = iter(range(len(futures) - 1, -1, -1))  # `next` is one step for all threads
+    watching: list[asyncio.Future[Any]] = []
+
+    def end(why: str) -> None:
+        if not ended.done():
+            ended.set_result(why)
+
+    def one_done(_: Future[Any]) -> None:
+        if next(left) == 0:
+            with suppress(RuntimeError):  # the loop has ended, and nothing waits
+                loop.call_soon_threadsafe(end, "done")
+
+    def watch() -> None:
+        watching.append(asyncio.ensure_future(gone()))
+        watching[0].add_done_callback(lambda _: end("left"))
+
+    timers = loop.call_later(SOON, watch), loop.call_later(max(seconds, 0.0), end, "late")
+    for future in futures:
+        future.add_done_callback(one_done)
     try:
-        await asyncio.wait({done, leaving}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        if not done.done():
-            if leaving.done():
-                raise HttpError(499, "client_left", "the client has left")
-            raise http_error_of(TooLate(), 0)
+        why = await ended
     finally:
-        done.cancel()
-        leaving.cancel()
+        for timer in timers:
+            timer.cancel()
+        for watcher in watching:
+            watcher.cancel()
         for future in futures:
             future.cancel()
+    if why == "left":
+        raise HttpError(499, "client_left", "the client has left")
+    if why == "late":
+        raise http_error_of(TooLate(), 0)
 
 
 class Abandoned(Exception):
