@@ -146,7 +146,7 @@ def _set_thread_variables(arguments: list[str]) -> None:
         os.environ.setdefault("OMP_NUM_THREADS", str(usable_cores()))
     idle = competing_threads() < (os.cpu_count() or 1) / 2
     verb = arguments[0] if arguments else ""
-    if verb == "bench" or (verb == "predict" and idle):  # short work on an idle machine
+    if verb == "bench" or (verb in ("predict", "serve") and idle):  # short work on an idle machine
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     if verb in ("pretrain", "distill", "finetune") and not cpu_flags() & BFLOAT16:
         # In float32 only GELU is compiled, for every number of rows: a thousand kernels, by which nothing is

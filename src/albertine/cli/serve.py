@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from threading import Thread
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 
 from albertine.cli.options import BatchTokensOption, DeviceOption, PrecisionOption
 
+T = TypeVar("T")
 TOKEN = "ALBERTINE_TOKEN"
 
 
@@ -152,8 +156,12 @@ def serve(
         hosts=hosts,
         origins=origins,
     )
-    predictor = Predictor(model, device=device, precision=precision, batch_tokens=batch_tokens)
-    served = ServedModel(predictor, name or Path(model.rstrip("/")).name or model)
+    served = _in_own_thread(
+        lambda: ServedModel(
+            Predictor(model, device=device, precision=precision, batch_tokens=batch_tokens),
+            name or Path(model.rstrip("/")).name or model,
+        )
+    )
     service = Service(served, limits, paths())
     shown, taken = listening.getsockname()[:2]
     where = f"http://{f'[{shown}]' if ':' in shown else shown}:{taken}"
@@ -177,6 +185,25 @@ def serve(
         raise typer.Exit(1)
 
 
+def _in_own_thread(make: Callable[[], T]) -> T:
+    """What a function makes, in a thread that then ends.
+
+    OpenMP keeps threads for each thread that has computed. If this one had, there would be more of them than
+    processors beside those of the engine, and libgomp would let all sleep between operations, which makes a
+    short text take twice as long.
+    """
+    made: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            made.set_result(make())
+        except BaseException as error:
+            made.set_exception(error)
+
+    Thread(target=run, name="albertine loading", daemon=True).start()
+    return made.result()
+
+
 def _address_of_page(address: tuple[Any, ...]) -> str:
     """The address of a socket for a browser on this machine, also of one that listens on all addresses."""
     host, port = address[:2]
@@ -189,7 +216,6 @@ def _open_in_browser(address: str) -> None:
     `webbrowser` would start one of the terminal, in which the page does not work."""
     import sys
     import webbrowser
-    from threading import Thread
 
     shown = sys.platform != "linux" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
     if not shown and "BROWSER" not in os.environ:
