@@ -288,6 +288,7 @@ def test_closed_streams(closed: str) -> None:
         ({}, 0.0, "--version", "PASSIVE", None),
         ({}, 0.0, "pretrain", "PASSIVE", None),
         ({}, 0.0, "predict", "PASSIVE", "10000"),
+        ({}, 0.0, "serve", "PASSIVE", "10000"),
         ({}, 99.0, "predict", "PASSIVE", None),
         ({}, 99.0, "bench", "PASSIVE", "10000"),
         ({"OMP_WAIT_POLICY": "ACTIVE", "GOMP_SPINCOUNT": "7"}, 0.0, "predict", "ACTIVE", "7"),

@@ -94,7 +94,7 @@ def application(
     if traces is not None:
         from albertine.serving.tracing import Tracing
 
-        middleware.insert(0, Middleware(Tracing, provider=traces, posted=paths_posted))
+        middleware.insert(0, Middleware(Tracing, provider=traces, posted=frozenset(posted)))
     app = Starlette(
         routes=[
             Route("/", PAGE["/"], methods=["GET", "POST"]),
