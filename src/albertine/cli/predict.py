@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+ZERO_SHOT_TEXTS = 64
+"""Texts that are computed together, each with every label."""
 
 
 def fill_mask(
@@ -103,6 +105,49 @@ def _classes(values: Mapping[str, float]) -> str:
         return f"{values['score']:.3f}"
     best = sorted(values.items(), key=lambda item: -item[1])[:3]
     return " · ".join(f"{name} {100 * value:.0f} %" for name, value in best)
+
+
+def zero_shot(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A model tuned for natural language inference.")
+    ],
+    labels: Annotated[
+        str, typer.Option("--labels", metavar="LABEL,…", help="Labels, with commas between them.")
+    ],
+    text: Annotated[
+        list[str] | None, typer.Argument(metavar="TEXT...", help="Texts; without any, lines of stdin.")
+    ] = None,
+    template: Annotated[
+        str,
+        typer.Option(
+            "--template", help="The hypothesis, with {} for the label; in the language of the texts."
+        ),
+    ] = "This example is {}.",
+    multi_label: Annotated[
+        bool, typer.Option("--multi-label", help="Score each label by itself; default: among the others.")
+    ] = False,
+    precision: PrecisionOption = "auto",
+    device: DeviceOption = "cpu",
+    json: EachJson = False,
+) -> None:
+    """The score of every given label for every text.
+
+    Whether the text entails the label in a template, by a classifier with a class whose name begins with
+    `entail` or `蕴含`."""
+    from albertine.tasks.prediction_columns import chunks
+
+    named = [label.strip() for label in labels.split(",") if label.strip()]
+    if not named:
+        raise typer.BadParameter("name one or more", param_hint="--labels")
+    predictor = opener(model, precision, device)()
+
+    def predict(batch: Sequence[str]) -> list[dict[str, float]]:
+        return predictor.zero_shot(batch, named, template=template, multi_label=multi_label)
+
+    for line, values in show.predicted(chunks(text or lines(), ZERO_SHOT_TEXTS), predict):
+        result = {"text": line, "labels": values}
+        show.as_json(result, indent=None) if json else typer.echo(f"{_classes(values)}  {line}")
+    show.cut(predictor.cut)
 
 
 @over_files("choose", "to choose")
@@ -210,6 +255,6 @@ def in_words(guesses: list[Guess]) -> str:
 
 GROUP = "Predict with a tuned or released model."
 COMMANDS = (
-    *(fill_mask, order, classify, choose, tag, answer, relate),
+    *(fill_mask, order, classify, zero_shot, choose, tag, answer, relate),
     *(embed, similarity, generate.generate, generate.read, generate.continue_),
 )

@@ -35,8 +35,10 @@ from albertine.inference.search import Draw, Search
 from albertine.inference.seq2seq_rows import Written, generate_texts, source_row
 from albertine.inference.spans import AnswerSpan, LikelySpans
 from albertine.inference.tags import Entity
+from albertine.inference.token_outputs import SparseVector, sparse_vectors, token_vectors
 from albertine.inference.triples import Relation
 from albertine.inference.whitening import read_whitening
+from albertine.inference.zero_shot import TEMPLATE, hypotheses, nli_classes, zero_shot_scores
 from albertine.interop.exported_folder import is_exported
 from albertine.interop.heads import Task, left_to_right, task_of
 from albertine.interop.model_files import files_of_model
@@ -352,6 +354,50 @@ class Predictor:
         names, values = family.labels or ("score",), outputs.tolist() if logits else family.values(outputs)
         return [dict(zip(names, row, strict=True)) for row in values]
 
+    def zero_shot(
+        self,
+        texts: str | Iterable[str],
+        labels: Sequence[str],
+        *,
+        template: str = TEMPLATE,
+        multi_label: bool = False,
+    ) -> list[dict[str, float]]:
+        """For every text the score of each label, in the order of the labels, by a model that was tuned for
+        natural language inference: whether the text entails the label in a template. As the
+        `zero-shot-classification` pipeline of transformers.
+
+        Args:
+            labels: one or more, each once. template: with one {} where the label goes.
+            multi_label: score each label by itself, against contradiction; otherwise the scores of a text sum
+                to 1.
+
+        Raises:
+            ModelError: the model was not tuned to classify, or no class means entailment.
+            SettingsError: there is no label, or one is there twice, or the template has not one place.
+        """
+        family = self.made_to("classify")
+        assert isinstance(family, Classify)
+        classes = nli_classes(family.labels, self._path)
+        labels = texts_of(labels, "labels")
+        if not labels or len(set(labels)) < len(labels):
+            raise SettingsError(
+                f"`{next(x for x in labels if labels.count(x) > 1)}` is there twice"
+                if labels
+                else "no label",
+                where="labels",
+                remedy="Give one or more labels, each once",
+            )
+        firsts, seconds = texts_of(texts), hypotheses(labels, template)
+        pairs = [(first, second) for first in firsts for second in seconds]
+        if not pairs:
+            return []
+        examples = [
+            Example(str(i), a, b, None, f"text {i // len(labels) + 1}") for i, (a, b) in enumerate(pairs)
+        ]
+        logits, _ = self.outputs(examples)
+        table = zero_shot_scores(logits, classes, len(labels), multi_label=multi_label)
+        return [dict(zip(labels, row, strict=True)) for row in table.tolist()]
+
     def choose(
         self, passage: str, options: Sequence[str], *, question: str = "", logits: bool = False
     ) -> list[float]:
@@ -460,6 +506,24 @@ class Predictor:
         found = self.embedder(texts_of(texts), pooling=pooling, normalize=normalize)
         self.cut += found.cut
         return found.vectors
+
+    def embed_all(self, texts: str | Iterable[str]) -> list[NDArray[np.float32]]:
+        """The last state of every token of every text, special tokens included, float32 (tokens, H) each.
+        Texts are truncated as for `embed`."""
+        found, cut = token_vectors(self.embedder, texts_of(texts))
+        self.cut += cut
+        return found
+
+    def embed_sparse(self, texts: str | Iterable[str]) -> list[SparseVector]:
+        """The sparse vector of every text over the vocabulary by the masked-LM head: token ids and positive
+        weights, the maximum over the tokens of the text of log(1 + relu(logit)), as SPLADE.
+
+        Raises:
+            ModelError: the model has no masked-LM head.
+        """
+        found, cut = sparse_vectors(self.model, self.tokenizer, texts_of(texts), self._path)
+        self.cut += cut
+        return found
 
     def similarity(
         self, a: Iterable[str], b: Iterable[str], *, pooling: Pooling | None = None
