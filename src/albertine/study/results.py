@@ -209,4 +209,7 @@ def columns_of(results: Mapping[str, Any]) -> list[str]:
             found |= dict.fromkeys(metrics_of(results, cell, seed))
     compared = {one["metric"] for one in results["conclusions"]}
     hidden = HIDDEN | {name for name, better in IN_PLACE_OF.items() if better in found}
+    minutes = "pretrain.training.minutes"
+    if not (results["budget"]["minutes"] or any(minutes in cell["changes"] for cell in results["cells"])):
+        hidden |= {"tokens_per_second"}  # cells run side by side, and their speed decides nothing
     return [name for name in found if name in compared or ("." not in name and name not in hidden)]
