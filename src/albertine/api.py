@@ -464,7 +464,7 @@ def info(what: str | Path | None = None, *, length: int | Sequence[int] | None =
 @naming_arguments()
 def export(
     model: str | Path,
-    output: str | Path,
+    output: str | Path | None = None,
     to: str | Sequence[str] = "onnx",
     *,
     head: str = "task",
@@ -479,7 +479,7 @@ def export(
 
     Args:
         model: any name of a model.
-        output: a new folder.
+        output: a new folder; None: `export` in the model's own, where `Predictor(model, runtime=…)` finds it.
         to: "onnx", "openvino", "torch" or "gguf", or several.
         head: what the graph answers: "task" (that of the model, or the words under a mask), "fill-mask",
             "embed" or "features".

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from albertine.export.export_model import export
@@ -26,6 +27,7 @@ from albertine.tasks.multiple_choice import Choose
 from albertine.tasks.relate import Relate
 from albertine.tasks.tag import Tag
 from albertine.tokenizers.wordpiece import WordPieceTokenizer
+from tests.session_folders import made_once
 
 SENTENCE = "the old man said that a house was good and never bad , who where ? in it"
 WORDS = SENTENCE.split()
@@ -119,6 +121,15 @@ def exported(name: str, folder: Path) -> tuple[Path, Path]:
     """The folder of a model, and that of its export to ONNX."""
     source = tuned(name, folder / name)
     return source, export(source, folder / f"{name} exported").folder
+
+
+def with_export(factory: pytest.TempPathFactory) -> Path:
+    """The folder of a classifier, with its export to ONNX and OpenVINO beside the weights."""
+
+    def make(folder: Path) -> None:
+        export(tuned("single", folder / "model"), None, ["onnx", "openvino"])
+
+    return made_once(factory, "with export", make) / "model"
 
 
 def openvino_of(exported: Path) -> Path:

@@ -16,10 +16,9 @@ import pytest
 from albertine import Predictor
 from albertine.cli.app import run
 from albertine.errors import ModelError, SettingsError
-from albertine.export.export_model import export
 from albertine.export.openvino import converted, save
 from albertine.inference.exported_model import ExportedModel
-from tests.inference.exports import TEXTS, exported, openvino_of
+from tests.inference.exports import TEXTS, with_export
 
 openvino = pytest.importorskip("openvino")
 TOLERANCE = 1e-4
@@ -29,8 +28,9 @@ GRAPH = "openvino/openvino_model.xml"
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A classifier, and its export to OpenVINO alone."""
-    source, graph = exported("single", tmp_path_factory.mktemp("openvino"))
-    return source, openvino_of(graph)
+    source = with_export(tmp_path_factory)
+    graph = tmp_path_factory.mktemp("openvino") / "graph"
+    return source, shutil.copytree(source / "export", graph, ignore=shutil.ignore_patterns("onnx"))
 
 
 @pytest.fixture
@@ -67,14 +67,12 @@ def test_threads_at_once(both: tuple[Path, Path]) -> None:
             assert list(pool.map(lambda text: predictor.classify([text]), TEXTS)) == wanted
 
 
-def test_onnx_is_the_default_where_both_are(both: tuple[Path, Path], tmp_path: Path) -> None:
-    source, _ = both
-    graphs = export(source, tmp_path / "graphs", ["onnx", "openvino"]).folder
+def test_onnx_is_the_default_where_both_are(both: tuple[Path, Path]) -> None:
+    graphs = both[0] / "export"
     assert ExportedModel(graphs).graph.runtime == "onnx"
     assert ExportedModel(graphs, runtime="openvino").graph.file == graphs / GRAPH
-    shutil.rmtree(graphs / "onnx")
     with pytest.raises(ModelError, match="no graph of onnx"):
-        ExportedModel(graphs, runtime="onnx")
+        ExportedModel(both[1], runtime="onnx")
 
 
 def test_the_commands_read_such_a_folder(both: tuple[Path, Path], tmp_path: Path, capsys: Any) -> None:

@@ -11,11 +11,10 @@ import pytest
 import torch
 
 from albertine.errors import ModelError
-from albertine.export.source_model import digest_of
 from albertine.interop.exported_folder import is_exported
 from albertine.interop.huggingface.folders import save_model
 from albertine.interop.huggingface.lonepatient import save_lonepatient
-from albertine.interop.model_files import checkpoint_in, files_of_model
+from albertine.interop.model_files import checkpoint_in, digest_of, files_of_model
 from albertine.interop.pickled import PICKLED, PICKLED_INDEX
 from albertine.interop.tensorflow.checkpoints import NAME, save_checkpoint
 from albertine.model.model import Model

@@ -25,6 +25,7 @@ _LIBRARIES = ("numpy", "safetensors", "tokenizers", "sentencepiece", "pydantic",
 _OPTIONAL = {
     "torch": "torch",
     "onnxruntime": "onnx",
+    "openvino": "openvino",
     "matplotlib": "plots",
     "tensorboard": "track",
     "jieba": "zh",
@@ -109,12 +110,15 @@ def check_folder(folder: Path, *, full: bool) -> str:
     Raises:
         AlbertineError: what is wrong with it.
     """
+    from albertine.interop.exported_folder import is_exported
     from albertine.interop.model_files import checkpoint_in
     from albertine.interop.weights import refuse_adapter
 
     folder = resolve_model(folder)
     if is_run_checkpoint(folder):
         return f"a checkpoint of a run; {_check_model(folder, full)}"
+    if is_exported(folder):
+        return _check_exported(folder)
     if (folder / "config.json").is_file() or checkpoint_in(folder) is not None:
         return _check_model(folder, full)
     if any((folder / name).is_file() for name in ("manifest.json", "prepare.json")):
@@ -125,6 +129,24 @@ def check_folder(folder: Path, *, full: bool) -> str:
     raise ModelError(
         "holds no model, corpus or run", where=folder, remedy="Name a folder that Albertine wrote"
     )
+
+
+def _check_exported(folder: Path) -> str:
+    """Open each graph whose runtime is installed."""
+    from albertine.inference.exported_model import ExportedModel
+    from albertine.interop.exported_folder import graphs_in
+    from albertine.interop.runtimes import MODULES
+
+    opened, left = [], []
+    for graph in graphs_in(folder):
+        name = f"{graph.runtime} {graph.precision}"
+        if find_spec(MODULES[graph.runtime]) is None:
+            left.append(f"; {name} was not opened, as {MODULES[graph.runtime]} is not installed")
+            continue
+        model = ExportedModel(folder, graph.precision, runtime=graph.runtime)  # type: ignore[arg-type]
+        opened.append(name)
+        check_tokenizer(model.config, load_tokenizer(folder), folder)
+    return f"an exported model, whose graphs open ({', '.join(opened) or 'none'}){''.join(left)}"
 
 
 def _check_corpus(folder: Path, full: bool) -> str:

@@ -16,7 +16,13 @@ def export(
             help="Model or run folder, released model, or OWNER/NAME of the Hugging Face hub.",
         ),
     ],
-    output: Annotated[Path, typer.Argument(metavar="OUT", help="New folder to write.")],
+    output: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[OUT]",
+            help="New folder to write; default: `export` in the model's own folder, for --runtime.",
+        ),
+    ] = None,
     to: Annotated[
         list[str] | None,
         typer.Option(

@@ -16,7 +16,7 @@ from albertine.core.released import DEFAULT_MODELS, released_names
 from albertine.errors import DataError, ModelError
 
 if TYPE_CHECKING:
-    from albertine.core.number_formats import InferencePrecision
+    from albertine.core.number_formats import InferencePrecision, Runtime
     from albertine.tasks.predictor import Predictor
     from albertine.tasks.rescore import Split, TunedRun
 
@@ -174,6 +174,7 @@ def opener(
     precision: InferencePrecision = "auto",
     device: str = "cpu",
     batch_tokens: int | None = None,
+    runtime: Runtime | None = None,
 ) -> Callable[..., Predictor]:
     """A function from texts to a `Predictor`: of the named model, else of the released one for their
     language, loaded once and named on standard error."""
@@ -183,7 +184,7 @@ def opener(
     def opened(name: str) -> Predictor:
         if model is None:
             typer.echo(f"using model {name}, since none is named", err=True)
-        return Predictor(name, device=device, precision=precision, batch_tokens=batch_tokens)
+        return Predictor(name, device=device, precision=precision, batch_tokens=batch_tokens, runtime=runtime)
 
     return lambda *texts: opened(_default_model(*texts) if model is None else model)
 

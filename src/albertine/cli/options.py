@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 import typer
 from typer.core import TyperCommand
 
-from albertine.core.number_formats import InferencePrecision
+from albertine.core.number_formats import InferencePrecision, Runtime
 
 
 class Verb(TyperCommand):
@@ -113,6 +113,14 @@ PrecisionOption = Annotated[
         "--precision",
         help="Number format of matrix products; auto: bfloat16 where the hardware has it; int8, for "
         "processors without AMX, rounds more, and makes wide models faster.",
+    ),
+]
+RuntimeOption = Annotated[
+    Runtime | None,
+    typer.Option(
+        "--runtime",
+        help="What computes: torch; or onnx or openvino, for an exported folder or the one beside the model; "
+        "auto: the fastest by `albertine doctor MODEL`. Default: torch, or what an exported folder has.",
     ),
 ]
 BatchTokensOption = Annotated[

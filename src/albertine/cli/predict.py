@@ -10,7 +10,15 @@ import typer
 from albertine.cli import generate, show
 from albertine.cli.embed import embed, similarity
 from albertine.cli.inputs import lines, model_and_pair, model_and_texts, opener
-from albertine.cli.options import ANY_MODEL, DeviceOption, EachJson, Json, PrecisionOption, Texts
+from albertine.cli.options import (
+    ANY_MODEL,
+    DeviceOption,
+    EachJson,
+    Json,
+    PrecisionOption,
+    RuntimeOption,
+    Texts,
+)
 from albertine.cli.predict_file import over_files
 
 if TYPE_CHECKING:
@@ -34,11 +42,12 @@ def fill_mask(
     top: Annotated[int, typer.Option("--top", min=1, help="Candidates for each mask.")] = 5,
     precision: PrecisionOption = "auto",
     device: DeviceOption = "cpu",
+    runtime: RuntimeOption = None,
     json: EachJson = False,
 ) -> None:
     """The likeliest words under every [MASK]."""
     model, text = model_and_texts(words, masked=True)
-    open_for = opener(model, precision, device)
+    open_for = opener(model, precision, device, runtime=runtime)
     used: set[Predictor] = set()
 
     def predict(line: str) -> list[list[Guess]]:

@@ -12,7 +12,7 @@ import typer
 
 from albertine.cli import show
 from albertine.cli.inputs import check_texts, opener
-from albertine.cli.options import BatchTokensOption, DeviceOption, Overwrite, PrecisionOption
+from albertine.cli.options import BatchTokensOption, DeviceOption, Overwrite, PrecisionOption, RuntimeOption
 
 if TYPE_CHECKING:
     from albertine.interop.heads import Task
@@ -23,6 +23,7 @@ def _of_files(
     precision: PrecisionOption = "auto",
     device: DeviceOption = "cpu",
     batch_tokens: BatchTokensOption = None,
+    runtime: RuntimeOption = None,
     file: Annotated[
         Path | None,
         typer.Option(
@@ -85,7 +86,7 @@ ONLY = Parameter.KEYWORD_ONLY
 MORE = [p.replace(kind=ONLY) for p in signature(_of_files, eval_str=True).parameters.values()]
 INPUTS = ("text", "passage", "passages", "question", "options")
 """Parameters of commands that hold inputs of the model."""
-OPENING = ("device", "batch_tokens", "precision")
+OPENING = ("device", "batch_tokens", "precision", "runtime")
 """Parameters with which a model is loaded."""
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 
-from albertine.cli.options import BatchTokensOption, DeviceOption, PrecisionOption
+from albertine.cli.options import BatchTokensOption, DeviceOption, PrecisionOption, RuntimeOption
 
 T = TypeVar("T")
 TOKEN = "ALBERTINE_TOKEN"
@@ -70,6 +70,7 @@ def serve(
     precision: PrecisionOption = "auto",
     device: DeviceOption = "cpu",
     batch_tokens: BatchTokensOption = None,
+    runtime: RuntimeOption = None,
     auto_truncate: Annotated[
         bool,
         typer.Option(
@@ -158,7 +159,7 @@ def serve(
     )
     served = _in_own_thread(
         lambda: ServedModel(
-            Predictor(model, device=device, precision=precision, batch_tokens=batch_tokens),
+            Predictor(model, device=device, precision=precision, batch_tokens=batch_tokens, runtime=runtime),
             name or Path(model.rstrip("/")).name or model,
         )
     )

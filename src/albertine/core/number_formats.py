@@ -1,4 +1,4 @@
-"""Names of the precision settings, importable without torch; `core.precision` resolves them."""
+"""Names of precision and runtime settings, importable without torch; `core.precision` resolves them."""
 
 from __future__ import annotations
 
@@ -6,3 +6,5 @@ from typing import Literal
 
 Precision = Literal["auto", "float32", "bfloat16"]
 InferencePrecision = Literal[Precision, "int8"]
+Runtime = Literal["auto", "torch", "onnx", "openvino"]
+"""What computes a model (`interop.runtimes`)."""

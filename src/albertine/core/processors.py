@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 from functools import cache
 from pathlib import Path
 
@@ -27,6 +28,19 @@ def cpu_flags() -> frozenset[str]:
     except OSError:
         pass
     return frozenset()
+
+
+@cache
+def cpu_name() -> str:
+    """The model of the CPU as the system names it; the architecture where it does not."""
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as lines:
+            for line in lines:
+                if line.lower().startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
 
 
 def usable_cores() -> int:

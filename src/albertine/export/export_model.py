@@ -22,6 +22,7 @@ from albertine.export.source_model import Opened, opened
 from albertine.export.verify import ALIKE, PLACES, Arrays, Verified, batches, framed, rounding_of, verify
 from albertine.interop.exported_folder import REPORT, TRANSITIONS
 from albertine.interop.folder_writer import carry_over, fit_tokenizer
+from albertine.interop.model_files import EXPORT
 from albertine.interop.model_names import check_separate, model_folder
 from albertine.interop.pickled import PICKLED, PICKLED_INDEX
 from albertine.interop.sentence_transformers import DENSE, LAYERS, MODULES, POOLING, PROMPTS, TRANSFORMER
@@ -54,7 +55,7 @@ class Exported:
 
 def export(
     model: str | Path,
-    output: str | Path,
+    output: str | Path | None = None,
     to: Sequence[str] = ("onnx",),
     *,
     head: str = "task",
@@ -64,7 +65,8 @@ def export(
     """Write a model for other runtimes, and verify what was written.
 
     Args:
-        model: a model folder, a run, a released model or `owner/name` of the hub. output: a new folder.
+        model: a model folder, a run, a released model or `owner/name` of the hub. output: a new folder;
+            None: `export` in the folder of the model, where `Predictor(model, runtime=…)` finds it.
         to: names of `formats.FORMATS`. head: one of `opened.HEADS`.
         overwrite: replace an earlier export; other files in its folder, such as a card, stay.
 
@@ -73,7 +75,8 @@ def export(
         SettingsError: `output` exists, or holds weights; an unknown format, an option that does not fit.
         RunError: a library is missing, the disk refuses. In each case nothing is written.
     """
-    options, folder = options or ExportOptions(), user_path(output)
+    options = options or ExportOptions()
+    folder = _beside(model) if output is None else user_path(output)
     chosen = {name: format_of(name) for name in dict.fromkeys(to)}
     if not chosen:
         raise SettingsError("an export needs a format", remedy="Add --to onnx")
@@ -88,6 +91,21 @@ def export(
         (beside / REPORT).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
         carry_over(folder, beside, WRITTEN)
     return Exported(folder, report, _lines(written, found))
+
+
+def _beside(model: str | Path) -> Path:
+    """The folder of the export beside a model.
+
+    Raises:
+        SettingsError: the model is not the user's own: it comes with the package, or from the hub.
+    """
+    if not user_path(model).exists():
+        raise SettingsError(
+            "is no folder of yours, to write its export in",
+            where=model,
+            remedy=f"Name a folder to write: albertine export {model} OUT",
+        )
+    return model_folder(model) / EXPORT
 
 
 def _check_output(folder: Path, source: Path, overwrite: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,7 @@ from albertine.inference.whitening import read_whitening
 from albertine.interop.heads import head_config_for, task_of
 from albertine.interop.huggingface.config import config_json, our_flags
 from albertine.interop.huggingface.folders import read_folder, written_type
-from albertine.interop.model_files import files_of_model
+from albertine.interop.model_files import digest_of
 from albertine.interop.model_folder import ModelFolder
 from albertine.interop.model_names import model_folder
 from albertine.interop.sentence_transformers import WHITENING, vector_files
@@ -146,13 +145,3 @@ def _config(folder: ModelFolder, tokenizer: Tokenizer | None, answers: str) -> d
         head_config = head_config_for(folder, written_type(folder.model.config))
         tree |= head_config | {"albertine": our_flags(tree) | our_flags(head_config)}
     return tree
-
-
-def digest_of(folder: Path) -> str:
-    """A digest of what decides the numbers of a model: its configuration and weights."""
-    digest = hashlib.blake2b(digest_size=16)
-    for path in files_of_model(folder):
-        digest.update(path.relative_to(folder).as_posix().encode())
-        with path.open("rb") as file:
-            hashlib.file_digest(file, lambda: digest)
-    return digest.hexdigest()

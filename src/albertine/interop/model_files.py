@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from albertine.interop.pickled import PICKLED, PICKLED_INDEX
 
 INDEX = ".index"
 """Suffix of the file that lists the variables of a TensorFlow checkpoint."""
+EXPORT = "export"
+"""The folder in a model folder that holds its export, and does not decide what the model computes."""
 _CHOSEN = re.compile(r'^model_checkpoint_path:\s*"([^"]+)"', re.MULTILINE)
 _DECIDING = (
     *("*.json", "*.safetensors", "*.bin"),
@@ -28,10 +31,21 @@ def files_of_model(folder: Path) -> list[Path]:
         ModelError: several checkpoints, and none is named.
     """
     found = {path for pattern in _DECIDING for path in folder.glob(pattern)}
+    found -= {path for path in found if path.parent == folder / EXPORT}
     if (prefix := checkpoint_in(folder)) is not None:
         found.add(prefix.with_name(prefix.name + INDEX))
         found.update(p for p in prefix.parent.iterdir() if p.name.startswith(f"{prefix.name}.data-"))
     return sorted(path for path in found if path.is_file())
+
+
+def digest_of(folder: Path) -> str:
+    """A digest of what decides the numbers of a model: its configuration and weights."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path in files_of_model(folder):
+        digest.update(path.relative_to(folder).as_posix().encode())
+        with path.open("rb") as file:
+            hashlib.file_digest(file, lambda: digest)
+    return digest.hexdigest()
 
 
 def checkpoint_in(folder: Path) -> Path | None:

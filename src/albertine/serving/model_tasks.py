@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import Any, ClassVar, NamedTuple
 
 from albertine.errors import ModelError
-from albertine.inference.exported_model import ExportedModel
 from albertine.inference.fill_mask import fill_masks, no_mask
 from albertine.serving.engine import finite
 from albertine.serving.token_tasks import TOKEN_TASKS
@@ -124,7 +123,7 @@ class ServedModel:
         self.family = None
         with suppress(ModelError):
             self.family = predictor.family
-        self.number_format = _number_format(predictor.model)
+        self.number_format = predictor.number_format
         self.device = str(getattr(predictor.model, "device", "cpu"))
         self._tasks: dict[str, HttpTask] = {}
         self._find_tasks()
@@ -256,14 +255,3 @@ def ability(task: str) -> str:
         return OWN[task].does
     known = FAMILIES[task]
     return (known.http and known.http().does) or f"can {known.words}"
-
-
-def _number_format(model: Any) -> str:
-    """The format that `auto` chooses on this machine."""
-    if isinstance(model, ExportedModel):
-        return model.graph.precision
-    import torch
-
-    with torch.inference_mode(), model.encoder.forward_pass() as backend:
-        form = backend.form
-    return "int8" if form.int8 else str(form.dtype).removeprefix("torch.")

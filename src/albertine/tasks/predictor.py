@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from albertine.core.files import user_path
-from albertine.core.number_formats import InferencePrecision
+from albertine.core.number_formats import InferencePrecision, Runtime
 from albertine.errors import (
     DataError,
     ModelError,
@@ -44,6 +44,7 @@ from albertine.interop.heads import Task, left_to_right, task_of
 from albertine.interop.model_files import files_of_model
 from albertine.interop.model_folder import ModelDescription, ModelFolder
 from albertine.interop.model_names import model_folder
+from albertine.interop.runtimes import resolve_runtime
 from albertine.model.config import Pooling
 from albertine.tasks.answer import Question
 from albertine.tasks.answerability import AnswerOrNot
@@ -89,11 +90,14 @@ class Predictor:
             only, rounds more, and is faster where there is no AMX.
         batch_tokens: most tokens in one forward pass, which bounds memory; a longer text is computed alone.
             Default: what is fast on the device. Results differ by rounding only.
+        runtime: `torch`; `onnx` or `openvino`, which compute an exported folder, or the one beside the model
+            (`export` in its folder); `auto`, the fastest of these by the measurement of `albertine doctor` on
+            this processor. Default: torch, and of an exported folder onnxruntime where it has such a graph.
 
     Raises:
         ModelError, TokenizerError: the folder is missing, damaged, its vocabulary does not fit the model, or
-            int8 changes its predictions too much.
-        SettingsError: there is no such device, or no int8 on it; `batch_tokens` is less than 1.
+            int8 changes its predictions too much; the export of a runtime is missing, or of other weights.
+        SettingsError: there is no such device or runtime, or no int8 on it; `batch_tokens` is less than 1.
     """
 
     def __init__(
@@ -103,15 +107,16 @@ class Predictor:
         device: str = "cpu",
         precision: InferencePrecision = "auto",
         batch_tokens: int | None = None,
+        runtime: Runtime | None = None,
     ) -> None:
         if batch_tokens is not None and batch_tokens < 1:
             raise SettingsError("batch_tokens must be at least 1", remedy="Leave batch_tokens out")
-        path = model_folder(path).absolute()
+        path, self._runtime = resolve_runtime(model_folder(path).absolute(), runtime, precision, device)
         self._path, self.cut = path, 0
         self.model: Model | ExportedModel
         self._folder: ModelDescription
         if is_exported(path):
-            self.model = ExportedModel(path, precision, batch_tokens, device)
+            self.model = ExportedModel(path, precision, batch_tokens, device, self._runtime)
             self._folder = self.model.folder
         else:
             self._folder = _read_folder(path, device, precision, batch_tokens)
@@ -150,13 +155,22 @@ class Predictor:
         return self._path
 
     @property
+    def number_format(self) -> str:
+        """The number format that `auto` stands for on this machine, or that was given."""
+        if isinstance(self.model, ExportedModel):
+            return self.model.graph.precision
+        with self._inference_mode(), self.model.encoder.forward_pass() as backend:
+            form = backend.form
+        return "int8" if form.int8 else str(form.dtype).removeprefix("torch.")
+
+    @property
     def fingerprint(self) -> str:
-        """A digest of all that determines predictions: the files of the folder, and the precision.
+        """A digest of all that determines predictions: the files of the folder, the precision, the runtime.
 
         Raises:
             ModelError: the folder is gone.
         """
-        digest = hashlib.blake2b(self.model.precision.encode(), digest_size=16)
+        digest = hashlib.blake2b(f"{self.model.precision}{self._runtime or ''}".encode(), digest_size=16)
         if not (files := files_of_model(self._path)):
             raise ModelError("is gone, so that it has no fingerprint", where=self._path)
         for path in files:
