@@ -7,8 +7,8 @@ and the training loop. Only the text comes prepared: `Corpus` reads a folder of 
     albertine prepare data/demo/english.tar.xz --output corpora/en --vocab-size 4000
     python examples/albert_in_one_file.py corpora/en
 
-It prints both losses, and at the end the likeliest tokens for a [MASK]. Sizes are small, so that this takes
-a few minutes on two processor cores; albert-base has H=768, E=128, N=12, F=3072, 12 layers and L=512.
+It prints losses and guesses for a [MASK]. Ten minutes on two processor cores teach the order of sentences,
+but little more than the frequencies of tokens. albert-base has H=768, E=128, N=12, F=3072, 12 layers, L=512.
 
 Letters in comments and names are the axes of a tensor, as (B, L, H) or x_BLH:
 
