@@ -38,7 +38,7 @@ class Verb(TyperCommand):
             if "Path" in str(kinds.get(str(parameter.name))) and "" in words:
                 option = next((name for name in parameter.opts if name.startswith("--")), None)
                 where = option or parameter.metavar or str(parameter.name).upper()
-                raise SettingsError(EMPTY_PATH[0], where=where.rstrip("."), remedy=EMPTY_PATH[1])
+                raise SettingsError(EMPTY_PATH[0], where=where.strip("[]."), remedy=EMPTY_PATH[1])
 
 
 def _near_option(context: typer.Context, words: list[str] | None) -> list[str] | None:
