@@ -75,13 +75,17 @@ class TextEmbedder:
         """
         return self.of_tokens(self.tokens(texts), pooling=pooling, normalize=normalize, check=check)
 
+    def cased(self, text: str) -> str:
+        """A text in the case in which the model reads it."""
+        return text.lower() if self.how.lower else text
+
     def tokens(self, texts: Sequence[str], *, whole: bool = False) -> list[list[int]]:
         """The token ids of texts, without special tokens.
 
         Args:
             whole: also those beyond the limit; otherwise a long text may end soon after it.
         """
-        cased = [text.lower() if self.how.lower else text for text in texts]
+        cased = list(map(self.cased, texts))
         return self.tokenizer.encode_batch(
             cased if whole else [self.tokenizer.head(text, self.limit) for text in cased]
         )
@@ -105,8 +109,7 @@ class TextEmbedder:
             raise SettingsError(
                 f"there is no pooling `{pooling}`", remedy=f"Known: {', '.join(get_args(Pooling))}"
             )
-        cut = sum(len(row) + 2 > self.limit for row in ids)
-        rows = [self.tokenizer.layout(row, max_length=self.limit) for row in ids]
+        rows, cut = rows_of(self.tokenizer, ids, self.limit)
         lengths = [len(row) for row, _ in rows]
         size = self.model.config.hidden_size if whitening is None else whitening.matrix.shape[1]
         compute: Callable[..., NDArray[np.float32]]
@@ -127,6 +130,14 @@ class TextEmbedder:
         if check:
             check_finite(found, "text")
         return Embedded(found, cut)
+
+
+def rows_of(
+    tokenizer: Tokenizer, ids: Sequence[Sequence[int]], limit: int
+) -> tuple[list[tuple[list[int], list[int]]], int]:
+    """Token and segment ids of the row of each text, by its token ids, and the number of truncated texts."""
+    rows = [tokenizer.layout(row, max_length=limit) for row in ids]
+    return rows, sum(len(row) + 2 > limit for row in ids)
 
 
 @without_gradients

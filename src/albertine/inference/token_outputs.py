@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from albertine.core.token_batches import batch_longest_first, batch_padded
-from albertine.inference.embedding import TextEmbedder
+from albertine.inference.embedding import TextEmbedder, rows_of
 from albertine.inference.exported_model import ExportedModel
 from albertine.inference.inference_mode import without_gradients
 from albertine.inference.probabilities import check_finite
@@ -48,8 +48,8 @@ def token_vectors(
         NotFinite: names the text.
     """
     model = embedder.model
-    cased = [text.lower() for text in texts] if embedder.how.lower else list(texts)
-    ids, types, cut = _rows(embedder.tokenizer, cased, embedder.limit)
+    rows, cut = rows_of(embedder.tokenizer, embedder.tokens(texts), embedder.limit)
+    ids, types = ([row[part] for row in rows] for part in (0, 1))
     lengths = [len(row) for row in ids]
     found: list[NDArray[np.float32]] = [np.empty((0, 0), np.float32)] * len(ids)
     batches = batch_padded if isinstance(model, ExportedModel) else batch_longest_first
@@ -90,7 +90,10 @@ def sparse_vectors(
         from albertine.inference.pretraining_heads import check_mlm_head
 
         check_mlm_head(model, where)
-    ids, types, cut = _rows(tokenizer, texts, model.config.max_position_embeddings)
+    limit = model.config.max_position_embeddings
+    encoded = tokenizer.encode_batch([tokenizer.head(text, limit) for text in texts])
+    rows, cut = rows_of(tokenizer, encoded, limit)
+    ids, types = ([row[part] for row in rows] for part in (0, 1))
     found: list[SparseVector] = [SparseVector(np.empty(0, np.int64), np.empty(0, np.float32))] * len(ids)
     for chosen in batch_longest_first([len(row) for row in ids], LOGIT_ROWS):
         for i, logits_V in zip(chosen, _highest(model, ids, types, chosen), strict=True):
@@ -125,14 +128,6 @@ def _highest_by_torch(model: Model, rows: IdRows, segments: IdRows) -> list[NDAr
         logits_TV = model.mlm_logits(x_TH).float()
     parts = logits_TV.split_with_sizes([len(row) for row in rows])
     return [own_LV.amax(0).cpu().numpy() for own_LV in parts]
-
-
-def _rows(tokenizer: Tokenizer, texts: Sequence[str], limit: int) -> tuple[IdRows, IdRows, int]:
-    """Token ids and segment ids of texts, and how many were truncated."""
-    encoded = tokenizer.encode_batch([tokenizer.head(text, limit) for text in texts])
-    rows = [tokenizer.layout(row, max_length=limit) for row in encoded]
-    cut = sum(len(row) + 2 > limit for row in encoded)
-    return [list(ids) for ids, _ in rows], [list(types) for _, types in rows], cut
 
 
 @without_gradients

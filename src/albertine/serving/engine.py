@@ -122,7 +122,7 @@ class Engine:
 
     def _deliver(self, item: Item, answers: list[Any], began: float, seconds: float) -> None:
         now = self._clock()
-        values = [answer if self._is_good(answer) else _error_of(answer) for answer in answers]
+        values = list(map(self._checked, answers))
         if not all(isinstance(value, Exception) for value in values):
             self.last_step = now
         if now > item.deadline:
@@ -131,25 +131,17 @@ class Engine:
         else:
             item.future.set_result(Result(values, began - item.entered, seconds))
 
-    def _is_good(self, answer: Any) -> bool:
-        """Whether an answer is one, and finite; counts and logs what it is otherwise."""
-        if isinstance(answer, Exception) and not isinstance(answer, NotFinite):
-            if not isinstance(answer, AlbertineError):
-                self._observer.failed("exception")
-                log.error("a step failed: %s", traceback_without_text(answer))
-            return False
-        if isinstance(answer, NotFinite) or not finite(answer):
+    def _checked(self, answer: Any) -> Any:
+        """An answer, or the exception in its place, which is counted."""
+        if not isinstance(answer, Exception) and not finite(answer):
+            answer = NotFinite("gave numbers that are not finite", remedy=None)
+        if isinstance(answer, NotFinite):
             self.not_finite += 1
             self._observer.failed("non_finite_output")
-            return False
-        return True
-
-
-def _error_of(answer: Any) -> Exception:
-    """The error of an answer that is none."""
-    if isinstance(answer, Exception):
+        elif isinstance(answer, Exception) and not isinstance(answer, AlbertineError):
+            self._observer.failed("exception")
+            log.error("a step failed: %s", traceback_without_text(answer))
         return answer
-    return NotFinite("gave numbers that are not finite", remedy=None)
 
 
 def finite(answer: Any) -> bool:

@@ -58,13 +58,10 @@ class VectorsHttp(HttpTask):
         return list(self.embedder.of_tokens(rows, normalize=normalize, check=False).vectors)
 
     def cut_right(self, question: str) -> str:
-        return self.model.tokenizer.head(self._cased(question), self.limit)
+        return self.model.tokenizer.head(self.embedder.cased(question), self.limit)
 
     def cut_left(self, question: str, cut: Callable[[str], str]) -> str:
-        return cut(self._cased(question))  # whose characters those of the tokens are
-
-    def _cased(self, text: str) -> str:
-        return text.lower() if self.embedder.how.lower else text
+        return cut(self.embedder.cased(question))  # whose characters those of the tokens are
 
 
 class MasksHttp(HttpTask):

@@ -79,7 +79,7 @@ class TokenVectors(TokenOutputs):
 
     def cased(self, text: str) -> str:
         embedder = self.embedder
-        return text.lower() if embedder is not None and embedder.how.lower else text
+        return text if embedder is None else embedder.cased(text)
 
     def check_lengths(self, lengths: Sequence[InputLength]) -> None:
         tokens, size = sum(one.tokens for one in lengths), self.predictor.model.config.hidden_size
