@@ -38,7 +38,7 @@ demo: $(VENV)/.installed-demo
 # Their processes start faster from compiled modules, also where the environment forbids to write them.
 PYTEST := OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false \
 	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest --numprocesses=auto --maxprocesses=4 \
-	--dist=loadfile --no-loadscope-reorder --durations=50
+	--dist=loadfile --no-loadscope-reorder --max-worker-restart=0 --durations=50
 
 test: $(VENV)/.installed-dev
 	@$(PYTEST) -m "not matrix" $(TESTS)
