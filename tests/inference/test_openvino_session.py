@@ -67,6 +67,23 @@ def test_threads_at_once(both: tuple[Path, Path]) -> None:
             assert list(pool.map(lambda text: predictor.classify([text]), TEXTS)) == wanted
 
 
+def test_a_signal_after_the_model_was_dropped(both: tuple[Path, Path]) -> None:
+    """Catches: the stack for signal handlers that OpenVINO gives a thread on processors with AMX, freed by
+    another thread with the last model."""
+    program = """
+import os, signal, sys, threading
+from albertine import Predictor
+predictors = [Predictor(sys.argv[1]), Predictor(sys.argv[1])]
+signal.signal(signal.SIGTERM, lambda *_: print("handled"))
+dropping = threading.Thread(target=predictors.clear)
+dropping.start()
+dropping.join()
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+    done = subprocess.run([sys.executable, "-c", program, both[1]], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "handled\n"), done.stderr
+
+
 def test_onnx_is_the_default_where_both_are(both: tuple[Path, Path]) -> None:
     graphs = both[0] / "export"
     assert ExportedModel(graphs).graph.runtime == "onnx"

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from albertine.core.devices import fast_bfloat16
+from albertine.core.openvino_core import openvino_core
 from albertine.errors import RunError
 
 Batch = Mapping[str, Tensor]
@@ -164,7 +165,7 @@ def _openvino(precision: str) -> Callable[[Path, int, list[Batch]], Run]:
                     subset_size=len(samples),
                 )
         hint = "f32" if precision == "f32" or not fast_bfloat16(torch.device("cpu")) else "bf16"
-        compiled = openvino.Core().compile_model(
+        compiled = openvino_core().compile_model(
             model,
             "CPU",
             {

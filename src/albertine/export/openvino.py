@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from albertine.core.openvino_core import openvino_core
 from albertine.export.formats import ExportedFile, ExportOptions
 from albertine.export.graph import Graph, described, graph_of
 from albertine.export.onnx import OPSET, check_opset, save_graph
@@ -46,8 +47,6 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
         ModelError: the 8-bit graph is none. SettingsError: an opset that is not known, no text to measure
             activations by.
     """
-    import openvino
-
     (folder / FOLDER).mkdir(exist_ok=True)
     opset = check_opset(options.opset if options.opset is not None else OPSET)
     graph = graph_of(source.head)
@@ -61,7 +60,7 @@ def write(source: Opened, folder: Path, options: ExportOptions) -> list[Exported
     written = [_file(plain, "float32", graph)]
     if options.bfloat16:
         small = plain.with_stem(f"{plain.stem}_bf16")
-        save(narrowed(openvino.Core().read_model(plain)), small)
+        save(narrowed(openvino_core().read_model(plain)), small)
         written.append(_file(small, "bfloat16", graph))
     if options.int8:
         from albertine.export.openvino_int8 import calibration, quantized
@@ -173,11 +172,9 @@ class OpenVinoModel:
 
     @cached_property
     def compiled(self) -> Any:
-        import openvino
-
         threads = {"INFERENCE_NUM_THREADS": self.threads} if self.threads else {}
         try:
-            return openvino.Core().compile_model(
+            return openvino_core().compile_model(
                 self.file, "CPU", {"INFERENCE_PRECISION_HINT": self.hint} | threads
             )
         except RuntimeError:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from albertine.core.openvino_core import openvino_core
 from albertine.errors import DataError, ModelError, RunError, SettingsError
 from albertine.export.onnx_int8 import LEAST_SHARE
 from albertine.export.quiet_logging import errors_only
@@ -93,12 +94,10 @@ def quantized(source: Path, inputs: Sequence[Arrays]) -> tuple[Any, dict[str, An
         raise RunError(
             "8-bit integers of OpenVINO need nncf", remedy="pip install 'albertine[openvino-export]'"
         )
-    import openvino
-
     with errors_only("nncf", ""), contextlib.redirect_stdout(io.StringIO()):  # nor with bars
         import nncf
 
-        model = openvino.Core().read_model(source)
+        model = openvino_core().read_model(source)
         known = {name for one in model.inputs for name in one.get_names()}
         rows = [{name: x for name, x in row.items() if name in known} for row in inputs]
         dataset = nncf.Dataset(rows)

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
+from albertine.core.openvino_core import openvino_core
 from albertine.core.processors import usable_threads
 from albertine.errors import ModelError, SettingsError
 
@@ -58,7 +59,7 @@ def _compiled(file: Path, precision: str) -> Any:
         SettingsError: OpenVINO is not installed. ModelError: the file is damaged, or has a loop.
     """
     try:
-        import openvino
+        core = openvino_core()
     except ImportError as error:
         raise SettingsError(
             "a model exported to OpenVINO requires openvino, which is not installed",
@@ -66,7 +67,6 @@ def _compiled(file: Path, precision: str) -> Any:
             remedy="pip install 'albertine[openvino]'",
         ) from error
     _refuse_loops(file)
-    core = openvino.Core()
     settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": usable_threads()}
     hints = ("bf16", "f32") if precision == "bfloat16" else ("f32",)
     failure = None
