@@ -54,12 +54,12 @@ def served(
         port: 0 for a free one. wrap: what stands before the application, such as a proxy.
     """
     service = service_of(folder, ServingLimits(), **more)
-    service.start()
+    service.models.start()
     listening = socket.socket()
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listening.bind(("127.0.0.1", port))
     config = uvicorn.Config(
-        wrap(application(service, token)), lifespan="off", log_config=None, timeout_graceful_shutdown=1
+        wrap(application(service.models, token)), lifespan="off", log_config=None, timeout_graceful_shutdown=1
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
@@ -73,7 +73,7 @@ def served(
         server.should_exit = True
         thread.join(10)
         listening.close()
-        assert service.stop(10.0)
+        assert service.models.stop(10.0)
 
 
 @contextmanager

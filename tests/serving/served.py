@@ -12,32 +12,52 @@ from starlette.testclient import TestClient
 from albertine.serving.app import application, paths
 from albertine.serving.limits import ServingLimits
 from albertine.serving.model_tasks import ServedModel
+from albertine.serving.models import Models
 from albertine.serving.service import Service
 from albertine.tasks.predictor import Predictor
 
 
+def opened(model: str) -> Predictor:
+    return Predictor(model, precision="float32")
+
+
+class ServiceInTest(Service):
+    """A service that has all models of its server."""
+
+    models: Models
+
+
 def service_of(
     folder: Path, limits: ServingLimits | None = None, model: type[ServedModel] = ServedModel, **more: Any
-) -> Service:
-    """A service of a folder whose thread does not run yet.
+) -> ServiceInTest:
+    """The service of a folder, the only model of a server, whose thread does not run yet.
 
     Args:
         model: another class than the usual one, for example one that notes its calls.
     """
-    predictor = Predictor(folder, precision="float32")
-    return Service(model(predictor, folder.name), limits or ServingLimits(), paths(), **more)
+    models = Models(limits or ServingLimits(), paths(), opened)
+    served = model(opened(str(folder)), folder.name)
+    service = ServiceInTest(served, models.limits, models.worker, models.metrics, **more)
+    service.models = models
+    models.put(service)
+    return service
 
 
 @contextmanager
 def client_of(
-    folder: Path, limits: ServingLimits | None = None, token: bytes | None = None, **more: Any
+    folder: Path,
+    limits: ServingLimits | None = None,
+    token: bytes | None = None,
+    admin_token: bytes | None = None,
+    **more: Any,
 ) -> Iterator[TestClient]:
-    """A client of a running service, whose `service` it has as an attribute."""
+    """A client of running models, which it has as attributes `models` and `service`, that of the folder."""
     service = service_of(folder, limits, **more)
-    service.start()
+    models = service.models
+    models.start()
     with TestClient(
-        application(service, token), "http://localhost"
+        application(models, token, admin_token=admin_token), "http://localhost"
     ) as client:  # one event loop for all requests
-        client.service = service  # type: ignore[attr-defined]
+        client.models, client.service = models, service  # type: ignore[attr-defined]
         yield client
-    assert service.stop(10.0)
+    assert models.stop(10.0)

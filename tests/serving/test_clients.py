@@ -34,13 +34,15 @@ def at(folder: Path, limits: ServingLimits | None = None) -> Iterator[tuple[str,
     listening = bound("127.0.0.1", 0, token=TOKEN.encode(), insecure=False)
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     started = threading.Event()
-    thread = threading.Thread(target=serve, args=(service, listening, TOKEN.encode(), 5.0, started.set))
+    thread = threading.Thread(
+        target=serve, args=(service.models, listening, TOKEN.encode(), 5.0, started.set)
+    )
     thread.start()
     assert started.wait(10)
     try:
         yield url, service
     finally:
-        service.draining = True
+        service.models.draining = True
         thread.join(10)
         assert not thread.is_alive()
 
@@ -155,7 +157,7 @@ def test_openai_retries_after_the_stated_time(folder: Folders) -> None:
         began = time.monotonic()
         assert client.embeddings.create(model="embed", input="a").data
         assert time.monotonic() - began > 0.9  # the second of Retry-After
-        counted = service.metrics.registry.get_sample_value
+        counted = service.models.metrics.registry.get_sample_value
         labels = {"route": "/v1/embeddings"}
         assert counted("albertine_requests_total", {**labels, "code": "429"}) == 1
         with pytest.raises(openai.UnprocessableEntityError):

@@ -36,7 +36,7 @@ def run(questions: Sequence[Any], compute: Any, clock: Any = None) -> tuple[list
     engine = Engine(compute, queue, 1000, notes, clock)
     items = [Item("k", [question], 1, 50.0) for question in questions]
     queue.put(items)
-    engine.step(queue.take(1000))
+    engine.step()
     return items, notes, engine
 
 
@@ -80,7 +80,7 @@ def test_a_poisoned_question_fails_alone_in_a_request_of_several() -> None:
     queue = TokenQueue(10_000, 1000, Clock())
     item, other = Item("k", [1, 2, 0, 4], 4, 50.0), Item("k", [8], 1, 50.0)
     queue.put([item, other])
-    Engine(compute, queue, 1000, Notes(), Clock()).step(queue.take(1000))
+    Engine(compute, queue, 1000, Notes(), Clock()).step()
     one, half, error, quarter = item.future.result(0).values
     assert (one, half, quarter) == (1, 0.5, 0.25) and isinstance(error, ZeroDivisionError)
     assert answer_of(other) == 0.125
@@ -127,16 +127,6 @@ def test_an_answer_after_the_deadline_is_none() -> None:
     assert isinstance(items[0].future.exception(0), TooLate)
 
 
-def test_the_thread_ends_with_its_queue() -> None:
-    """Catches: work that is left behind when the server ends."""
-    queue = TokenQueue(100, 100)
-    engine = Engine(lambda kind, questions: questions, queue, 1, Notes())
-    items = [Item("k", [i], 1, float("inf")) for i in range(20)]
-    queue.put(items)
-    engine.start()
-    assert engine.stop(5.0) and all(item.future.done() for item in items)
-
-
 def test_an_error_is_logged_without_its_message() -> None:
     """Catches: a log line with what a client sent."""
     try:
@@ -156,6 +146,6 @@ def test_the_queue_learns_its_pace_from_every_step() -> None:
 
     engine = Engine(compute, queue, 1000, Notes(), clock)
     queue.put([Item("k", [i], 5, 50.0) for i in range(4)])
-    engine.step(queue.take(1000))
+    engine.step()
     queue.put([Item("k", [9], 30, 50.0)])
     assert queue.forecast() == pytest.approx(3.0)  # 20 tokens took 2 s

@@ -545,7 +545,7 @@ def test_headers(models: Callable[[str], Path]) -> None:
         assert client.post("/", json={"inputs": "the [MASK] man"}).json()[0]["token_str"]
         assert client.get("/info", headers={"sec-fetch-site": "cross-site"}).status_code == 403
         assert client.put("/").status_code == 405
-        client.service.draining = True  # type: ignore[attr-defined]
+        client.models.draining = True  # type: ignore[attr-defined]
         assert client.get("/").status_code == 200
         assert client.post("/", json={"inputs": "the [MASK] man"}).status_code == 503
     with client_of(models("fill-mask"), token=b"secret") as client:

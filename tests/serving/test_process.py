@@ -473,17 +473,18 @@ def test_what_is_wrong_is_one_line_with_its_remedy(
 
 def test_every_flag_reaches_the_server(folder: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ALBERTINE_TOKEN", raising=False)
+    monkeypatch.setenv("ALBERTINE_ADMIN_TOKEN", "of the administrator")
     seen: list[Any] = []
 
     def noted(
-        service: Any, listening: Any, token: Any, drain: float, started: Any, host: str, traces: None
+        models: Any, listening: Any, token: Any, drain: float, started: Any, host: str, **more: Any
     ) -> int:
         listening.close()
-        seen.append((service, token, drain, host))
+        seen.append((models, token, drain, host, more))
         return 0
 
     monkeypatch.setattr("albertine.serving.server.serve", noted)
-    flags = ["--name", "mine", "--precision", "bfloat16", "--batch-tokens", "9", "--auto-truncate"]
+    flags = ["--precision", "bfloat16", "--batch-tokens", "9", "--auto-truncate"]
     flags += ["--body-bytes", "1000", "--queue-tokens", "200", "--deadline-seconds", "7.5"]
     flags += ["--header-seconds", "1.5", "--body-seconds", "2.5", "--idle-seconds", "3.5"]
     flags += ["--allowed-hosts", "Albert.example, *.local", "--allowed-origins", "http://localhost:3000"]
@@ -491,7 +492,7 @@ def test_every_flag_reaches_the_server(folder: Folders, monkeypatch: pytest.Monk
         run(
             [
                 "serve",
-                str(folder("embed")),
+                f"mine={folder('embed')}",
                 "--host",
                 "localhost",
                 "--port",
@@ -503,7 +504,9 @@ def test_every_flag_reaches_the_server(folder: Folders, monkeypatch: pytest.Monk
         )
         == 0
     )
-    [(service, token, drain, host)] = seen
+    [(models, token, drain, host, more)] = seen
+    service = models.find("mine")
+    assert more == {"traces": None, "admin_token": b"of the administrator"}
     assert service.limits == ServingLimits(
         body_bytes=1000,
         header_seconds=1.5,

@@ -20,14 +20,14 @@ import torch
 from albertine.errors import DataError, NotFinite
 from albertine.interop.huggingface.folders import save_model
 from albertine.serving import service as services
-from albertine.serving.app import application, as_json, in_parts
+from albertine.serving.app import application
+from albertine.serving.json_output import as_json, in_parts
 from albertine.serving.limits import ServingLimits
 from albertine.serving.model_tasks import BatchKey
-from albertine.serving.service import Service
 from albertine.tasks.encoded import EncodedExample
 from tests.export import saved
 from tests.inference.exports import SENTENCE, TEXTS
-from tests.serving.served import service_of
+from tests.serving.served import ServiceInTest, service_of
 from tests.serving.test_engine import answer_of, run
 
 Folders = Callable[[str], Path]
@@ -36,7 +36,7 @@ Folders = Callable[[str], Path]
 class Gate:
     """Wraps the model: holds a step until it is opened, and records the questions."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: ServiceInTest) -> None:
         self._answer, self._tokenizer = service.engine._answer, service.model.predictor.tokenizer
         service.engine._answer = self
         self.open, self.reached = threading.Event(), threading.Event()
@@ -64,25 +64,29 @@ class Gate:
 
 
 @contextmanager
-def running(folder: Path, limits: ServingLimits | None = None, **more: Any) -> Iterator[tuple[Service, Gate]]:
+def running(
+    folder: Path, limits: ServingLimits | None = None, **more: Any
+) -> Iterator[tuple[ServiceInTest, Gate]]:
     service = service_of(folder, limits, **more)
     gate = Gate(service)
-    service.start()
+    service.models.start()
     try:
         yield service, gate
     finally:
         gate.open.set()
-        service.stop(10.0)
+        service.models.stop(10.0)
 
 
 class ClientRequest:
     """One request to an application without a network, whose client can leave."""
 
-    def __init__(self, service: Service, path: str, body: Any) -> None:
+    def __init__(self, service: ServiceInTest, path: str, body: Any) -> None:
         self.left = asyncio.Event()
         self._body = [json.dumps(body).encode()]
         self.sent: list[Any] = []
-        self.task = asyncio.ensure_future(application(service)(_scope(path), self._receive, self._send))
+        self.task = asyncio.ensure_future(
+            application(service.models)(_scope(path), self._receive, self._send)
+        )
 
     async def _receive(self) -> Any:
         if self._body:
@@ -125,7 +129,7 @@ async def until(found: Callable[[], Any]) -> None:
     raise AssertionError("it never came about")
 
 
-async def plugged(service: Service, gate: Gate) -> ClientRequest:
+async def plugged(service: ServiceInTest, gate: Gate) -> ClientRequest:
     """A request that holds the worker, so that what comes next meets in the queue."""
     plug = ClientRequest(service, "/embed", {"inputs": "who"})
     await until(gate.reached.is_set)
@@ -137,7 +141,7 @@ def test_alone_and_in_company(folder: Folders) -> None:
     that is read; answers handed to others."""
     texts = [" ".join(SENTENCE.split()[i % 7 : i % 7 + i % 9 + 1]) for i in range(40)]
 
-    async def scenario(service: Service, gate: Gate) -> list[Any]:
+    async def scenario(service: ServiceInTest, gate: Gate) -> list[Any]:
         plug = await plugged(service, gate)
         several = [ClientRequest(service, "/embed", {"inputs": texts[i : i + 4]}) for i in range(0, 40, 4)]
         await until(lambda: service.queue.questions == 40)
@@ -157,7 +161,7 @@ def test_alone_and_in_company(folder: Folders) -> None:
 def test_overload_is_refused_quickly(folder: Folders) -> None:
     """Catches: a request that waits for room; tokens counted before they are measured; a 503."""
 
-    async def scenario(service: Service, gate: Gate) -> None:
+    async def scenario(service: ServiceInTest, gate: Gate) -> None:
         first = await plugged(service, gate)
         waiting = [ClientRequest(service, "/embed", {"inputs": TEXTS[0]}) for _ in range(4)]
         await until(lambda: service.queue.tokens == 20)
@@ -175,13 +179,13 @@ def test_overload_is_refused_quickly(folder: Folders) -> None:
 
     with running(folder("embed"), ServingLimits(queue_tokens=20)) as (service, gate):
         asyncio.run(scenario(service, gate))
-        assert b'albertine_rejects_total{reason="queue_full"} 20.0' in service.metrics.text()[0]
+        assert b'reason="queue_full"} 20.0' in service.models.metrics.text()[0]
 
 
 def test_a_request_of_a_client_that_left_is_not_computed(folder: Folders) -> None:
     """Catches: work for clients that are gone; room that they keep."""
 
-    async def scenario(service: Service, gate: Gate) -> None:
+    async def scenario(service: ServiceInTest, gate: Gate) -> None:
         first = await plugged(service, gate)
         gone = [ClientRequest(service, "/embed", {"inputs": ["a house", "bad"]}) for _ in range(9)]
         stays = ClientRequest(service, "/embed", {"inputs": "man"})
@@ -203,7 +207,7 @@ def test_a_deadline_holds_for_every_cause(folder: Folders, monkeypatch: pytest.M
     """Catches: a client that waits for a hanging step; an expired item that is computed."""
     monkeypatch.setattr(services, "GRACE", 0.1)
 
-    async def scenario(service: Service, gate: Gate) -> None:
+    async def scenario(service: ServiceInTest, gate: Gate) -> None:
         hanging = await plugged(service, gate)
         waiting = ClientRequest(service, "/embed", {"inputs": "man"})
         for one in (hanging, waiting):
@@ -218,7 +222,7 @@ def test_a_deadline_holds_for_every_cause(folder: Folders, monkeypatch: pytest.M
 def test_measuring_ends_with_its_client_and_its_deadline(folder: Folders) -> None:
     """Catches: lengths measured for clients that are gone, for ever, or of any number of texts."""
 
-    async def scenario(service: Service) -> None:
+    async def scenario(service: ServiceInTest) -> None:
         began = time.monotonic()
         late = [
             ClientRequest(service, path, {"inputs": "who " * 700})
@@ -259,7 +263,7 @@ def test_one_poisoned_item_among_many(folder: Folders, caplog: pytest.LogCapture
     """Catches: a step that fails for all; NaN in JSON; a text in the log."""
     caplog.set_level(logging.INFO)
 
-    async def scenario(service: Service, gate: Gate) -> None:
+    async def scenario(service: ServiceInTest, gate: Gate) -> None:
         await plugged(service, gate)
         clients = {
             word: ClientRequest(service, "/embed", {"inputs": ["a", word]}) for word in SENTENCE.split()
@@ -304,7 +308,7 @@ def test_a_text_that_overflows_is_computed_once_with_its_neighbours(tmp_path: Pa
     assert notes.steps == [4] and notes.reasons == ["non_finite_output"] and engine.not_finite == 1
 
 
-async def _health(service: Service, path: str = "/health") -> tuple[int, Any]:
+async def _health(service: ServiceInTest, path: str = "/health") -> tuple[int, Any]:
     sent: list[Any] = []
     running: list[int] = []
 
@@ -313,10 +317,10 @@ async def _health(service: Service, path: str = "/health") -> tuple[int, Any]:
 
     async def send(message: Any) -> None:
         sent.append(message)
-        running.append(service.running)
+        running.append(service.models.running)
 
-    before = service.running
-    await application(service)({**_scope(path), "method": "GET"}, receive, send)
+    before = service.models.running
+    await application(service.models)({**_scope(path), "method": "GET"}, receive, send)
     assert set(running) == {before}  # a server whose health is requested all the time can stop
     return sent[0]["status"], json.loads(sent[1]["body"])
 
@@ -338,16 +342,16 @@ def test_ready_is_a_real_answer(folder: Folders, monkeypatch: pytest.MonkeyPatch
 def test_draining_finishes_and_refuses(folder: Folders) -> None:
     """Catches: work taken in while the server ends; an answer that is dropped; a health that stays."""
 
-    async def scenario(service: Service, gate: Gate) -> None:
+    async def scenario(service: ServiceInTest, gate: Gate) -> None:
         running = await plugged(service, gate)
-        service.draining = True
+        service.models.draining = True
         status, headers, body = await ClientRequest(service, "/v1/embeddings", {"input": "man"}).answer()
         assert status == 503 and body["error"]["code"] == "draining" and "retry-after" in headers
         assert headers["connection"] == "close"  # or the client's next request meets a closed socket
         assert (await _health(service))[1]["code"] == "draining"
         gate.open.set()
         assert (await running.answer())[0] == 200
-        assert service.running == 0
+        assert service.models.running == 0
 
     with running(folder("embed")) as (service, gate):
         asyncio.run(scenario(service, gate))
@@ -357,7 +361,7 @@ def test_a_text_without_a_mask_costs_its_neighbours_nothing(folder: Folders) -> 
     """Catches: a mask that is only looked for in the step, which then fails and is computed again one by
     one."""
 
-    async def scenario(service: Service, gate: Gate) -> None:
+    async def scenario(service: ServiceInTest, gate: Gate) -> None:
         gate.open.set()
         good = ClientRequest(service, "/", {"inputs": ["[MASK] man", "a [MASK]"], "parameters": {}})
         bad = ClientRequest(service, "/", {"inputs": ["a [MASK]", "man"], "parameters": {}})
@@ -372,7 +376,7 @@ def test_logs_hold_no_text(folder: Folders, caplog: pytest.LogCaptureFixture) ->
     """Catches: a path, a query, an id or an error that is logged as it came."""
     caplog.set_level(logging.DEBUG)
 
-    async def scenario(service: Service) -> None:
+    async def scenario(service: ServiceInTest) -> None:
         for path, body in (
             ("/embed", {"inputs": "zebra"}),
             ("/embed", {"inputs": ["zebra " * 50]}),
@@ -394,7 +398,7 @@ def test_logs_hold_no_text(folder: Folders, caplog: pytest.LogCaptureFixture) ->
 def test_nan_behind_a_search_is_the_servers_fault_too(folder: Folders, name: str) -> None:
     """Of the best tags, and of what is above a threshold, nothing shows it any more."""
 
-    async def scenario(service: Service) -> Any:
+    async def scenario(service: ServiceInTest) -> Any:
         return await ClientRequest(service, "/", {"inputs": "the old man"}).answer()
 
     with running(folder(name)) as (service, gate):
@@ -410,7 +414,7 @@ def test_nan_behind_a_search_is_the_servers_fault_too(folder: Folders, name: str
 
 
 def test_a_head_that_gives_nan_is_the_servers_fault(folder: Folders) -> None:
-    async def scenario(service: Service) -> Any:
+    async def scenario(service: ServiceInTest) -> Any:
         return await ClientRequest(service, "/predict", {"inputs": "who"}).answer()
 
     with running(folder("single")) as (service, gate):
@@ -423,7 +427,7 @@ def test_a_head_that_gives_nan_is_the_servers_fault(folder: Folders) -> None:
 
 
 def test_a_large_answer_does_not_hold_up_the_loop(folder: Folders) -> None:
-    async def scenario(service: Service) -> float:
+    async def scenario(service: ServiceInTest) -> float:
         # CPU time of this process, as other busy processes do not lengthen it; a share, as processors differ.
         begin = last = time.process_time()
         client, longest = ClientRequest(service, "/embed", {"inputs": ["who"] * 4000}), 0.0

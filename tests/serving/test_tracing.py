@@ -38,10 +38,10 @@ def traced(folder: Path, limits: ServingLimits | None = None) -> Iterator[tuple[
     provider, exporter = TracerProvider(), InMemorySpanExporter()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     service = service_of(folder, limits)
-    service.start()
-    with TestClient(application(service, traces=provider), "http://localhost") as client:
+    service.models.start()
+    with TestClient(application(service.models, traces=provider), "http://localhost") as client:
         yield client, exporter
-    assert service.stop(10.0)
+    assert service.models.stop(10.0)
 
 
 def by_name(exporter: Any) -> dict[str, Any]:

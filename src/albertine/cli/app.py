@@ -33,6 +33,7 @@ from albertine.cli import (
     evaluate,
     export,
     finetune,
+    golden,
     info,
     predict,
     prepare,
@@ -54,7 +55,7 @@ VERBS = (
     *(info, demo, doctor),
     *(tokenizer, prepare, pretrain, distill, score, suite, cloze),
     *(finetune, evaluate, ensemble, report, study),
-    *(predict, serve, analyze, convert, export, prune, card, push, bench),
+    *(predict, serve, golden, analyze, convert, export, prune, card, push, bench),
 )
 """Each a module of the verb's name, in the order in which a reader of `--help` meets them. Its function of
 that name is the command, made with `HOW`; or its `COMMANDS` are those of a group."""

@@ -3,43 +3,55 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from albertine.cli.options import BatchTokensOption, DeviceOption, PrecisionOption, RuntimeOption
 
-T = TypeVar("T")
-TOKEN = "ALBERTINE_TOKEN"
+TOKEN, ADMIN_TOKEN = "ALBERTINE_TOKEN", "ALBERTINE_ADMIN_TOKEN"
 
 
 def serve(
-    model: Annotated[
-        str,
+    models: Annotated[
+        list[str] | None,
         typer.Argument(
-            metavar="MODEL",
-            help="Model or run folder, exported folder, released model, or OWNER/NAME of the hub.",
+            metavar="[NAME=]MODEL",
+            help="Model or run folder, exported folder, released model, or OWNER/NAME of the hub. Its "
+            "name for clients is by default the last part. The first answers requests without a name.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
     ] = 8080,
-    name: Annotated[
-        str | None,
-        typer.Option("--name", help="What clients call the model; default: the last part of MODEL."),
-    ] = None,
     token_file: Annotated[
         Path | None,
         typer.Option(
             "--token-file",
             metavar="FILE",
             help=f"File with the token that clients must send; default: the variable {TOKEN}, or none.",
+        ),
+    ] = None,
+    admin_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--admin-token-file",
+            metavar="FILE",
+            help="File with the token of requests that load and unload models; default: the variable "
+            f"{ADMIN_TOKEN}, or no such requests.",
+        ),
+    ] = None,
+    memory_megabytes: Annotated[
+        int | None,
+        typer.Option(
+            "--memory-megabytes",
+            min=1,
+            help="Most memory of the process; a model that does not fit is not loaded.",
         ),
     ] = None,
     insecure: Annotated[
@@ -118,30 +130,25 @@ def serve(
     The answers are those of `albertine predict`. Clients of Hugging Face, OpenAI and
     text-embeddings-inference work with it. Ctrl-C or SIGTERM finishes the requests in flight and ends.
     With OTEL_EXPORTER_OTLP_ENDPOINT set, and albertine[otel] installed, traces are sent there."""
-    from albertine.errors import MissingExtra
+    from albertine.errors import SettingsError
 
-    try:
-        import httptools  # noqa: F401
-        import orjson  # noqa: F401
-        import prometheus_client  # noqa: F401
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise MissingExtra(
-            f"serve needs {error.name}, which is not installed", remedy="pip install 'albertine[serve]'"
-        ) from error
+    check_installed("serve")
     from albertine.serving.app import paths
     from albertine.serving.limits import ServingLimits
-    from albertine.serving.model_tasks import ServedModel
+    from albertine.serving.models import Models
     from albertine.serving.origins import read_hosts, read_origins
     from albertine.serving.server import bound
     from albertine.serving.server import serve as run
-    from albertine.serving.service import Service
     from albertine.serving.tracing import tracer_provider
     from albertine.tasks.predictor import Predictor
 
     _log_to_stderr()
-    token = _token(token_file)
+    token, admin_token = _token(token_file, TOKEN), _token(admin_token_file, ADMIN_TOKEN)
+    if not models and admin_token is None:
+        raise SettingsError(
+            "no model is named, and none can be loaded later",
+            remedy="Name one, such as albertine-mini-en, or give --admin-token-file",
+        )
     hosts, origins = read_hosts(_listed(allowed_hosts)), read_origins(_listed(allowed_origins))
     traces = tracer_provider()
     # The address first: to read a model and then find the port in use would be a waste.
@@ -157,52 +164,72 @@ def serve(
         hosts=hosts,
         origins=origins,
     )
-    served = _in_own_thread(
-        lambda: ServedModel(
-            Predictor(model, device=device, precision=precision, batch_tokens=batch_tokens, runtime=runtime),
-            name or Path(model.rstrip("/")).name or model,
-        )
+    served = Models(
+        limits,
+        paths(),
+        lambda model: Predictor(
+            model, device=device, precision=precision, batch_tokens=batch_tokens, runtime=runtime
+        ),
+        memory_megabytes=memory_megabytes,
     )
-    service = Service(served, limits, paths())
+    for given in models or ():
+        served.add(*_name_and_model(given))
     shown, taken = listening.getsockname()[:2]
     where = f"http://{f'[{shown}]' if ':' in shown else shown}:{taken}"
-    message = (
-        f"{served.name} ({', '.join(served.tasks)}) answers at {where}; its page is {where}/; Ctrl-C ends"
-    )
+    who = ", ".join(f"{one.model.name} ({', '.join(one.model.tasks)})" for one in served.services)
+    verb = "answer" if len(served.services) > 1 else "answers"
+    message = f"{who or 'a server without a model'} {verb} at {where}; the page is {where}/; Ctrl-C ends"
 
     def started() -> None:
         typer.echo(message, err=True)
         if open_page:
             _open_in_browser(f"{_address_of_page(listening.getsockname())}/")
 
-    unfinished = run(service, listening, token, drain_seconds, started, host=host, traces=traces)
+    unfinished = run(
+        served,
+        listening,
+        token,
+        drain_seconds,
+        started,
+        host=host,
+        traces=traces,
+        admin_token=admin_token,
+    )
     if traces is not None:
         traces.shutdown()  # sends what is left
     if unfinished:
         typer.echo(f"ended with {unfinished} request{'s' * (unfinished > 1)} unanswered", err=True)
-    if service.computing:
+    if served.computing:
         _end_now(1 if unfinished else 0)
     if unfinished:
         raise typer.Exit(1)
 
 
-def _in_own_thread(make: Callable[[], T]) -> T:
-    """What a function makes, in a thread that then ends.
-
-    OpenMP keeps threads for each thread that has computed. If this one had, there would be more of them than
-    processors beside those of the engine, and libgomp would let all sleep between operations, which makes a
-    short text take twice as long.
+def check_installed(verb: str) -> None:
     """
-    made: Future[T] = Future()
+    Raises:
+        MissingExtra: a package of the server is not installed.
+    """
+    from albertine.errors import MissingExtra
 
-    def run() -> None:
-        try:
-            made.set_result(make())
-        except BaseException as error:
-            made.set_exception(error)
+    try:
+        import httptools  # noqa: F401
+        import orjson  # noqa: F401
+        import prometheus_client  # noqa: F401
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            f"{verb} needs {error.name}, which is not installed", remedy="pip install 'albertine[serve]'"
+        ) from error
 
-    Thread(target=run, name="albertine loading", daemon=True).start()
-    return made.result()
+
+def _name_and_model(given: str) -> tuple[str, str]:
+    """The name and the model of an argument `NAME=MODEL` or `MODEL`."""
+    name, separator, model = given.partition("=")
+    if separator and model and "/" not in name and not Path(given).exists():
+        return name, model
+    return Path(given.rstrip("/")).name or given, given
 
 
 def _address_of_page(address: tuple[Any, ...]) -> str:
@@ -248,17 +275,17 @@ def _listed(given: str) -> list[str]:
     return [one.strip() for one in given.split(",") if one.strip()]
 
 
-def _token(file: Path | None) -> bytes | None:
-    """The token that clients must send; neither a byte-order mark nor the last line end of its
-    file belongs to it."""
+def _token(file: Path | None, variable: str) -> bytes | None:
+    """The token of a file, else of a variable; neither a byte-order mark nor the last line end of the file
+    belongs to it."""
     from albertine.errors import SettingsError
 
     if file is None:
-        token = os.environ.get(TOKEN, "").strip()
+        token = os.environ.get(variable, "").strip()
     else:
         token = file.read_text(encoding="utf-8-sig", errors="replace").strip()
-    if not token and (file is not None or TOKEN in os.environ):
-        raise SettingsError("holds no token", where=file or TOKEN, remedy="Write one there, or name none")
+    if not token and (file is not None or variable in os.environ):
+        raise SettingsError("holds no token", where=file or variable, remedy="Write one there, or name none")
     return token.encode("utf-8", "surrogateescape") or None  # a variable may hold any bytes
 
 

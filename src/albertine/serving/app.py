@@ -12,28 +12,27 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-import numpy as np
-import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from albertine.serving import routes
-from albertine.serving.engine import traceback_without_text
-from albertine.serving.error_responses import NEVER
+from albertine.serving.error_responses import guarded
+from albertine.serving.json_output import as_json, in_parts
 from albertine.serving.limits import ServingLimits, authorized, read_body, read_json
+from albertine.serving.model_routes import model_routes
+from albertine.serving.models import Models, split_path
 from albertine.serving.origins import check_browser, check_host
 from albertine.serving.page import PREFIX_HELP, page_handlers
 from albertine.serving.request_context import RequestContext
 from albertine.serving.routes import Handler
-from albertine.serving.service import Service
 from albertine.serving.view_routes import model_facts
-from albertine.tasks.http.errors import HttpError
+from albertine.tasks.http.errors import HttpError, invalid
 
 log = logging.getLogger("albertine.serving")
 
@@ -41,7 +40,8 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 LIVE = "/health/live"
 HEALTH = ("/health", "/health/ready", LIVE)
 MODELS = "/v1/models"
-MODEL = MODELS + "/{name:path}"
+CHANGES = ("PUT", "DELETE")
+"""Methods that load and unload the model of a path below `MODELS`."""
 GOT = (MODELS, "/info", "/analyze/model", *HEALTH, "/metrics")
 PAGE = page_handlers()
 """Handlers of the files of the page."""
@@ -58,8 +58,8 @@ READ_ACROSS = [
 ]
 """Headers of an answer that it may read."""
 ID = re.compile(r"[\w.-]{1,64}", re.ASCII)  # other letters would go back in other bytes
-FEW, SHORT, GROUP = 64, 32_768, 64
-"""Texts, and bytes of a request, whose answer is written at once; others, so many things at a time."""
+FEW, SHORT = 64, 32_768
+"""Texts, and bytes of a request, whose answer is written at once; others in parts, by another thread."""
 
 
 def paths() -> tuple[str, ...]:
@@ -68,24 +68,31 @@ def paths() -> tuple[str, ...]:
 
 
 def application(
-    service: Service, token: bytes | None = None, host: str = "localhost", traces: Any | None = None
+    models: Models,
+    token: bytes | None = None,
+    host: str = "localhost",
+    traces: Any | None = None,
+    admin_token: bytes | None = None,
 ) -> Starlette:
-    """The application that answers for a service.
+    """The application that answers for models.
 
     Args:
         token: that every request but to `/health/live` and for the files of the page must send; None: no
             token, except that pages of other sites (`albertine.serving.origins`). host: name or address that
             the server listens on.
         traces: provider of tracers (`albertine.serving.tracing`); None: no traces.
+        admin_token: of requests that load and unload models; None: there are none.
     """
-    posted = {path: _posted(service, handler) for path, handler in routes.handlers().items()}
+    posted = {path: _posted(models, handler) for path, handler in routes.handlers().items()}
     # `POST` to these is answered by `Guard` itself: the way through Starlette takes a tenth of the time of a
     # short request.
-    middleware = [Middleware(Guard, service=service, token=token, host=host, posted=posted)]
-    if service.limits.origins:
+    middleware = [
+        Middleware(Guard, models=models, token=token, host=host, posted=posted, admin_token=admin_token)
+    ]
+    if models.limits.origins:
         crossing = Middleware(
             CORSMiddleware,
-            allow_origins=service.limits.origins,
+            allow_origins=models.limits.origins,
             allow_methods=["GET", "POST"],
             allow_headers=SENT_ACROSS,
             expose_headers=READ_ACROSS,
@@ -100,14 +107,13 @@ def application(
             Route("/", PAGE["/"], methods=["GET", "POST"]),
             *(Route(path, handler) for path, handler in PAGE.items() if path != "/"),
             *(Route(path, endpoint, methods=["POST"]) for path, endpoint in posted.items() if path != "/"),
-            Route(MODELS, _got(service, routes.models)),
-            Route(MODEL, _got(service, routes.model)),
-            Route("/info", _got(service, routes.info)),
-            Route("/analyze/model", _got(service, model_facts)),
-            Route("/health", _health(service)),
-            Route("/health/ready", _health(service)),
+            *model_routes(models, MODELS),
+            Route("/info", _got(models, routes.info)),
+            Route("/analyze/model", _got(models, model_facts)),
+            Route("/health", _health(models)),
+            Route("/health/ready", _health(models)),
             Route(LIVE, lambda request: PlainTextResponse("alive\n")),
-            Route("/metrics", lambda request: Response(*_metrics(service))),
+            Route("/metrics", lambda request: Response(*_metrics(models))),
         ],
         middleware=middleware,
         exception_handlers={HTTPException: _unknown, HttpError: _error_response},
@@ -121,25 +127,31 @@ class Guard:
     """Middleware with the checks before every route.
 
     Args:
-        token, host: as in `application`. posted: by path, what answers requests to the model.
+        token, host, admin_token: as in `application`. posted: by path, what answers requests to a model.
     """
 
     def __init__(
         self,
         app: ASGIApp,
-        service: Service,
+        models: Models,
         token: bytes | None,
         host: str,
         posted: Mapping[str, Endpoint],
+        admin_token: bytes | None,
     ) -> None:
-        self._app, self._service, self._token, self._host = app, service, token, host
-        self._posted = posted
+        self._app, self._models, self._token, self._host = app, models, token, host
+        self._posted, self._admin_token = posted, admin_token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        # Of the scope, not of `request.url`, into which a client writes by its Host header.
+        name, path = split_path(scope["path"])
+        if name is not None:
+            scope = {**scope, "path": path, "raw_path": path.encode()}
         request, began = Request(scope, receive), time.monotonic()
+        request.state.model = name
         given = request.headers.get("x-request-id", "")
         # What a client calls its request is logged, so it may be no more than a name.
         request.state.id = given if ID.fullmatch(given) else secrets.token_hex(8)
@@ -152,14 +164,13 @@ class Guard:
                 message["headers"] = [*message["headers"], (b"x-request-id", request.state.id.encode())]
             await send(message)
 
-        # Of the scope, not of `request.url`, into which a client writes by its Host header.
-        path, service = scope["path"], self._service
+        models = self._models
         if path.startswith(MODELS + "/"):  # any name may stand behind it
             path = MODELS
-        error = self._error_of(path, request)
+        error = self._error_of(path, request) or self._error_of_name(name)
         # Not errors: clients that retry would keep a draining server from ending.
         counted = error is None and path in self._posted and not _is_of_page(path, request)
-        service.running += counted
+        models.running += counted
         try:
             if error is not None:
                 await _error_response(request, error)(scope, receive, answered)
@@ -173,16 +184,24 @@ class Guard:
                 await self._app(scope, receive, answered)
         except asyncio.CancelledError:
             # uvicorn's, once the time for what is in flight is over; raised on it would be a traceback.
-            if not service.draining:
+            if not models.draining:
                 raise
             if not begun:
                 await _error_response(request, self._ending())(scope, receive, answered)
         finally:
-            service.running -= counted
+            models.running -= counted
             seconds = time.monotonic() - began
-            service.metrics.request(path, status, seconds)
+            models.metrics.request(path, status, seconds)
             known = path in self._posted or path in GOT or path in PAGE
             _log(request, path if known else "(unknown)", status, seconds)
+
+    def _error_of_name(self, name: str | None) -> HttpError | None:
+        if name is not None:
+            try:
+                self._models.find(name)
+            except HttpError as error:
+                return error
+        return None
 
     def _error_of(self, path: str, request: Request) -> HttpError | None:
         headers = request.headers
@@ -192,20 +211,24 @@ class Guard:
             return HttpError(400, "unclear_length", why, headers={"connection": "close"})
         if _is_of_page(path, request):
             return self._error_of_page(headers)
+        changes = request.method in CHANGES and request.scope["path"].startswith(MODELS + "/")
+        if changes and self._admin_token is not None:
+            if not authorized(headers.get("authorization"), self._admin_token):
+                return _unauthorized("the token of the administrator")
+            return self._ending() if self._models.draining else None
         if self._token is None and path not in HEALTH:  # which probes call by any name
-            limits = self._service.limits
+            limits = self._models.limits
             try:
                 check_browser(request.method, headers, self._host, limits.hosts, limits.origins)
             except HttpError as error:
                 return error
         if path != LIVE and not authorized(headers.get("authorization"), self._token):
-            return HttpError(
-                401,
-                "unauthorized",
-                "the token is missing or wrong; send the header `Authorization: Bearer TOKEN`",
-                headers={"www-authenticate": "Bearer"},
-            )
-        if self._service.draining and path in self._posted:
+            return _unauthorized("the token")
+        if changes:
+            # The token of clients does not suffice: a model can be any folder that the server can read.
+            message = "to load and unload models, start the server with --admin-token-file"
+            return HttpError(403, "no_admin_token", message)
+        if self._models.draining and path in self._posted:
             return self._ending()
         return None
 
@@ -215,15 +238,24 @@ class Guard:
         if self._token is not None:
             return None
         try:
-            check_host(headers, self._host, self._service.limits.hosts)
+            check_host(headers, self._host, self._models.limits.hosts)
         except HttpError as error:
             return error
         return None
 
     def _ending(self) -> HttpError:
-        self._service.metrics.failed("draining")
+        self._models.metrics.draining()
         headers = {"retry-after": "1", "connection": "close"}
         return HttpError(503, "draining", "the server is about to end", headers=headers)
+
+
+def _unauthorized(what: str) -> HttpError:
+    return HttpError(
+        401,
+        "unauthorized",
+        f"{what} is missing or wrong; send the header `Authorization: Bearer TOKEN`",
+        headers={"www-authenticate": "Bearer"},
+    )
 
 
 def _is_of_page(path: str, request: Request) -> bool:
@@ -236,7 +268,9 @@ def _is_old(request: Request) -> bool:
 
 def _log(request: Request, path: str, status: int, seconds: float) -> None:
     context: RequestContext | None = getattr(request.state, "context", None)
-    cost = f" inputs={context.inputs} tokens={context.tokens}" if context is not None else ""
+    cost = ""
+    if context is not None:
+        cost = f" model={context.service.model.name} inputs={context.inputs} tokens={context.tokens}"
     if context is not None and context.truncated:
         cost += f" truncated={context.truncated}"
     quiet = path in (*HEALTH, "/metrics") and status == 200
@@ -247,8 +281,8 @@ def _log(request: Request, path: str, status: int, seconds: float) -> None:
     )
 
 
-def _posted(service: Service, handler: Handler) -> Endpoint:
-    """A route with a body, answered by the model."""
+def _posted(models: Models, handler: Handler) -> Endpoint:
+    """A route with a body, answered by a model."""
 
     async def endpoint(request: Request) -> Response:
         async def gone() -> None:
@@ -256,17 +290,35 @@ def _posted(service: Service, handler: Handler) -> Endpoint:
                 pass
 
         async def respond() -> Response:
-            body = await _body(request, service.limits)
-            context = request.state.context = RequestContext(service, read_json(body), gone)
-            answer = await handler(context)
-            few = context.inputs < FEW and len(body) < SHORT
-            found = as_json(answer) if few else await asyncio.to_thread(in_parts, answer)
-            headers = context.response_headers()
-            return Response(found, media_type="application/json", headers=headers)
+            body = await _body(request, models.limits)
+            fields = read_json(body)
+            with models.using(_model_name(request.state.model, fields)) as service:
+                context = request.state.context = RequestContext(service, fields, gone)
+                answer = await handler(context)
+                few = context.inputs < FEW and len(body) < SHORT
+                found = as_json(answer) if few else await asyncio.to_thread(in_parts, answer)
+                headers = context.response_headers()
+                return Response(found, media_type="application/json", headers=headers)
 
-        return await _guarded(respond)
+        return await guarded(respond)
 
     return endpoint
+
+
+def _model_name(in_path: str | None, fields: dict[str, Any]) -> str | None:
+    """The name of the model in the path or the body of a request, from which it is removed.
+
+    Raises:
+        HttpError: the two differ, or it is no text.
+    """
+    in_body = fields.pop("model", None)
+    if in_body is not None and not isinstance(in_body, str):
+        raise invalid("invalid_type", "`model` is to be a text", field="model")
+    if in_path is not None and in_body and in_body != in_path:
+        raise invalid(
+            "two_models", f"the address names the model `{in_path}`, and the body another", field="model"
+        )
+    return in_path or in_body or None
 
 
 async def _body(request: Request, limits: ServingLimits) -> bytes:
@@ -290,46 +342,18 @@ async def _body(request: Request, limits: ServingLimits) -> bytes:
         raise
 
 
-def _got(service: Service, handler: Handler) -> Endpoint:
+def _got(models: Models, handler: Handler) -> Endpoint:
     """A route without a body."""
 
     async def endpoint(request: Request) -> Response:
         async def respond() -> Response:
-            context = RequestContext(service, request.path_params, request.receive)
-            return Response(as_json(await handler(context)), media_type="application/json")
+            with models.using(request.state.model) as service:
+                context = RequestContext(service, {}, request.receive)
+                return Response(as_json(await handler(context)), media_type="application/json")
 
-        return await _guarded(respond)
+        return await guarded(respond)
 
     return endpoint
-
-
-async def _guarded(respond: Callable[[], Awaitable[Response]]) -> Response:
-    """The response; unexpected errors become HTTP 500, since Starlette would log their messages, which may
-    quote the request."""
-    try:
-        return await respond()
-    except HttpError:
-        raise
-    except ClientDisconnect:
-        raise HttpError(499, "client_left", "the client has left") from None
-    except Exception as error:
-        log.error("a request failed: %s", traceback_without_text(error))
-        raise HttpError(500, "internal", "the server failed; see its log", headers=NEVER) from None
-
-
-def as_json(found: Any) -> bytes:
-    """UTF-8. Numbers of float32 arrays have as many digits as float32 needs."""
-    return orjson.dumps(found, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
-
-
-def in_parts(found: Any) -> bytes:
-    """As `as_json`, part by part: one call for millions of numbers keeps all other threads waiting."""
-    if isinstance(found, dict):
-        return b"{" + b",".join([as_json(name) + b":" + in_parts(x) for name, x in found.items()]) + b"}"
-    if isinstance(found, list | np.ndarray) and len(found):
-        parts = [as_json(found[i : i + GROUP])[1:-1] for i in range(0, len(found), GROUP)]
-        return b"[" + b",".join(parts) + b"]"
-    return as_json(found)
 
 
 def _error_response(request: Request, error: Exception) -> Response:
@@ -354,17 +378,21 @@ def _unknown(request: Request, error: Exception) -> Response:
     return _error_response(request, error)
 
 
-def _health(service: Service) -> Callable[[Request], Awaitable[Response]]:
+def _health(models: Models) -> Callable[[Request], Awaitable[Response]]:
+    """Of all models, or of the one that the address names."""
+
     async def endpoint(request: Request) -> Response:
-        if await service.ready():
-            state = "degraded" if service.engine.not_finite else "ready"
+        name = request.state.model
+        services = models.services if name is None else [models.find(name)]
+        if await models.ready(services):
+            state = "degraded" if any(one.engine.not_finite for one in services) else "ready"
             return Response(as_json({"status": state}), media_type="application/json")
-        state = "draining" if service.draining else "not_ready"
+        state = "draining" if models.draining else "not_ready" if services else "no_model"
         return _error_response(request, HttpError(503, state, "the server does not answer questions now"))
 
     return endpoint
 
 
-def _metrics(service: Service) -> tuple[bytes, int, None, str]:
-    text, kind = service.metrics.text()
+def _metrics(models: Models) -> tuple[bytes, int, None, str]:
+    text, kind = models.metrics.text()
     return text, 200, None, kind

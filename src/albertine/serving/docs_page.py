@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from albertine.serving.openapi import REFERENCE, Json
-from albertine.serving.operations import GOT, Form
+from albertine.serving.operations import CHANGED, GOT, Form
 from albertine.serving.operations import posted as forms_by_path
 
 SCALARS = {
@@ -61,10 +61,12 @@ def docs_page(document: Json) -> str:
         f"</td><td>{escape(operation['summary'])}</td></tr>\n"
         for method, path, operation in operations
     )
-    posted = forms_by_path()
+    forms = {(path, "post"): given for path, given in forms_by_path().items()}
+    forms |= {(path, "get"): (form,) for path, form in GOT.items()}
+    forms |= {key: (form,) for key, form in CHANGED.items()}
     sections = "".join(
         f'<h2 id="{operation["operationId"]}">{method.upper()} {escape(path)}</h2>\n'
-        + "".join(_form(path, form, notation) for form in (posted[path] if method == "post" else [GOT[path]]))
+        + "".join(_form(path, method, form, notation) for form in forms[path, method])
         for method, path, operation in operations
     )
     statuses = "".join(
@@ -81,7 +83,7 @@ def docs_page(document: Json) -> str:
     )
 
 
-def _form(path: str, form: Form, notation: Notation) -> str:
+def _form(path: str, method: str, form: Form, notation: Notation) -> str:
     """A form of a request: what it is, its body, an example, and its response."""
     facts = [escape(form.summary)]
     facts += [f"Needs · <span lang='zh-CN'>需要</span>: {escape(form.needs)}."] if form.needs else []
@@ -90,8 +92,10 @@ def _form(path: str, form: Form, notation: Notation) -> str:
     if form.body is not None:
         parts.append(f"{REQUEST}<pre>{escape(notation.of_type(form.body))}</pre>\n")
     if form.example:
-        sent = json.dumps(dict(form.example), ensure_ascii=False)
-        parts.append(f"<pre>curl http://127.0.0.1:8080{path} -d '{escape(sent, quote=False)}'</pre>\n")
+        sent = escape(json.dumps(dict(form.example), ensure_ascii=False), quote=False)
+        how = "" if method == "post" else f'-X {method.upper()} -H "Authorization: Bearer $ADMIN_TOKEN" '
+        address = f"http://127.0.0.1:8080{path.replace('{name}', 'NAME')}"
+        parts.append(f"<pre>curl {how}{address} -d '{sent}'</pre>\n")
     if form.media == "application/json":
         parts.append(f"{RESPONSE}<pre>{escape(notation.of_type(form.response))}</pre>\n")
     return "".join(parts)

@@ -1,12 +1,11 @@
-"""The thread that owns the model: takes a batch from the queue, computes it in one call, delivers answers.
+"""One model's part of the computation: a batch from its queue in one call, and the answers delivered.
 
-It depends on the queue and one function, not on models.
+It depends on the queue and one function, not on models. `albertine.serving.worker` calls it.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
 import traceback
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -19,8 +18,6 @@ from albertine.errors import AlbertineError, NotFinite
 from albertine.serving.queue import Item, TokenQueue, TooLate
 
 log = logging.getLogger("albertine.serving")
-PATIENCE = 0.5
-"""Seconds between two looks at whether the queue was closed."""
 
 AnswerFunction = Callable[[Any, Sequence[Any]], Sequence[Any]]
 """(kind, questions) → their answers, in order."""
@@ -44,10 +41,10 @@ class Observer(Protocol):
 
 
 class Engine:
-    """Computes everything in a queue, in a thread of its own.
+    """Computes what a queue holds, batch by batch.
 
     Attributes:
-        last_step: when a question was answered last, or the thread began, on the clock.
+        last_step: when a question was answered last, on the clock; before, when the model was tried.
         not_finite: how many answers were not finite.
 
     Args:
@@ -62,46 +59,28 @@ class Engine:
         observer: Observer,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._answer, self._queue, self.budget, self._observer = answer, queue, budget, observer
+        self._answer, self.queue, self.budget, self._observer = answer, queue, budget, observer
         self._clock = clock
-        self.last_step, self.not_finite = float("-inf"), 0
-        # A daemon: a step that hangs must not keep the process from ending.
-        self._thread = threading.Thread(target=self._run, name="albertine engine", daemon=True)
+        self.last_step, self.not_finite = clock(), 0
 
-    def start(self) -> None:
-        self.last_step = self._clock()  # the model has just been tried
-        self._thread.start()
+    def step(self) -> None:
+        """Compute the next items of the queue, if there are any, in one call."""
+        items = self.queue.take(self.budget)
+        try:
+            self._compute(items) if items else None
+        except Exception as error:  # a bug: the thread must go on with other requests
+            log.error("the engine failed: %s", traceback_without_text(error))
+            for item in items:
+                if not item.future.done():
+                    item.future.set_exception(error)
 
-    def stop(self, patience: float) -> bool:
-        """Finish what waits, and take nothing more; whether that was done within so many seconds."""
-        self._queue.close()
-        self._thread.join(patience)
-        return not self._thread.is_alive()
-
-    @property
-    def running(self) -> bool:
-        """Whether its thread runs."""
-        return self._thread.is_alive()
-
-    def _run(self) -> None:
-        while not (self._queue.closed and not len(self._queue)):
-            items = self._queue.take(self.budget, PATIENCE)
-            try:
-                self.step(items) if items else None
-            except Exception as error:  # a bug: without this thread no request would be answered again
-                log.error("the engine failed: %s", traceback_without_text(error))
-                for item in items:
-                    if not item.future.done():
-                        item.future.set_exception(error)
-
-    def step(self, items: Sequence[Item]) -> None:
-        """Compute items of one kind in one call."""
+    def _compute(self, items: Sequence[Item]) -> None:
         began = self._clock()
         questions = [question for item in items for question in item.questions]
         answers = iter(self._answers(items[0].kind, questions))
         seconds = self._clock() - began
         tokens = sum(item.tokens for item in items)
-        self._queue.worked(tokens, seconds)
+        self.queue.worked(tokens, seconds)
         self._observer.step(items[0].kind, len(questions), tokens, seconds)
         for item in items:
             self._deliver(item, list(islice(answers, len(item.questions))), began, seconds)

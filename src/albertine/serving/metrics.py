@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from albertine.serving.queue import TokenQueue
+
 SECONDS = tuple(15e-6 * 1.5**i for i in range(35))
 """As text-embeddings-inference has them: 15 µs to 15 s."""
 SIZES = tuple(float(2**i) for i in range(17))
-REASONS = ("queue_full", "forecast", "deadline", "cancelled", "draining", "non_finite_output", "exception")
+REASONS = ("queue_full", "forecast", "deadline", "cancelled", "non_finite_output", "exception")
 
 
 class ServerMetrics:
@@ -20,30 +23,26 @@ class ServerMetrics:
         routes: every path; others are counted as `other`.
     """
 
-    def __init__(self, model: str, sha: str, tasks: Iterable[str], routes: Iterable[str]) -> None:
+    def __init__(self, routes: Iterable[str]) -> None:
         self.registry = CollectorRegistry()
-        mine = {"namespace": "albertine", "registry": self.registry}
+        mine: dict[str, Any] = {"namespace": "albertine", "registry": self.registry}
+        own = ["model"]
         self.routes = frozenset(routes)
-        self._requests = Counter("requests", "Requests answered.", ["route", "code"], **mine)  # type: ignore[arg-type]
-        self._items = Counter("items", "Questions computed.", ["task"], **mine)  # type: ignore[arg-type]
-        self._tokens = Counter("tokens", "Tokens, by what became of them.", ["what"], **mine)  # type: ignore[arg-type]
-        self._rejects = Counter("rejects", "Questions that got no answer.", ["reason"], **mine)  # type: ignore[arg-type]
-        self._total = Histogram("total_seconds", "Of a request.", buckets=SECONDS, **mine)  # type: ignore[arg-type]
-        self._wait = Histogram("wait_seconds", "In the queue.", buckets=SECONDS, **mine)  # type: ignore[arg-type]
-        self._step = Histogram("step_seconds", "Of a step.", buckets=SECONDS, **mine)  # type: ignore[arg-type]
-        self._step_tokens = Histogram("step_tokens", "Of a step.", buckets=SIZES, **mine)  # type: ignore[arg-type]
-        self._step_items = Histogram("step_items", "Of a step.", buckets=SIZES, **mine)  # type: ignore[arg-type]
-        self.queue_tokens = Gauge("queue_tokens", "Tokens that wait.", **mine)  # type: ignore[arg-type]
-        self.queue_items = Gauge("queue_items", "Questions that wait.", **mine)  # type: ignore[arg-type]
-        Gauge("model_info", "The model.", ["model", "sha"], **mine).labels(model, sha).set(1)  # type: ignore[arg-type]
+        self._requests = Counter("requests", "Requests answered.", ["route", "code"], **mine)
+        self._total = Histogram("total_seconds", "Of a request.", buckets=SECONDS, **mine)
+        self.items = Counter("items", "Questions computed.", [*own, "task"], **mine)
+        self.tokens = Counter("tokens", "Tokens, by what became of them.", [*own, "what"], **mine)
+        self.rejects = Counter("rejects", "Questions that got no answer.", [*own, "reason"], **mine)
+        self.wait = Histogram("wait_seconds", "In the queue.", own, buckets=SECONDS, **mine)
+        self.step = Histogram("step_seconds", "Of a step.", own, buckets=SECONDS, **mine)
+        self.step_tokens = Histogram("step_tokens", "Of a step.", own, buckets=SIZES, **mine)
+        self.step_items = Histogram("step_items", "Of a step.", own, buckets=SIZES, **mine)
+        self.queue_tokens = Gauge("queue_tokens", "Tokens that wait.", own, **mine)
+        self.queue_items = Gauge("queue_items", "Questions that wait.", own, **mine)
+        self.model_info = Gauge("model_info", "The models.", [*own, "sha"], **mine)
         for route in sorted(self.routes):
             self._requests.labels(route, "200")
-        for task in tasks:
-            self._items.labels(task)
-        for what in ("computed", "truncated", "cancelled"):
-            self._tokens.labels(what)
-        for reason in REASONS:
-            self._rejects.labels(reason)
+        self.rejects.labels("", "draining")
 
     def text(self) -> tuple[bytes, str]:
         """All of it, and its content type."""
@@ -53,9 +52,51 @@ class ServerMetrics:
         self._requests.labels(route if route in self.routes else "other", str(code)).inc()
         self._total.observe(seconds)
 
+    def draining(self) -> None:
+        """Count a request that was refused because the server ends, whatever its model."""
+        self.rejects.labels("", "draining").inc()
+
+
+class ModelMetrics:
+    """The counters of one model.
+
+    Args:
+        name: of the model. tasks: their names.
+    """
+
+    def __init__(self, server: ServerMetrics, name: str, tasks: Iterable[str]) -> None:
+        self.server, self._name, self._tasks = server, name, tuple(tasks)
+        own = (server.wait, server.step, server.step_tokens, server.step_items)
+        self._wait, self._step, self._step_tokens, self._step_items = (one.labels(name) for one in own)
+
+    def show(self, sha: str, queue: TokenQueue) -> None:
+        """Let `/metrics` show this model, its digest and its queue, from now on instead of another of its
+        name."""
+        server = self.server
+        for task in self._tasks:
+            server.items.labels(self._name, task)
+        for what in ("computed", "truncated", "cancelled"):
+            server.tokens.labels(self._name, what)
+        for reason in REASONS:
+            server.rejects.labels(self._name, reason)
+        server.queue_tokens.labels(self._name).set_function(lambda: queue.tokens)
+        server.queue_items.labels(self._name).set_function(lambda: queue.questions)
+        server.model_info.remove_by_labels({"model": self._name})
+        server.model_info.labels(self._name, sha).set(1)
+
+    def remove(self) -> None:
+        """Let `/metrics` show nothing of this name any more."""
+        server = self.server
+        every = (
+            *(server.items, server.tokens, server.rejects, server.queue_tokens, server.queue_items),
+            *(server.wait, server.step, server.step_tokens, server.step_items, server.model_info),
+        )
+        for one in every:
+            one.remove_by_labels({"model": self._name})
+
     def step(self, kind: Hashable, items: int, tokens: int, seconds: float) -> None:
-        self._items.labels(str(getattr(kind, "task", kind))).inc(items)
-        self._tokens.labels("computed").inc(tokens)
+        self.server.items.labels(self._name, str(getattr(kind, "task", kind))).inc(items)
+        self.server.tokens.labels(self._name, "computed").inc(tokens)
         self._step.observe(seconds)
         self._step_tokens.observe(tokens)
         self._step_items.observe(items)
@@ -64,12 +105,12 @@ class ServerMetrics:
         self._wait.observe(seconds)
 
     def truncated(self, tokens: int) -> None:
-        self._tokens.labels("truncated").inc(tokens)
+        self.server.tokens.labels(self._name, "truncated").inc(tokens)
 
     def dropped(self, tokens: int, reason: str, questions: int) -> None:
         """Count tokens and questions that left the queue without being computed."""
-        self._tokens.labels("cancelled").inc(tokens)
+        self.server.tokens.labels(self._name, "cancelled").inc(tokens)
         self.failed(reason, questions)
 
     def failed(self, reason: str, count: int = 1) -> None:
-        self._rejects.labels(reason).inc(count)
+        self.server.rejects.labels(self._name, reason).inc(count)

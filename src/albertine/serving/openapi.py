@@ -23,6 +23,7 @@ STATUSES = {
     401: "no valid token",
     403: "a page of another site, or an unknown host",
     404: "no such route, or no such model",
+    409: "the model is being loaded or unloaded",
     408: "the request did not arrive in time",
     413: "more bytes than the server reads",
     422: "not valid: the code says why, such as input_too_long or not_for_this_model",
@@ -30,12 +31,16 @@ STATUSES = {
     500: "the model gave no finite numbers, or the server failed",
     503: "the server starts or ends, or the model does not answer",
     504: "the answer did not come in time",
+    507: "the model does not fit in the memory of the server",
 }
 """What the statuses of errors mean; each is in `errors.TYPES`."""
 ROOT = "The output of the model's head, as clients of Hugging Face request it"
 """Summary of `POST /`, which has many forms."""
 OF_READING = (401, 403, 404, 503)
 """Those of requests without a body."""
+OF_CHANGES = (409, 507)
+"""Those of loading and unloading alone."""
+NAME: Json = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
 TOKENS = {
     "x-request-id": "the client's name of the request, or a new one",
     "x-compute-tokens": "tokens computed, special tokens included",
@@ -63,6 +68,8 @@ def document(page_files: Sequence[tuple[str, str]] = ()) -> Json:
         paths.setdefault(path, {})["post"] = _post(path, forms, schemas)
     for path, form in got.items():
         paths.setdefault(path, {})["get"] = _get(path, form, schemas)
+    for (path, method), form in operations.CHANGED.items():
+        paths[path][method] = _change(path, method, form, schemas)
     return {
         "openapi": "3.1.1",
         "info": {
@@ -70,7 +77,8 @@ def document(page_files: Sequence[tuple[str, str]] = ()) -> Json:
             "version": __version__,
             "summary": "Predictions of a shared text encoder.",
             "description": "Which routes the model has a head for is at `/info`; the others answer 422 "
-            "`not_for_this_model`.",
+            "`not_for_this_model`. Where the server has several models, a request is for the first, or for "
+            "the one that a field `model` of the body names, or the address: `/models/NAME/embed`.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "."}],
@@ -122,7 +130,8 @@ class _Schemas:
 
 def _types(posted: Mapping[str, Sequence[Form]], got: Mapping[str, Form]) -> Iterator[Any]:
     yield from (responses.Error, responses.OpenAiError)
-    for form in (*(form for forms in posted.values() for form in forms), *got.values()):
+    changed = operations.CHANGED.values()
+    for form in (*(form for forms in posted.values() for form in forms), *got.values(), *changed):
         yield form.response
         if form.body is not None:
             yield form.body
@@ -150,7 +159,7 @@ def _post(path: str, forms: Sequence[Form], schemas: _Schemas) -> Json:
                     "application/json": {"schema": _any_of([schemas(form.response) for form in forms])}
                 },
             },
-            **_errors(path, STATUSES),
+            **_errors(path, [one for one in STATUSES if one not in OF_CHANGES]),
         },
     }
 
@@ -167,7 +176,28 @@ def _get(path: str, form: Form, schemas: _Schemas) -> Json:
         },
     }
     if "{name}" in path:
-        found["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]
+        found["parameters"] = [NAME]
+    return found
+
+
+def _change(path: str, method: str, form: Form, schemas: _Schemas) -> Json:
+    """A `PUT` or `DELETE` of a model."""
+    found: Json = {
+        "operationId": method + _name(path),
+        "summary": form.summary.rstrip("."),
+        **_described([form]),
+        "parameters": [NAME],
+        "responses": {
+            "200": {
+                "description": "the answer",
+                "content": {"application/json": {"schema": schemas(form.response)}},
+            },
+            **_errors(path, (*OF_READING, *OF_CHANGES, *((400, 413, 422) if form.body else ()))),
+        },
+    }
+    if form.body is not None:
+        content = {"schema": schemas(form.body), "example": dict(form.example)}
+        found["requestBody"] = {"required": True, "content": {"application/json": content}}
     return found
 
 

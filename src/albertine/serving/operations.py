@@ -143,13 +143,14 @@ COMMON: dict[str, tuple[Form, ...]] = {
 }
 """By path the forms of requests with a body that do not depend on the family of the model."""
 HEALTH = Form("Whether the model answers: a real prediction, if there was none for ten seconds.")
+MODEL = "/v1/models/{name}"
 GOT: dict[str, Form] = {
     "/": Form("The page for a browser.", media="text/html"),
     "/docs": Form("This list as a page.", media="text/html"),
     "/openapi.json": Form("This list as an OpenAPI document.", response=dict[str, Any]),
     "/info": Form("Model, version and limits.", response=responses.Info, clients=TEI),
     "/v1/models": Form("The models of the server.", response=responses.OpenAiModels, clients=OPENAI),
-    "/v1/models/{name}": Form("One of them.", response=responses.OpenAiModel, clients=OPENAI),
+    MODEL: Form("One of them.", response=responses.OpenAiModel, clients=OPENAI),
     "/analyze/model": Form("Sharing plan, sizes, costs, card, views.", response=responses.ModelFacts),
     "/health": Form(HEALTH.summary, response=responses.Health, clients=TEI),
     "/health/ready": Form(HEALTH.summary, response=responses.Health),
@@ -157,6 +158,17 @@ GOT: dict[str, Form] = {
     "/metrics": Form("Counters for Prometheus.", media="text/plain", clients="Prometheus"),
 }
 """By path what is read without a body, except the files of the page."""
+OF_ADMINISTRATOR = "the token of the administrator"
+CHANGED: dict[tuple[str, str], Form] = {
+    (MODEL, "put"): Form(
+        "Load a model, or replace that of the same name after its golden answers were checked.",
+        *(schemas.ModelToLoad, responses.OpenAiModel, {"model": "albertine-mini-en"}, OF_ADMINISTRATOR),
+    ),
+    (MODEL, "delete"): Form(
+        "Unload a model.", response=responses.OpenAiDeleted, needs=OF_ADMINISTRATOR, clients=OPENAI
+    ),
+}
+"""By path and method what changes the models of the server."""
 
 
 def posted() -> dict[str, tuple[Form, ...]]:

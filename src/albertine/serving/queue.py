@@ -62,6 +62,7 @@ class TokenQueue:
     Args:
         most_tokens, most_questions: what may wait. clock: seconds that only grow.
         dropped: called with an item that leaves without being computed, and why: `cancelled` or `deadline`.
+        changed: notified when items come and when the queue is closed; the queues of one thread share it.
     """
 
     def __init__(
@@ -70,13 +71,14 @@ class TokenQueue:
         most_questions: int,
         clock: Callable[[], float] = time.monotonic,
         dropped: Callable[[Item, str], None] = lambda item, reason: None,
+        changed: Condition | None = None,
     ) -> None:
         self.most_tokens, self.most_questions = most_tokens, most_questions
         self._clock, self._dropped = clock, dropped
         self._waiting: dict[Item, None] = {}  # in order, and quick to leave from anywhere
         self._tokens, self._questions, self._closed = 0, 0, False
         self._spent, self._done = 0.0, 0.0
-        self._changed = Condition()
+        self._changed = changed or Condition()
 
     @property
     def tokens(self) -> int:
@@ -137,19 +139,14 @@ class TokenQueue:
         for item in items:  # not under the lock: one that is cancelled already calls back here
             item.future.add_done_callback(lambda done, item=item: self._on_done(item))  # type: ignore[misc]
 
-    def take(self, budget: int, patience: float = 0.0) -> list[Item]:
-        """The first item, and the next ones of its kind that together cost no more than the budget; the first
-        is taken whatever it costs. They count as running from now on.
-
-        Args:
-            budget: tokens. patience: seconds to wait for an item if there is none.
+    def take(self, budget: int) -> list[Item]:
+        """The first item, and the next ones of its kind that together cost no more than the budget (tokens);
+        the first is taken whatever it costs. They count as running from now on.
 
         Returns:
             None of them cancelled or late; empty if there was nothing.
         """
         with self._changed:
-            if not self._waiting and not self._closed and patience:
-                self._changed.wait(patience)
             late = self._leave_late()
             chosen = self._next(budget)
             for item in chosen:

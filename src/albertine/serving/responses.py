@@ -69,6 +69,16 @@ class OpenAiModel(Answer):
     object: Literal["model"]
     created: int
     owned_by: str
+    sha: str = Field(description="digest of its configuration and weights")
+    tasks: list[str]
+
+
+class OpenAiDeleted(Answer):
+    """A model that was unloaded."""
+
+    id: str
+    object: Literal["model"]
+    deleted: Literal[True]
 
 
 class OpenAiModels(Answer):

@@ -195,8 +195,6 @@ async def embeddings(context: RequestContext) -> Any:
     """`/v1/embeddings`, `/embeddings`: vectors of length 1, as numbers or base64 of little-endian float32."""
     _refuse_token_ids(context.body.get("input"))
     request = schemas.read(schemas.OpenAiTexts, context.body)
-    if request.model:
-        _check_name(context, request.model)
     found = await vectors(
         context, listed(request.input), request, normalize=True, dimensions=request.dimensions
     )
@@ -368,32 +366,6 @@ async def info(context: RequestContext) -> Any:
         "lists": {"/": "a list is of several texts", "/predict": "a list of two texts is a pair"},
         "version": __version__,
     }
-
-
-async def models(context: RequestContext) -> Any:
-    """`/v1/models`: the one that is served."""
-    return {"object": "list", "data": [_model(context)]}
-
-
-async def model(context: RequestContext) -> Any:
-    """`/v1/models/NAME`."""
-    _check_name(context, context.body["name"])
-    return _model(context)
-
-
-def _model(context: RequestContext) -> dict[str, Any]:
-    # No folder records when it was created.
-    return {"id": context.service.model.name, "object": "model", "created": 0, "owned_by": "albertine"}
-
-
-def _check_name(context: RequestContext, requested: str) -> None:
-    """
-    Raises:
-        HttpError: 404, the served model has another name.
-    """
-    name = context.service.model.name
-    if requested != name:
-        raise HttpError(404, "model_not_found", f"there is no model `{requested}`; there is `{name}`")
 
 
 COMMON: dict[str, Handler] = {

@@ -99,6 +99,14 @@ class TextsToFill(Body):
     parameters: MaskParameters = MaskParameters()
 
 
+class ModelToLoad(Body):
+    """`PUT /v1/models/NAME`."""
+
+    model: str = Field(
+        min_length=1, description="a folder on the server, a released model, or OWNER/NAME of the hub"
+    )
+
+
 class TwoPassages(Body):
     """`/sentence-order`."""
 

@@ -22,7 +22,7 @@ from albertine.errors import SettingsError
 from albertine.serving.app import application
 from albertine.serving.connection import QUEUE, Room, connections
 from albertine.serving.limits import is_loopback
-from albertine.serving.service import Service
+from albertine.serving.models import Models
 
 log = logging.getLogger("albertine.serving")
 READING = 60.0
@@ -42,10 +42,10 @@ class DrainingServer(uvicorn.Server):
     """
 
     def __init__(
-        self, config: uvicorn.Config, service: Service, patience: float, listening: Callable[[], None]
+        self, config: uvicorn.Config, models: Models, patience: float, listening: Callable[[], None]
     ) -> None:
         super().__init__(config)
-        self._service, self._patience, self._listening = service, patience, listening
+        self._models, self._patience, self._listening = models, patience, listening
         self._until, self._announced = float("inf"), False
         self._unread: dict[Any, tuple[int, float]] = {}
         self._given_up = 0
@@ -72,22 +72,22 @@ class DrainingServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal: drain. The second: end at once."""
-        if self._service.draining:
+        if self._models.draining:
             self.should_exit = self.force_exit = True
             return
         # uvicorn would raise the signal again at the end, and the process would not end with 0.
-        self._service.draining = True
+        self._models.draining = True
         self._until = time.monotonic() + self._patience
 
     async def on_tick(self, counter: int) -> bool:
         """Whether it is time to end; called ten times a second."""
         leave = await super().on_tick(counter)
         self._give_up()
-        if self._service.draining and not self._announced:
+        if self._models.draining and not self._announced:
             self._announced = True
-            log.info("ending; requests in flight: %d", self._service.running)
-        left = self._service.running + len(self._unread)
-        if self._service.draining and (not left or time.monotonic() > self._until):
+            log.info("ending; requests in flight: %d", self._models.running)
+        left = self._models.running + len(self._unread)
+        if self._models.draining and (not left or time.monotonic() > self._until):
             leave = True
         if leave:
             self.unfinished = left + self._given_up
@@ -105,7 +105,7 @@ class DrainingServer(uvicorn.Server):
                 if now - since > READING:
                     log.warning("a connection was ended: its client read nothing for %g s", READING)
                     one.transport.abort()
-                    self._given_up += self._service.draining
+                    self._given_up += self._models.draining
                 else:
                     self._unread[one] = size, since
 
@@ -155,7 +155,7 @@ def _not_had(address: tuple[Any, ...], error: Exception) -> SettingsError:
 
 
 def serve(
-    service: Service,
+    models: Models,
     listening: socket.socket,
     token: bytes | None,
     drain_seconds: float,
@@ -163,19 +163,20 @@ def serve(
     *,
     host: str = "localhost",
     traces: Any | None = None,
+    admin_token: bytes | None = None,
 ) -> int:
     """Answer until a signal comes.
 
     Args:
-        token, host, traces: as in `application`. started: called once callers are answered.
+        token, host, traces, admin_token: as in `application`. started: called once callers are answered.
 
     Returns:
         How many requests were not finished within `drain_seconds`.
     """
     room = Room()
     config = uvicorn.Config(
-        application(service, token, host, traces),
-        http=connections(service.limits, room),
+        application(models, token, host, traces, admin_token),
+        http=connections(models.limits, room),
         backlog=room.at_once,
         ws="none",
         lifespan="off",
@@ -184,14 +185,14 @@ def serve(
         access_log=False,  # it would log paths with their queries; ours logs routes
         server_header=False,
         timeout_graceful_shutdown=1,
-        timeout_keep_alive=math.ceil(service.limits.idle_seconds) + 1,  # `Connection` is there before
+        timeout_keep_alive=math.ceil(models.limits.idle_seconds) + 1,  # `Connection` is there before
     )
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    service.start()
-    server = DrainingServer(config, service, drain_seconds, started)
+    models.start()
+    server = DrainingServer(config, models, drain_seconds, started)
     try:
         server.run(sockets=[listening])
     except OSError as error:  # another process took the port between `bound` and here
         raise _not_had(listening.getsockname(), error) from error
-    service.stop(0.0 if server.force_exit or server.unfinished else 5.0)
+    models.stop(0.0 if server.force_exit or server.unfinished else 5.0)
     return server.unfinished

@@ -1,10 +1,10 @@
-"""The server without its routes: a model, its queue, and the thread that computes."""
+"""A served model without its routes: its queue, and the threads that tokenise."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from threading import Event, Lock
@@ -15,9 +15,10 @@ from albertine.errors import AlbertineError
 from albertine.serving.engine import Engine, Result
 from albertine.serving.error_responses import http_error_of
 from albertine.serving.limits import ServingLimits
-from albertine.serving.metrics import ServerMetrics
+from albertine.serving.metrics import ModelMetrics, ServerMetrics
 from albertine.serving.model_tasks import BatchKey, ServedModel, ability
 from albertine.serving.queue import LEAST, Item, Overload, TokenQueue, TooLate
+from albertine.serving.worker import Worker
 from albertine.tasks.http.base import InputLength
 from albertine.tasks.http.errors import HttpError, invalid
 
@@ -106,30 +107,33 @@ class Service:
     """One model that is served.
 
     Attributes:
-        draining: set as the server is about to end: nothing new is taken in.
-        running: requests to the model that are being answered.
+        running: requests that use it.
+
+    Args:
+        worker: computes for it once its engine was added. budget: tokens of a step.
     """
 
     def __init__(
         self,
         model: ServedModel,
         limits: ServingLimits,
-        routes: Iterable[str],
+        worker: Worker,
+        metrics: ServerMetrics,
         *,
         budget: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.model, self.limits, self.clock = model, limits, clock
         self.sha = model.predictor.fingerprint
-        self.metrics = ServerMetrics(model.name, self.sha, (*model.tasks, *model.views), routes)
+        self.metrics = ModelMetrics(metrics, model.name, (*model.tasks, *model.views))
         self.queue = TokenQueue(
             limits.queue_tokens,
             limits.queue_items,
             clock,
             lambda item, reason: self.metrics.dropped(item.tokens, reason, len(item.questions)),
+            worker.changed,
         )
-        self.metrics.queue_tokens.set_function(lambda: self.queue.tokens)
-        self.metrics.queue_items.set_function(lambda: self.queue.questions)
+        self._worker = worker
         self.engine = Engine(
             model.answer,
             self.queue,
@@ -143,21 +147,17 @@ class Service:
         }
         """Thread pools for short (False) and long requests; so are the counts of characters."""
         self._characters, self._changing = {False: 0, True: 0}, Lock()
-        self.draining, self.running = False, 0
+        self.running = 0
 
-    def start(self) -> None:
-        self.engine.start()
-
-    def stop(self, patience: float) -> bool:
-        """Finish what waits; whether that was done within so many seconds."""
+    def close(self) -> None:
+        """Tokenise nothing more."""
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)
-        return self.engine.stop(patience)
 
-    @property
-    def computing(self) -> bool:
-        """Whether a thread of it still computes, as it may after `stop`."""
-        return self.tokenizing or self.engine.running
+    def stop(self, patience: float) -> bool:
+        """Finish what waits, and take nothing more; whether that was done within so many seconds."""
+        self.close()
+        return self._worker.remove(self.engine, patience)
 
     @property
     def tokenizing(self) -> bool:
@@ -418,8 +418,6 @@ class Service:
 
     async def ready(self) -> bool:
         """Whether the model answers: lately it has, or does so now to a question of our own."""
-        if self.draining:
-            return False
         if self.clock() - self.engine.last_step < FRESH:
             return True
         key, question = self.model.probe

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from albertine import __version__
 from albertine.errors import MissingExtra, SettingsError
+from albertine.serving.models import split_path
 from albertine.serving.request_context import Phases, RequestContext
 
 log = logging.getLogger("albertine.serving")
@@ -105,7 +106,7 @@ class Tracing:
         self._trace = trace
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope.get("path", "")
+        _, path = split_path(scope.get("path", ""))
         if scope["type"] != "http" or scope["method"] != "POST" or path not in self._posted:
             await self._app(scope, receive, send)
             return
@@ -120,7 +121,7 @@ class Tracing:
             attributes={
                 "http.request.method": "POST",
                 "http.route": path,
-                "url.path": path,
+                "url.path": scope["path"],
                 "url.scheme": scope.get("scheme", "http"),
             },
         )

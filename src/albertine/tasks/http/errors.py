@@ -12,6 +12,7 @@ TYPES: dict[int, tuple[str, str]] = {
     404: ("NotFound", "not_found_error"),
     405: ("NotFound", "invalid_request_error"),
     408: ("Timeout", "timeout_error"),
+    409: ("Conflict", "invalid_request_error"),
     413: ("TooLarge", "invalid_request_error"),
     422: ("Validation", "invalid_request_error"),
     429: ("Overloaded", "rate_limit_error"),
@@ -19,6 +20,7 @@ TYPES: dict[int, tuple[str, str]] = {
     500: ("Backend", "server_error"),
     503: ("Unhealthy", "server_error"),
     504: ("Timeout", "server_error"),
+    507: ("OutOfMemory", "server_error"),
 }
 """Every status with its `error_type` on native routes and its `type` on OpenAI's."""
 

@@ -1,0 +1,96 @@
+"""The thread that computes for all models of a server, a step of one model at a time.
+
+One thread, as several would compete for the processors. Models whose queues are not empty get equal shares of
+its time (start-time fair queueing; Goyal, Vin and Cheng 1996, with seconds as the costs).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from albertine.serving.engine import Engine
+
+PATIENCE = 0.5
+"""Seconds after which a thread without work looks again whether it is to end."""
+
+
+class Worker:
+    """A thread, and the engines for which it computes.
+
+    Attributes:
+        changed: the condition that the queues of its engines share.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.changed = threading.Condition()
+        self._clock = clock
+        self._engines: dict[Engine, float] = {}
+        """With the seconds of each on a scale where an idle one does not fall behind."""
+        self._busy: set[Engine] = set()
+        self._time, self._closed = 0.0, False
+        # A daemon: a step that hangs must not keep the process from ending.
+        self._thread = threading.Thread(target=self._run, name="albertine engine", daemon=True)
+
+    def add(self, engine: Engine) -> None:
+        """Compute for this engine too, from now on. Its queue has the condition `changed`."""
+        with self.changed:
+            self._engines.setdefault(engine, self._time)
+            self.changed.notify()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, patience: float) -> bool:
+        """Finish what waits, and take nothing more; whether that was done within so many seconds."""
+        with self.changed:
+            self._closed = True
+            for engine in self._engines:
+                engine.queue.close()
+        self._thread.join(patience)
+        return not self._thread.is_alive()
+
+    def remove(self, engine: Engine, patience: float) -> bool:
+        """Finish what waits for this engine, and take nothing more; whether that was done within so many
+        seconds."""
+        with self.changed:
+            engine.queue.close()
+            return self.changed.wait_for(lambda: engine not in self._engines, patience)
+
+    @property
+    def running(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
+        while True:
+            with self.changed:
+                engine = self._next()
+                if engine is None:
+                    if self._closed and not self._engines:
+                        return
+                    self.changed.wait(PATIENCE)
+                    continue
+            began = self._clock()
+            engine.step()
+            with self.changed:
+                self._engines[engine] += self._clock() - began
+            del engine  # else the last one, and its model, would stay in memory until the next step
+
+    def _next(self) -> Engine | None:
+        """The engine with work that has had the least time. Engines that are done are removed."""
+        for engine in [one for one in self._engines if one.queue.closed and not len(one.queue)]:
+            del self._engines[engine]
+            self._busy.discard(engine)
+            self.changed.notify_all()
+        busy = [engine for engine in self._engines if len(engine.queue)]
+        for engine in busy:
+            if engine not in self._busy:  # no credit for the time in which it had no work
+                self._engines[engine] = max(self._engines[engine], self._time)
+        self._busy = set(busy)
+        if not busy:
+            return None
+        chosen = min(busy, key=self._engines.__getitem__)
+        self._time = self._engines[chosen]
+        return chosen
