@@ -46,14 +46,21 @@ def browser() -> Iterator[Browser]:
 
 @contextmanager
 def served(
-    folder: Path, *, token: bytes | None = None, port: int = 0, wrap: Any = lambda app: app, **more: Any
+    folder: Path,
+    *others: Path,
+    token: bytes | None = None,
+    port: int = 0,
+    wrap: Any = lambda app: app,
+    **more: Any,
 ) -> Iterator[str]:
-    """The address of a server of a folder in a thread of this process.
+    """The address of a server of folders in a thread of this process.
 
     Args:
         port: 0 for a free one. wrap: what stands before the application, such as a proxy.
     """
     service = service_of(folder, ServingLimits(), **more)
+    for other in others:
+        service.models.add(other.name, str(other))
     service.models.start()
     listening = socket.socket()
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

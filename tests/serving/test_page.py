@@ -510,6 +510,23 @@ def test_keyboard(chromium: Browser, address: Addresses) -> None:
             page.keyboard.press("Control+Enter")
 
 
+def test_another_model_is_chosen(chromium: Browser, models: Callable[[str], Path]) -> None:
+    """Catches: the page of one model with the answers of another."""
+    with served(models("fill-mask"), models("single")) as url, tab(chromium) as page:
+        page.goto(url)
+        page.wait_for_selector("#result .bars")
+        assert page.locator("#model option").all_inner_texts() == ["fill-mask", "single"]
+        page.select_option("#model", "single")
+        page.wait_for_url("**/models/single/")
+        page.wait_for_selector("#name:text-is('single')")
+        assert page.input_value("#model") == "single"
+        with page.expect_response("**/models/single/predict") as answer:
+            page.click("button.main")
+        assert answer.value.ok
+        page.select_option("#model", "fill-mask")
+        page.wait_for_url("**/models/fill-mask/")
+
+
 @pytest.mark.matrix  # a time, which other tests beside it lengthen
 def test_first_paint(chromium: Browser, address: Addresses) -> None:
     """Catches: a page that waits for the model before it shows anything. The best of five, as the machine may

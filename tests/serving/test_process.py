@@ -462,6 +462,10 @@ def test_what_is_wrong_is_one_line_with_its_remedy(
     (tmp_path / "empty").write_text(" \n")
     assert "holds no token" in refused(folder("single"), "--token-file", tmp_path / "empty")
     assert "Check the path" in refused(folder("single"), "--token-file", tmp_path / "nowhere")
+    assert "give --admin-token-file" in refused("--port", "0")
+    assert "two models have the name single" in refused(folder("single"), folder("single"), "--port", "0")
+    small = refused(folder("single"), "--port", "0", "--memory-megabytes", "1")
+    assert "may take 1; unload a model, or start it with a larger --memory-megabytes" in small
     bare = shutil.copytree(folder("single"), tmp_path / "bare")
     for file in ("vocab.txt", "tokenizer.json"):
         (bare / file).unlink(missing_ok=True)
@@ -469,6 +473,28 @@ def test_what_is_wrong_is_one_line_with_its_remedy(
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     missing = "serve needs uvicorn, which is not installed. pip install 'albertine[serve]'"
     assert refused(folder("single")) == f"albertine: {missing}\n"
+
+
+def test_two_models_by_name(folder: Folders) -> None:
+    with process(f"a={folder('embed')}", f"b={folder('single')}") as (server, url):
+        assert [one["id"] for one in request(url, "/v1/models")[1]["data"]] == ["a", "b"]
+        assert request(url, "/models/b/predict", {"inputs": "the old man"})[0] == 200
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(10) == 0
+
+
+def test_a_server_that_has_yet_to_load_a_model(folder: Folders, tmp_path: Path) -> None:
+    with process(ALBERTINE_ADMIN_TOKEN="secret") as (server, url):
+        assert request(url, "/embed", {"inputs": "the old man"})[0] == 503
+        body = json.dumps({"model": str(folder("embed"))}).encode()
+        load = urllib.request.Request(
+            f"{url}/v1/models/late", body, {"authorization": "secret"}, method="PUT"
+        )
+        with urllib.request.urlopen(load, timeout=20) as found:
+            assert found.status == 200
+        assert request(url, "/embed", {"inputs": "the old man"})[0] == 200
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(10) == 0
 
 
 def test_every_flag_reaches_the_server(folder: Folders, monkeypatch: pytest.MonkeyPatch) -> None:

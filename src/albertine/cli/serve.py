@@ -177,8 +177,9 @@ def serve(
     shown, taken = listening.getsockname()[:2]
     where = f"http://{f'[{shown}]' if ':' in shown else shown}:{taken}"
     who = ", ".join(f"{one.model.name} ({', '.join(one.model.tasks)})" for one in served.services)
-    verb = "answer" if len(served.services) > 1 else "answers"
-    message = f"{who or 'a server without a model'} {verb} at {where}; the page is {where}/; Ctrl-C ends"
+    if len(served.services) != 1:
+        who = f"a server of {who}" if who else "a server without a model"
+    message = f"{who} answers at {where}; its page is {where}/; Ctrl-C ends"
 
     def started() -> None:
         typer.echo(message, err=True)

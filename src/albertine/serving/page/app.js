@@ -6,6 +6,7 @@ let language = (navigator.languages?.[0] ?? navigator.language ?? "en").startsWi
 let token = stored("albertine-token");
 let facts = null; // of /analyze/model
 let info = null; // of /info
+let names = []; // of all models of the server
 let problem = null; // why these two are not there
 const states = {}; // by view: values of its fields, answers, what is selected
 const $ = (id) => document.getElementById(id);
@@ -582,6 +583,8 @@ function stateOf(id) {
 function draw(moveFocus = true) {
   document.documentElement.lang = language === "zh" ? "zh-CN" : "en";
   $("language").value = language;
+  $("models").hidden = names.length < 2;
+  $("model").replaceChildren(...names.map((name) => el("option", { value: name, selected: name === facts?.name }, name)));
   for (const node of document.querySelectorAll("[data-word]")) node.textContent = word(node.dataset.word);
   for (const node of document.querySelectorAll("[data-label]")) node.ariaLabel = word(node.dataset.label);
   if (!facts) return drawProblem();
@@ -744,7 +747,9 @@ async function load() {
   problem = null;
   if (!facts) drawProblem();
   try {
-    [facts, info] = await Promise.all([call("analyze/model"), call("info")]);
+    let models;
+    [facts, info, models] = await Promise.all([call("analyze/model"), call("info"), call("v1/models")]);
+    names = models.data.map((one) => one.id);
     $("token-box").hidden = true;
   } catch (error) {
     problem = error.message;
@@ -755,6 +760,10 @@ async function load() {
 $("language").addEventListener("change", (event) => {
   language = stored("albertine-language", event.target.value) || event.target.value;
   draw(false);
+});
+$("model").addEventListener("change", (event) => { // each model has the same page below an address of its own
+  const root = location.pathname.replace(/models\/[^/]+\/$/, "");
+  location.href = `${root}models/${encodeURIComponent(event.target.value)}/${location.hash}`;
 });
 $("token-form").addEventListener("submit", (event) => {
   event.preventDefault();
