@@ -243,7 +243,7 @@ def split_path(path: str) -> tuple[str | None, str]:
     if not path.startswith(PREFIX):
         return None, path
     name, slash, rest = path.removeprefix(PREFIX).partition("/")
-    return (name, slash + rest) if slash else (None, path)
+    return name, slash + rest or "/"
 
 
 def in_own_thread(make: Callable[[], T]) -> Future[T]:
