@@ -25,7 +25,7 @@ class Notes:
     def step(self, kind: Hashable, items: int, tokens: int, seconds: float) -> None:
         self.steps.append(items)
 
-    def failed(self, reason: str) -> None:
+    def failed(self, reason: str, count: int = 1) -> None:
         self.reasons.append(reason)
 
 
@@ -36,8 +36,14 @@ def run(questions: Sequence[Any], compute: Any, clock: Any = None) -> tuple[list
     engine = Engine(compute, queue, 1000, notes, clock)
     items = [Item("k", [question], 1, 50.0) for question in questions]
     queue.put(items)
-    engine.step()
+    compute_all(engine)
     return items, notes, engine
+
+
+def compute_all(engine: Engine) -> None:
+    step = engine.take()
+    assert step is not None
+    engine.compute(step)
 
 
 def answer_of(item: Item) -> Any:
@@ -80,7 +86,7 @@ def test_a_poisoned_question_fails_alone_in_a_request_of_several() -> None:
     queue = TokenQueue(10_000, 1000, Clock())
     item, other = Item("k", [1, 2, 0, 4], 4, 50.0), Item("k", [8], 1, 50.0)
     queue.put([item, other])
-    Engine(compute, queue, 1000, Notes(), Clock()).step()
+    compute_all(Engine(compute, queue, 1000, Notes(), Clock()))
     one, half, error, quarter = item.future.result(0).values
     assert (one, half, quarter) == (1, 0.5, 0.25) and isinstance(error, ZeroDivisionError)
     assert answer_of(other) == 0.125
@@ -146,6 +152,6 @@ def test_the_queue_learns_its_pace_from_every_step() -> None:
 
     engine = Engine(compute, queue, 1000, Notes(), clock)
     queue.put([Item("k", [i], 5, 50.0) for i in range(4)])
-    engine.step()
+    compute_all(engine)
     queue.put([Item("k", [9], 30, 50.0)])
     assert queue.forecast() == pytest.approx(3.0)  # 20 tokens took 2 s

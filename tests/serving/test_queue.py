@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections import Counter
 from concurrent.futures import CancelledError
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albertine.serving import queue as queue_file
-from albertine.serving.queue import Item, Overload, TokenQueue, TooLate
+from albertine.serving.queue import AGING, Item, Overload, TokenQueue, TooLate
 from tests.test_architecture import imports
+
+SIZES = {"many": 10, "few": 10, "large": 50}
+"""Tokens of the items of clients."""
 
 
 class Clock:
@@ -49,6 +54,91 @@ def test_one_kind_up_to_the_budget_and_the_oldest_always() -> None:
     assert queue.take(10) == [other]
     assert queue.take(10) == [small, second]
     assert queue.take(10) == [] and queue.tokens == 0
+
+
+def paced(clock: Clock, aging: float = AGING) -> TokenQueue:
+    """A queue where a token takes .01 s."""
+    queue = TokenQueue(100_000, 1000, clock, aging=aging)
+    queue.worked(1000, 10.0)
+    return queue
+
+
+def test_the_shortest_is_first_and_none_waits_for_ever() -> None:
+    """Catches: a short text behind a long one; a long one behind short ones without end."""
+    clock = Clock()
+    queue, long, short = paced(clock), item(500, deadline=1e6), item(5, deadline=1e6)
+    queue.put([long, short])
+    assert queue.take(10) == [short] and queue.take(10) == [long]
+    queue.put([long := item(500, deadline=1e6)])
+    waited = 0
+    while True:  # work arrives as fast as it is done
+        queue.put([item(5, deadline=1e6)])
+        [taken] = queue.take(5)
+        if taken is long:
+            break
+        clock.now += 0.05
+        waited += 1
+    assert waited == pytest.approx(500 * 0.01 / AGING / 0.05, rel=0.1)  # its work, 5 s, by .1 s a second
+
+
+def test_without_limit_to_aging_the_order_is_that_of_arrival() -> None:
+    queue = paced(Clock(), aging=float("inf"))
+    every = [item(n) for n in (50, 3, 700, 1)]
+    queue.put(every)
+    assert [queue.take(1)[0] for _ in every] == every
+
+
+def test_the_oldest_is_first_when_its_deadline_is_near() -> None:
+    clock = Clock()
+    queue, long = paced(clock), item(500, deadline=20.0)  # 5 s of work
+    queue.put([long])
+    clock.now = 13.6  # 6.4 s are left
+    queue.put([item(5)])
+    assert queue.take(5) != [long]
+    clock.now = 13.8
+    queue.put([item(5)])
+    assert queue.take(5) == [long]
+
+
+def test_the_oldest_is_first_when_many_deadlines_are_near() -> None:
+    """Catches: items that can each be computed in time, and not all of them."""
+    clock = Clock()
+    queue, oldest = paced(clock), [item(20, deadline=4.0) for _ in range(10)]  # .2 s each
+    queue.put(oldest)
+    clock.now = 1.4  # 2.6 s are left, and 10 items take 2 s
+    queue.put([item(5, deadline=5.4)])
+    assert queue.take(5) != oldest[:1]
+    clock.now = 1.6
+    queue.put([item(5, deadline=5.6)])
+    assert queue.take(5) == oldest[:1]
+
+
+def test_clients_get_equal_shares() -> None:
+    """Catches: one client with many requests that keeps others waiting, or is kept waiting by them; credit
+    for a time in which a client sent nothing."""
+    queue = paced(Clock())
+    of = {name: [Item("a", [None], tokens, 1e6, name) for _ in range(100)] for name, tokens in SIZES.items()}
+    queue.put(of["many"])
+    for _ in range(50):
+        queue.take(10)
+    queue.put([*of["few"], *of["large"]])
+    taken: Counter[Any] = Counter()
+    while sum(taken.values()) < 600:
+        [one] = queue.take(1)
+        taken[one.client] += one.tokens
+    assert all(count == pytest.approx(200, abs=50) for count in taken.values())
+
+
+def test_only_what_precedes_is_taken_between_layers() -> None:
+    queue = paced(Clock())
+    short, middle, long = item(5), item(50), item(500)
+    queue.put([short, middle, long])
+    assert queue.precedes(queue.key_of(1.0, 0.0)) and not queue.precedes(0.01)
+    assert queue.take(100, queue.key_of(1.0, 0.0), lambda items: len(items) > 2) == []
+    assert queue.take(4, before=queue.key_of(1.0, 0.0)) == []
+    assert queue.take(100, before=queue.key_of(1.0, 0.0)) == [short, middle]
+    assert queue.take(1000, before=queue.key_of(1.0, 0.0)) == []
+    assert queue.take(10) == [long]
 
 
 def test_what_does_not_fit_is_passed_over_and_comes_first_next_time() -> None:

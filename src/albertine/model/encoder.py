@@ -14,6 +14,7 @@ from torch.compiler import is_dynamo_compiling
 from torch.utils.checkpoint import checkpoint
 
 from albertine.core.batch import Packed
+from albertine.core.between_layers import between_layers
 from albertine.core.number_formats import InferencePrecision
 from albertine.core.precision import ComputeFormat, compute_format, without_autocast
 from albertine.errors import SettingsError
@@ -28,7 +29,7 @@ from albertine.model.fixed_point import FixedPoint
 from albertine.model.halting import Halting, HaltingUnit
 from albertine.model.key_value_cache import LayerCache
 from albertine.model.layer_parameters import add_embeddings, hidden_norm, layer_parameters
-from albertine.model.loop import EncoderOutput, LayerFunction, LayerLoop
+from albertine.model.loop import EncoderOutput, InterruptedLoop, LayerFunction, LayerLoop
 from albertine.model.positions.coordinates import coordinate_embeddings, with_input_addition
 from albertine.model.positions.registry import ATTENTION_BLOCKS, attention_blocks, with_positions
 from albertine.model.rows import Rows, SelectedRows
@@ -147,7 +148,9 @@ class Encoder(nn.Module):
             out = None if all_depths else ops.replay(self, packed, depth, rows)
             if out is None:
                 batch, requested = ops.pad(packed, rows)
-                compute = partial(self.encode, ops, batch, depth, requested, all_depths)
+                call = None if is_dynamo_compiling() else between_layers()
+                loop = None if call is None else InterruptedLoop(self.loop, call)
+                compute = partial(self.encode, ops, batch, depth, requested, all_depths, loop=loop)
                 out = ops.isolate_non_finite(compute, lambda out: out.last_hidden)
                 if batch is not packed or requested is not rows:
                     out = out.first(packed.num_tokens if rows is None else len(rows), packed.num_tokens)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 from torch.utils._pytree import register_dataclass
 
+from albertine.core.between_layers import BetweenLayers, calling_between_layers
+from albertine.model.backend import outside_pass
 from albertine.model.rows import Rows, SelectedRows
 from albertine.model.solvers import Equilibrium
 
@@ -105,3 +107,27 @@ class LayerLoop:
         if depth:
             x_PH = layer(depth - 1, x_PH, x_TH, selected.rows, rows)
         return EncoderOutput(selected.restore_order(x_PH))
+
+
+class InterruptedLoop(LayerLoop):
+    """A loop that calls a function between layers (`albertine.core.between_layers`)."""
+
+    def __init__(self, loop: LayerLoop, call: BetweenLayers) -> None:
+        self._loop, self._call = loop, call
+
+    def run(
+        self,
+        layer: LayerFunction,
+        x_TH: Tensor,
+        rows: Rows,
+        depth: int,
+        selected: SelectedRows | None,
+        all_depths: bool,
+    ) -> EncoderOutput:
+        def after_others(d: int, *given: Any) -> Tensor:
+            if d:
+                with outside_pass(), calling_between_layers(None):
+                    self._call(d, depth)
+            return layer(d, *given)
+
+        return self._loop.run(after_others, x_TH, rows, depth, selected, all_depths)

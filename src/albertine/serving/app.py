@@ -293,7 +293,8 @@ def _posted(models: Models, handler: Handler) -> Endpoint:
             body = await _body(request, models.limits)
             fields = read_json(body)
             with models.using(_model_name(request.state.model, fields)) as service:
-                context = request.state.context = RequestContext(service, fields, gone)
+                client = request.client and request.client.host
+                context = request.state.context = RequestContext(service, fields, gone, client)
                 answer = await handler(context)
                 few = context.inputs < FEW and len(body) < SHORT
                 found = as_json(answer) if few else await asyncio.to_thread(in_parts, answer)

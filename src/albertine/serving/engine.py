@@ -32,12 +32,42 @@ class Result(NamedTuple):
     computed: float
 
 
+class Abandoned(Exception):
+    """Nobody waits for the answers of a step any more."""
+
+
+class Step:
+    """Items that are being computed.
+
+    Attributes:
+        seconds: that they take by the queue's forecast. key: of the first that came, without its work.
+        paused: seconds in which other steps were computed between its layers.
+    """
+
+    def __init__(self, items: Sequence[Item], queue: TokenQueue) -> None:
+        self.items, self._queue, self.paused = items, queue, 0.0
+        self.seconds = queue.step_seconds(sum(item.tokens for item in items))
+        self._entered = min(item.entered for item in items)
+
+    def key(self, left: float) -> float:
+        """Its place in the order of the queue with so many seconds of work left."""
+        return self._queue.key_of(left, self._entered)
+
+    def wanted(self, end: float) -> bool:
+        """Whether somebody waits for an answer that comes at a time."""
+        return any(not item.abandoned and end <= item.deadline for item in self.items)
+
+    def in_time(self, end: float) -> bool:
+        """Whether everybody who waits has the answers at a time."""
+        return all(item.abandoned or end <= item.deadline for item in self.items)
+
+
 class Observer(Protocol):
     """Receives the counts of the engine, for metrics."""
 
     def step(self, kind: Hashable, items: int, tokens: int, seconds: float) -> None: ...
 
-    def failed(self, reason: str) -> None: ...
+    def failed(self, reason: str, count: int = 1) -> None: ...
 
 
 class Engine:
@@ -63,22 +93,46 @@ class Engine:
         self._clock = clock
         self.last_step, self.not_finite = clock(), 0
 
-    def step(self) -> None:
-        """Compute the next items of the queue, if there are any, in one call."""
+    def take(self) -> Step | None:
+        """The next items of the queue, as `TokenQueue.take` chooses them; None: there are none."""
         items = self.queue.take(self.budget)
+        return Step(items, self.queue) if items else None
+
+    def take_before(self, step: Step, left: float) -> Step | None:
+        """Items to compute before the rest of a step, which takes so many seconds: they precede it in the
+        order of the queue, take less than half of its time, save more waiting than they cause, and do not
+        make it late."""
+        now = self._clock()
+
+        def worthwhile(items: Sequence[Item]) -> bool:
+            seconds = self.queue.step_seconds(sum(item.tokens for item in items))
+            saves = len(items) * left > len(step.items) * seconds
+            return seconds <= left / 2 and saves and step.in_time(now + left + seconds)
+
+        items = self.queue.take(self.budget, step.key(left), worthwhile)
+        return Step(items, self.queue) if items else None
+
+    def compute(self, step: Step) -> None:
+        """Compute the items of a step, which are of one kind, in one call."""
         try:
-            self._compute(items) if items else None
+            self._compute(step)
         except Exception as error:  # a bug: the thread must go on with other requests
             log.error("the engine failed: %s", traceback_without_text(error))
-            for item in items:
+            for item in step.items:
                 if not item.future.done():
                     item.future.set_exception(error)
 
-    def _compute(self, items: Sequence[Item]) -> None:
-        began = self._clock()
+    def _compute(self, step: Step) -> None:
+        began, items = self._clock(), step.items
         questions = [question for item in items for question in item.questions]
-        answers = iter(self._answers(items[0].kind, questions))
-        seconds = self._clock() - began
+        try:
+            answers = iter(self._answers(items[0].kind, questions))
+        except Abandoned:
+            for item in items:
+                self._observer.failed("cancelled" if item.abandoned else "deadline", len(item.questions))
+                item.future.set_exception(TooLate())
+            return
+        seconds = self._clock() - began - step.paused
         tokens = sum(item.tokens for item in items)
         self.queue.worked(tokens, seconds)
         self._observer.step(items[0].kind, len(questions), tokens, seconds)
@@ -93,6 +147,8 @@ class Engine:
             if len(answers) != len(questions):
                 raise RuntimeError("the answers are not as many as the questions")
             return answers
+        except Abandoned:
+            raise
         except Exception as error:
             if len(questions) == 1:
                 return [error]

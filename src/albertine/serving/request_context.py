@@ -29,6 +29,7 @@ class RequestContext:
 
     Attributes:
         body: the JSON object of the request. gone: returns when the client has disconnected.
+        client: its address.
         inputs: number of its inputs. tokens: computed for them, after truncation.
         truncated: number of truncated inputs. characters: of all texts.
         tokenizing, waited, computed: seconds. phases: the same of every answer, for traces.
@@ -38,6 +39,7 @@ class RequestContext:
     service: Service
     body: dict[str, Any]
     gone: Callable[[], Any]
+    client: str | None = None
     began: float = field(default_factory=time.monotonic)
     inputs: int = 0
     characters: int = 0
@@ -56,7 +58,9 @@ class RequestContext:
         truncate, left = truncation.truncate, truncation.left
         began, tokenizing, computed = time.monotonic(), self.tokenizing, self.computed
         try:
-            return await self.service.answer(key, questions, self, self.gone, truncate=truncate, left=left)
+            return await self.service.answer(
+                key, questions, self, self.gone, truncate=truncate, left=left, client=self.client
+            )
         finally:
             own = self.tokenizing - tokenizing, self.waited, self.computed - computed
             self.phases.append(Phases(began, time.monotonic(), *own))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from threading import Event, Lock
@@ -17,7 +17,7 @@ from albertine.serving.error_responses import http_error_of
 from albertine.serving.limits import ServingLimits
 from albertine.serving.metrics import ModelMetrics, ServerMetrics
 from albertine.serving.model_tasks import BatchKey, ServedModel, ability
-from albertine.serving.queue import LEAST, Item, Overload, TokenQueue, TooLate
+from albertine.serving.queue import AGING, LEAST, Item, Overload, TokenQueue, TooLate
 from albertine.serving.worker import Worker
 from albertine.tasks.http.base import InputLength
 from albertine.tasks.http.errors import HttpError, invalid
@@ -110,7 +110,7 @@ class Service:
         running: requests that use it.
 
     Args:
-        worker: computes for it once its engine was added. budget: tokens of a step.
+        worker: computes for it once its engine was added. budget: tokens of a step. aging: of the queue.
     """
 
     def __init__(
@@ -121,6 +121,7 @@ class Service:
         metrics: ServerMetrics,
         *,
         budget: int | None = None,
+        aging: float = AGING,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.model, self.limits, self.clock = model, limits, clock
@@ -132,6 +133,7 @@ class Service:
             clock,
             lambda item, reason: self.metrics.dropped(item.tokens, reason, len(item.questions)),
             worker.changed,
+            aging,
         )
         self._worker = worker
         self.engine = Engine(
@@ -279,12 +281,14 @@ class Service:
         *,
         truncate: bool | None,
         left: bool = False,
+        client: Hashable = None,
     ) -> list[Any]:
         """The answers to all questions of a request.
 
         Args:
             gone: awaited until the client has left; then nothing of its questions is computed any more.
             truncate: whether too long ones are cut; None: as the server is configured. left: on which side.
+            client: who sent them, for fair shares.
 
         Raises:
             HttpError: too long, too many, too late, no room, or an answer failed.
@@ -320,14 +324,20 @@ class Service:
         usage.tokenizing += self.clock() - began
         self.check_size(tokens=(tokens := sum(one.tokens for one in lengths)))
         self.model.task(key.task).check_lengths(lengths)
-        values = await self._answers(self._items(key, questions, lengths, deadline), usage, gone)
+        items = self._items(key, questions, lengths, deadline, client)
+        values = await self._answers(items, usage, gone)
         usage.tokens += tokens
         usage.truncated += len(too_long)
         self.metrics.truncated(sum(lengths[i].length - lengths[i].limit for i in too_long))
         return values
 
     def _items(
-        self, key: BatchKey, questions: Sequence[Any], lengths: Sequence[InputLength], deadline: float
+        self,
+        key: BatchKey,
+        questions: Sequence[Any],
+        lengths: Sequence[InputLength],
+        deadline: float,
+        client: Hashable,
     ) -> list[Item]:
         """The questions of a request in items that a step computes, in their order."""
         items = []
@@ -337,7 +347,7 @@ class Service:
                 questions[i] if lengths[i].cut or lengths[i].encoded is None else lengths[i].encoded
                 for i in chosen
             ]
-            items.append(Item(key, prepared, sum(costs[i] for i in chosen), deadline))
+            items.append(Item(key, prepared, sum(costs[i] for i in chosen), deadline, client))
         return items
 
     async def _answers(self, items: Sequence[Item], usage: Usage, gone: Callable[[], Any]) -> list[Any]:
@@ -345,7 +355,12 @@ class Service:
             self.queue.put(items)
         except Overload as error:
             raise self._overloaded(error, len(items)) from None
-        await in_time([item.future for item in items], gone, items[0].deadline - self.clock() + GRACE)
+        try:
+            await in_time([item.future for item in items], gone, items[0].deadline - self.clock() + GRACE)
+        except BaseException:
+            for item in items:  # those that are being computed cannot be cancelled
+                item.abandoned = True
+            raise
         values: list[Any] = []
         spans: list[tuple[float, float]] = []
         for item in items:

@@ -2,6 +2,10 @@
 
 One thread, as several would compete for the processors. Models whose queues are not empty get equal shares of
 its time (start-time fair queueing; Goyal, Vin and Cheng 1996, with seconds as the costs).
+
+Between two layers of a step it computes items that have come meanwhile, if they precede the rest of the step
+in the order of the queue (`albertine.serving.queue`: shortest first, with aging) and take less than half of
+its time. So a short text does not wait for a long pass. The pass keeps its states meanwhile, and goes on.
 """
 
 from __future__ import annotations
@@ -9,11 +13,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
-from albertine.serving.engine import Engine
+from albertine.core.between_layers import calling_between_layers
+from albertine.serving.engine import Abandoned, Engine, Step
+from albertine.serving.queue import SLACK
 
 PATIENCE = 0.5
 """Seconds after which a thread without work looks again whether it is to end."""
+NESTED = 4
+"""Steps that may wait for shorter ones, each with the states of its texts in memory."""
 
 
 class Worker:
@@ -30,6 +39,7 @@ class Worker:
         """With the seconds of each on a scale where an idle one does not fall behind."""
         self._busy: set[Engine] = set()
         self._time, self._closed = 0.0, False
+        self._depth = 0  # of steps that wait for another one
         # A daemon: a step that hangs must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="albertine engine", daemon=True)
 
@@ -63,20 +73,56 @@ class Worker:
         """Whether its thread runs."""
         return self._thread.is_alive()
 
+    def run_step(self) -> bool:
+        """Compute one step, if there is work; whether there was. By its thread, or instead of it."""
+        with self.changed:
+            engine = self._next()
+        if engine is None:
+            return False
+        if (step := engine.take()) is not None:
+            self._compute(engine, step)
+        return True
+
     def _run(self) -> None:
         while True:
+            if self.run_step():
+                continue
             with self.changed:
-                engine = self._next()
-                if engine is None:
-                    if self._closed and not self._engines:
-                        return
+                if self._closed and not self._engines:
+                    return
+                if not any(len(engine.queue) for engine in self._engines):
                     self.changed.wait(PATIENCE)
-                    continue
-            began = self._clock()
-            engine.step()
-            with self.changed:
-                self._engines[engine] += self._clock() - began
-            del engine  # else the last one, and its model, would stay in memory until the next step
+
+    def _compute(self, engine: Engine, step: Step) -> None:
+        began = self._clock()
+        with calling_between_layers(partial(self._between_layers, step)):
+            engine.compute(step)
+        took = self._clock() - began
+        with self.changed:
+            self._engines[engine] += took - step.paused
+
+    def _between_layers(self, step: Step, done: int, layers: int) -> None:
+        """Before the next layer of a step compute shorter ones that have come.
+
+        Raises:
+            Abandoned: nobody waits for the answers of this one any more.
+        """
+        began, left = self._clock(), step.seconds * (1 - done / layers)
+        if not step.wanted(began + left / SLACK):
+            raise Abandoned
+        if self._depth == NESTED:
+            return
+        key = step.key(left)
+        with self.changed:
+            others = [one for one in self._engines if one.queue.precedes(key)]
+        for engine in others:
+            if (other := engine.take_before(step, left)) is not None:
+                self._depth += 1
+                try:
+                    self._compute(engine, other)
+                finally:
+                    self._depth -= 1
+        step.paused += self._clock() - began
 
     def _next(self) -> Engine | None:
         """The engine with work that has had the least time. Engines that are done are removed."""

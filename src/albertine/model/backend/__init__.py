@@ -84,6 +84,17 @@ def forward_pass(owner: object, make: Callable[[], Backend]) -> Iterator[Backend
             _current.backend, _current.owner = before
 
 
+@contextmanager
+def outside_pass() -> Iterator[None]:
+    """As if no pass were current: for other passes between two layers of one."""
+    before = _current.backend, _current.owner
+    _current.backend = _current.owner = None
+    try:
+        yield
+    finally:
+        _current.backend, _current.owner = before
+
+
 def backend_for(
     name: str, form: ComputeFormat, device: torch.device, *, weights_stay: bool, compiled: bool
 ) -> Backend:
