@@ -102,7 +102,7 @@ def test_compose_and_prometheus() -> None:
     assert (DEPLOY / server["build"]["context"]).resolve() == ROOT
     assert (ROOT / server["build"]["dockerfile"]).is_file()
     model = server["volumes"][0].rpartition("}")[2].split(":")
-    assert str(options["model"]) == model[1] and model[2] == "ro" and server["read_only"] is True
+    assert options["models"] == [model[1]] and model[2] == "ro" and server["read_only"] is True
     secrets = {f"/run/secrets/{name}" for name in compose["secrets"]}
     assert str(options["token_file"]) in secrets and set(server["secrets"]) == set(prometheus["secrets"])
     scraping = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())["scrape_configs"][0]

@@ -30,7 +30,7 @@ FORGET = 0.9
 
 LEAST = 2
 """Tokens of an empty text: the special ones."""
-AGING = 0.1
+AGING = 0.2
 """Seconds of work that a second of waiting outweighs. Infinite: items are taken in the order in which they
 came."""
 SLACK = 1.25
