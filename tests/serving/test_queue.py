@@ -103,7 +103,7 @@ def test_the_oldest_is_first_when_its_deadline_is_near() -> None:
 def test_the_oldest_is_first_when_many_deadlines_are_near() -> None:
     """Catches: items that can each be computed in time, and not all of them."""
     clock = Clock()
-    queue, oldest = paced(clock), [item(20, deadline=4.0) for _ in range(10)]  # .2 s each
+    queue, oldest = paced(clock, 0.01), [item(20, deadline=4.0) for _ in range(10)]  # .2 s each
     queue.put(oldest)
     clock.now = 1.4  # 2.6 s are left, and 10 items take 2 s
     queue.put([item(5, deadline=5.4)])

@@ -121,7 +121,8 @@ class Models:
     @property
     def computing(self) -> bool:
         """Whether a thread still computes, as it may after `stop`."""
-        return self.worker.running or any(service.tokenizing for service in self.services)
+        loading = bool(self._changing)
+        return loading or self.worker.running or any(service.tokenizing for service in self.services)
 
     # ---- changes
 
@@ -227,6 +228,8 @@ class Models:
             while service.running and self._clock() < until:
                 await asyncio.sleep(POLL)
             await self._ended(service)
+            if service.model.name not in self._services:
+                service.metrics.remove()  # again: its last requests were counted
 
         task = asyncio.ensure_future(retire())
         self._retired.add(task)  # the loop alone would keep no reference

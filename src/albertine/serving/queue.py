@@ -271,7 +271,8 @@ class TokenQueue:
     def _error_of(self, count: int, tokens: int, deadline: float) -> Overload | None:
         ahead = self.forecast() + max(self._busy_until - self._clock(), 0.0)
         full = self._tokens + tokens > self.most_tokens or self._questions + count > self.most_questions
-        hopeless = self._clock() + SLACK * (ahead + self.seconds(tokens)) > deadline
+        # Of what comes alone it is no use to come again later.
+        hopeless = ahead > 0 and self._clock() + SLACK * (ahead + self.seconds(tokens)) > deadline
         if not (full or hopeless or self._closed):
             return None
         return Overload("queue_full" if full else "forecast", min(60, max(1, math.ceil(ahead))))
