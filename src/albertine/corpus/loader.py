@@ -200,10 +200,11 @@ def _next(
 
 
 def _dead(processes: Sequence[BaseProcess]) -> BaseProcess | None:
-    """A process that has ended or ends within a second."""
+    """A process that has ended or ends within a second; of several one that failed, since torch ends the
+    others once one is dead."""
     sentinels = {process.sentinel: process for process in processes}
-    ended = wait(list(sentinels), 1.0)
-    return sentinels[ended[0]] if ended else None  # type: ignore[index]
+    ended = [sentinels[one] for one in wait(list(sentinels), 1.0)]  # type: ignore[index]
+    return next((process for process in ended if process.exitcode), ended[0] if ended else None)
 
 
 @contextlib.contextmanager
