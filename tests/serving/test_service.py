@@ -19,6 +19,7 @@ import torch
 
 from albertine.errors import DataError, NotFinite
 from albertine.interop.huggingface.folders import save_model
+from albertine.serving import json_output
 from albertine.serving import service as services
 from albertine.serving.app import application
 from albertine.serving.json_output import as_json, in_parts
@@ -169,7 +170,7 @@ def test_overload_is_refused_quickly(folder: Folders) -> None:
         refused = [
             await ClientRequest(service, path, {"inputs": TEXTS[0]}).answer() for path in ("/", "/embed") * 10
         ]
-        assert time.monotonic() - began < 20 * 0.05
+        assert time.monotonic() - began < 5  # a request that waits for room does so for good: the model is held
         for status, headers, body in refused:
             assert status == 429 and body["code"] == "queue_full" and body["error_type"] == "Overloaded"
             assert 1 <= int(headers["retry-after"]) <= 60 and headers["x-should-retry"] == "true"
@@ -426,22 +427,29 @@ def test_a_head_that_gives_nan_is_the_servers_fault(folder: Folders) -> None:
         assert service.engine.not_finite == 1
 
 
-def test_a_large_answer_does_not_hold_up_the_loop(folder: Folders) -> None:
-    async def scenario(service: ServiceInTest) -> float:
-        # CPU time of this process, as other busy processes do not lengthen it; a share, as processors differ.
-        begin = last = time.process_time()
-        client, longest = ClientRequest(service, "/embed", {"inputs": ["who"] * 4000}), 0.0
-        while not client.task.done():
-            await asyncio.sleep(0.005)
-            longest, last = max(longest, time.process_time() - last), time.process_time()
+def test_a_large_answer_does_not_hold_up_the_loop(folder: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[int, int]] = []
+
+    def recorded(found: Any) -> bytes:
+        written = as_json(found)
+        calls.append((threading.get_ident(), len(written)))
+        return written
+
+    async def scenario(service: ServiceInTest) -> int:
+        client = ClientRequest(service, "/embed", {"inputs": ["who"] * 4000})
+        await client.task
         assert client.sent[0]["status"] == 200
-        return longest / (last - begin)
+        return len(client.sent[1]["body"])
 
     with running(folder("embed")) as (service, gate):
         gate.open.set()
-        vector = np.random.default_rng(0).random(1024, dtype=np.float32)
+        vector = np.random.default_rng(0).random(64, dtype=np.float32)
         service.engine._answer = lambda kind, questions: [vector] * len(questions)
-        assert asyncio.run(scenario(service)) < 0.4  # written in one call it is more than half
+        monkeypatch.setattr(json_output, "as_json", recorded)
+        size = asyncio.run(scenario(service))
+    # a call holds the lock of the interpreter until it ends: many short ones, in another thread
+    assert calls and max(written for _, written in calls) < size / 50
+    assert threading.get_ident() not in {thread for thread, _ in calls}
 
 
 @pytest.mark.parametrize(
