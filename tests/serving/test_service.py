@@ -170,7 +170,9 @@ def test_overload_is_refused_quickly(folder: Folders) -> None:
         refused = [
             await ClientRequest(service, path, {"inputs": TEXTS[0]}).answer() for path in ("/", "/embed") * 10
         ]
-        assert time.monotonic() - began < 5  # a request that waits for room does so for good: the model is held
+        assert (
+            time.monotonic() - began < 5
+        )  # a request that waits for room does so for good: the model is held
         for status, headers, body in refused:
             assert status == 429 and body["code"] == "queue_full" and body["error_type"] == "Overloaded"
             assert 1 <= int(headers["retry-after"]) <= 60 and headers["x-should-retry"] == "true"

@@ -27,7 +27,7 @@ PoolingOption = Annotated[
 ]
 
 
-@over_files_of_any("vectors", without=("pair_column", "top"))
+@over_files_of_any("vectors", without=("exit", "pair_column", "top"))
 def embed(
     open_for: Opener,
     words: Annotated[
@@ -105,7 +105,7 @@ def embed(
         typer.echo(f"warning: {cut:,} texts were cut to {embedder.limit} tokens", err=True)
 
 
-@over_files_of_any("cosines", without=("top",))
+@over_files_of_any("cosines", without=("exit", "top"))
 def similarity(
     open_for: Opener,
     words: Annotated[list[str], typer.Argument(metavar="[MODEL] A B", help=f"{ANY_MODEL} Two texts.")],

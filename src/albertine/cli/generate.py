@@ -52,7 +52,7 @@ TEMPERATURE = Annotated[
 SEED = Annotated[int, typer.Option("--seed", min=0, help="The draws are a function of it.")]
 
 
-@over_files("generate", "to generate", without=("top",))
+@over_files("generate", "to generate", without=("exit", "top"))
 def generate(
     predictor: Predictor,
     text: Annotated[
@@ -142,7 +142,7 @@ def continue_(
         _tell(line, found, json, every=samples > 0)
 
 
-@over_files("read", "to read", without=("top",))
+@over_files("read", "to read", without=("exit", "top"))
 def read(
     predictor: Predictor,
     question: Annotated[str | None, typer.Argument(help="The question.")] = None,

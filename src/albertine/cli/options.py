@@ -123,6 +123,16 @@ RuntimeOption = Annotated[
         "auto: the fastest by `albertine doctor MODEL`. Default: torch, or what an exported folder has.",
     ),
 ]
+ExitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--exit",
+        metavar="RULE",
+        help="Of a classifier tuned with training.exits: when a text needs no further layers. patience=2: "
+        "two further layers predict the same; confidence=0.9: a prediction is that probable. Default: all "
+        "layers.",
+    ),
+]
 BatchTokensOption = Annotated[
     int | None,
     typer.Option(

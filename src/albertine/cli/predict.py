@@ -86,7 +86,7 @@ def order(
     show.cut(predictor.cut)
 
 
-@over_files("classify", "to classify")
+@over_files("classify", "to classify", without=())
 def classify(
     predictor: Predictor,
     text: Annotated[
@@ -182,7 +182,7 @@ def choose(
         typer.echo(f"{value:6.1%}  {option}")
 
 
-@over_files("tag", "on entities", without=("pair_column", "top"))
+@over_files("tag", "on entities", without=("exit", "pair_column", "top"))
 def tag(
     predictor: Predictor,
     text: Texts = None,
@@ -221,7 +221,7 @@ def answer(
     show.as_json(result if found.no_answer is None else result | {"no_answer": found.no_answer})
 
 
-@over_files("relate", "on relations", without=("pair_column", "top"))
+@over_files("relate", "on relations", without=("exit", "pair_column", "top"))
 def relate(
     predictor: Predictor,
     text: Texts = None,

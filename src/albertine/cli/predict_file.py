@@ -12,7 +12,14 @@ import typer
 
 from albertine.cli import show
 from albertine.cli.inputs import check_texts, opener
-from albertine.cli.options import BatchTokensOption, DeviceOption, Overwrite, PrecisionOption, RuntimeOption
+from albertine.cli.options import (
+    BatchTokensOption,
+    DeviceOption,
+    ExitOption,
+    Overwrite,
+    PrecisionOption,
+    RuntimeOption,
+)
 
 if TYPE_CHECKING:
     from albertine.interop.heads import Task
@@ -24,6 +31,7 @@ def _of_files(
     device: DeviceOption = "cpu",
     batch_tokens: BatchTokensOption = None,
     runtime: RuntimeOption = None,
+    exit: ExitOption = None,
     file: Annotated[
         Path | None,
         typer.Option(
@@ -86,12 +94,12 @@ ONLY = Parameter.KEYWORD_ONLY
 MORE = [p.replace(kind=ONLY) for p in signature(_of_files, eval_str=True).parameters.values()]
 INPUTS = ("text", "passage", "passages", "question", "options")
 """Parameters of commands that hold inputs of the model."""
-OPENING = ("device", "batch_tokens", "precision", "runtime")
+OPENING = ("device", "batch_tokens", "precision", "runtime", "exit")
 """Parameters with which a model is loaded."""
 
 
 def over_files(
-    task: Task, tuned: str, *, without: Collection[str] = ()
+    task: Task, tuned: str, *, without: Collection[str] = ("exit",)
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Decorator: a command that predicts for its arguments can predict for the rows of a file too.
 
@@ -119,7 +127,7 @@ def over_files(
 
             given = {p.name: values.pop(p.name) for p in own}
             about = {name: given[name] for name in given if name in INPUTS}
-            how = {name: values.pop(name) for name in OPENING}
+            how = {name: values.pop(name) for name in OPENING if name in values}
             check_texts(*about.values())
             if values["file"] is not None:
                 _check_file(values["output"], about.values())
@@ -131,6 +139,7 @@ def over_files(
             predictor = Predictor(model, **how)
             command(predictor, **given)
             show.cut(predictor.cut)
+            show.layers_used(predictor.layers_used, predictor.model.config.plan.depth)
 
         return _with_parameters(either, [Parameter("model", ONLY, annotation=model), *own, *of_files])
 
@@ -156,7 +165,7 @@ def over_files_of_any(
             from albertine.tasks.predictor import Predictor
 
             given, output = {p.name: values.pop(p.name) for p in own}, values.get("output")
-            how = {name: values.pop(name) for name in OPENING}
+            how = {name: values.pop(name) for name in OPENING if name in values}
             if values["file"] is None:
                 _refuse("belongs to --file", values, of_files)
                 return command(partial(opener, **how), **given)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from albertine.cli.options import BatchTokensOption, DeviceOption, PrecisionOption, RuntimeOption
+from albertine.cli.options import BatchTokensOption, DeviceOption, ExitOption, PrecisionOption, RuntimeOption
 
 TOKEN, ADMIN_TOKEN = "ALBERTINE_TOKEN", "ALBERTINE_ADMIN_TOKEN"
 
@@ -83,6 +83,7 @@ def serve(
     device: DeviceOption = "cpu",
     batch_tokens: BatchTokensOption = None,
     runtime: RuntimeOption = None,
+    exit: ExitOption = None,
     auto_truncate: Annotated[
         bool,
         typer.Option(
@@ -168,7 +169,7 @@ def serve(
         limits,
         paths(),
         lambda model: Predictor(
-            model, device=device, precision=precision, batch_tokens=batch_tokens, runtime=runtime
+            model, device=device, precision=precision, batch_tokens=batch_tokens, runtime=runtime, exit=exit
         ),
         memory_megabytes=memory_megabytes,
     )

@@ -172,6 +172,13 @@ def cut(texts: int) -> None:
         typer.echo(f"warning: {texts:,} texts were too long and lost their end", err=True)
 
 
+def layers_used(count_of: Mapping[int, int], depth: int) -> None:
+    """Print the mean number of layers with early exit, if there was any."""
+    if total := sum(count_of.values()):
+        mean = sum(layers * count for layers, count in count_of.items()) / total
+        typer.echo(f"early exit: {mean:.1f} of {depth} layers a text on average", err=True)
+
+
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int | None], None]]:
     """A progress bar with time left on a terminal, a line every ten seconds elsewhere.

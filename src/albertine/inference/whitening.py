@@ -74,7 +74,7 @@ class Whitening:
 def _raw(model: Model, packed: Packed, depth: int) -> Tensor:
     from albertine.model.pooling import mean_rows
 
-    return mean_rows(model.encoder(packed, depth=depth).last_hidden.float(), packed)
+    return mean_rows(model.encoder(packed, depth=depth).last_hidden.float(), packed.first_tokens)
 
 
 @without_gradients

@@ -71,15 +71,7 @@ class ActiveRows:
         """The rows of some whole sequences, int64 (P,) ascending."""
         names = ("indices", "x", "y", "halted", "running", "steps", "remainder")
         fewer = {name: getattr(self, name)[index] for name in names}
-        rows = self.rows.select(index).rows
-        # The other sequences are removed, not left empty, so that no kernel reserves room for them.
-        rows = replace(
-            rows,
-            cu_seqlens=torch.unique_consecutive(rows.cu_seqlens),
-            lengths=None if rows.lengths is None else tuple(n for n in rows.lengths if n),
-            longest=min(rows.longest, self.rows.longest),
-        )
-        return replace(self, rows=rows, **fewer)
+        return replace(self, rows=self.rows.some_sequences(index), **fewer)
 
     def in_running_sequence(self) -> Tensor:
         """Which rows belong to a sequence with a running position, bool (R,)."""

@@ -26,17 +26,21 @@ def text_vectors(model: Model, packed: Packed, pooling: Pooling, normalize: bool
     elif pooling in ("mean", "depths"):
         out = model.encoder(packed, all_depths=pooling == "depths")
         states = out.hidden_states or (out.last_hidden,)
-        x_SH = torch.stack([mean_rows(x_TH.float(), packed) for x_TH in states]).mean(0)
+        x_SH = torch.stack([mean_rows(x_TH.float(), packed.first_tokens) for x_TH in states]).mean(0)
     else:
         raise ValueError(f"pooling {pooling} is not computed here")
     return F.normalize(x_SH, dim=-1) if normalize else x_SH
 
 
-def mean_rows(x_TH: Tensor, packed: Packed) -> Tensor:
-    """Mean of the rows of each sequence, (S, H)."""
+def mean_rows(x_TH: Tensor, first_tokens: Tensor) -> Tensor:
+    """Mean of the rows of each sequence, (S, H).
+
+    Args:
+        first_tokens: the first row of each, (S,).
+    """
     # `embedding_bag` needs no padding and no loop, and its backward no atomic sums.
     every = torch.arange(len(x_TH), device=x_TH.device)
-    return F.embedding_bag(every, x_TH, packed.first_tokens, mode="mean")
+    return F.embedding_bag(every, x_TH, first_tokens, mode="mean")
 
 
 def classifier_input(model: Model, packed: Packed, pooling: HeadInput) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import accumulate
 from operator import sub
@@ -99,6 +99,17 @@ class Rows:
             ordered if self.indices is None else self.indices[ordered],
         )
         return SelectedRows(rows, ordered, inverse)
+
+    def some_sequences(self, index: Tensor) -> Rows:
+        """The rows of some sequences, or of beginnings of them, int64 (P,) ascending. Other sequences are
+        removed, not left empty, so that no kernel reserves room for them."""
+        rows = self.select(index).rows
+        return replace(
+            rows,
+            cu_seqlens=torch.unique_consecutive(rows.cu_seqlens),
+            lengths=None if rows.lengths is None else tuple(n for n in rows.lengths if n),
+            longest=min(rows.longest, self.longest),
+        )
 
     @cached_property
     def padded_indices(self) -> Tensor:

@@ -130,16 +130,22 @@ class Classifier(TaskModel):
 
 
 def fold_whitening(head: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a head, with `mean` and `matrix` folded into its linear layer: A·Mᵀ(x - m) + b is a
-    layer of x with the weight A·Mᵀ."""
+    """The tensors of a head, with `mean` and `matrix` folded into its linear layers: A·Mᵀ(x - m) + b is a
+    layer of x with the weight A·Mᵀ. With one whitening a layer (`early_exit.EarlyExits`), the layer named by
+    a number d has the d-th, and the one without the last."""
     if not {"mean", "matrix"} <= head.keys():
         return dict(head)
     mean, matrix = head["mean"].double(), head["matrix"].double()
     found = {name: x for name, x in head.items() if name not in ("mean", "matrix")}
     for name in [name for name in found if name.endswith(".weight")]:
+        own_mean, own_matrix = mean, matrix
+        if mean.dim() == 2:
+            number = name.split(".")[-2]
+            place = int(number) - 1 if number.isdecimal() else -1
+            own_mean, own_matrix = mean[place], matrix[place]
         bias = name.removesuffix("weight") + "bias"
-        weight = found[name].double() @ matrix.T
-        found |= {name: weight.float(), bias: (found[bias].double() - weight @ mean).float()}
+        weight = found[name].double() @ own_matrix.T
+        found |= {name: weight.float(), bias: (found[bias].double() - weight @ own_mean).float()}
     return found
 
 

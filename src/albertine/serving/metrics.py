@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from albertine.serving.queue import TokenQueue
+
+if TYPE_CHECKING:
+    from albertine.tasks.predictor import Predictor
 
 SECONDS = tuple(15e-6 * 1.5**i for i in range(35))
 """As text-embeddings-inference has them: 15 µs to 15 s."""
@@ -39,6 +43,7 @@ class ServerMetrics:
         self.step_items = Histogram("step_items", "Of a step.", own, buckets=SIZES, **mine)
         self.queue_tokens = Gauge("queue_tokens", "Tokens that wait.", own, **mine)
         self.queue_items = Gauge("queue_items", "Questions that wait.", own, **mine)
+        self.layers = Gauge("exit_layers", "Texts by the layers they passed.", [*own, "layers"], **mine)
         self.model_info = Gauge("model_info", "The models.", [*own, "sha"], **mine)
         for route in sorted(self.routes):
             self._requests.labels(route, "200")
@@ -69,7 +74,7 @@ class ModelMetrics:
         own = (server.wait, server.step, server.step_tokens, server.step_items)
         self._wait, self._step, self._step_tokens, self._step_items = (one.labels(name) for one in own)
 
-    def show(self, sha: str, queue: TokenQueue) -> None:
+    def show(self, sha: str, queue: TokenQueue, predictor: Predictor) -> None:
         """Let `/metrics` show this model, its digest and its queue, from now on instead of another of its
         name."""
         server = self.server
@@ -81,6 +86,12 @@ class ModelMetrics:
             server.rejects.labels(self._name, reason)
         server.queue_tokens.labels(self._name).set_function(lambda: queue.tokens)
         server.queue_items.labels(self._name).set_function(lambda: queue.questions)
+        server.layers.remove_by_labels({"model": self._name})
+        if predictor.exits:
+            for d in range(1, predictor.model.config.plan.depth + 1):
+                server.layers.labels(self._name, str(d)).set_function(
+                    partial(predictor.layers_used.__getitem__, d)
+                )
         server.model_info.remove_by_labels({"model": self._name})
         server.model_info.labels(self._name, sha).set(1)
 
@@ -90,6 +101,7 @@ class ModelMetrics:
         every = (
             *(server.items, server.tokens, server.rejects, server.queue_tokens, server.queue_items),
             *(server.wait, server.step, server.step_tokens, server.step_items, server.model_info),
+            server.layers,
         )
         for one in every:
             one.remove_by_labels({"model": self._name})

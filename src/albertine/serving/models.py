@@ -144,7 +144,7 @@ class Models:
     def put(self, service: Service) -> None:
         """Answer requests by this service, from now on instead of another of its name."""
         self._services[service.model.name] = service
-        service.metrics.show(service.sha, service.queue)
+        service.metrics.show(service.sha, service.queue, service.model.predictor)
         self.worker.add(service.engine)
 
     async def load(self, name: str, model: str) -> Service:

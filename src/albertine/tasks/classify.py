@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from albertine.errors import DataError
+from albertine.errors import DataError, SettingsError
 from albertine.evaluation.ensembles import mean_score, mean_sigmoid, mean_softmax
 from albertine.inference.probabilities import sigmoid, softmax
-from albertine.interop.heads import Kind, Task, head_config
+from albertine.interop.heads import Kind, Task, head_config, usual_pooling
 from albertine.tasks.encoded import Encoded, RowBuilder, TaskBatch
 from albertine.tasks.examples import Example
 from albertine.tasks.family import Fields, OneLayer, RunContext, Tuned
@@ -26,6 +26,8 @@ from albertine.tokenizers.base import Tokenizer
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from albertine.model.model import Model
+    from albertine.model.task_model import TaskModel
     from albertine.objectives.losses import Part
 
 
@@ -60,6 +62,7 @@ class Classify(OneLayer):
         likeliest: number of most probable classes in a line of predictions, besides the predicted ones.
         sigmoid: a score is the sigmoid of the output, as in other cross-encoders; the loss and the order use
             the output itself.
+        exits: a classifier after every layer (`model/early_exit.py`).
     """
 
     kind: Kind
@@ -70,6 +73,7 @@ class Classify(OneLayer):
     pairs: bool | None = None
     likeliest: int = 10
     sigmoid: bool = False
+    exits: bool = False
     task: ClassVar[Task] = "classify"
 
     @property
@@ -89,7 +93,54 @@ class Classify(OneLayer):
         if context.balanced and self.kind == "single":
             weights = balanced(context.train, len(self.labels)).to(context.device)
             context = replace(context, balanced=False)
-        return replace(super().for_run(context), pairs=self.has_pairs(examples), weights=weights)
+        if exits := context.exits:
+            self._check_exits(context)
+            # A comparison of two texts reads the first layer alone.
+            pooling = context.pooling or usual_pooling(context.encoder)
+            context = replace(context, exits=False, pooling=pooling)
+        pairs = self.has_pairs(examples)
+        return replace(super().for_run(context), pairs=pairs, weights=weights, exits=exits)
+
+    def _check_exits(self, context: RunContext) -> None:
+        """Raises SettingsError: a model with a head after every layer is not possible."""
+        why, remedy = "", "Leave training.exits out"
+        if self.kind == "score":
+            why = "is for classes, and a score has none on which layers could agree"
+        elif context.pooling == "compared":
+            why, remedy = (
+                "has no use for task.pooling=compared, which reads the first layer",
+                ("Set task.pooling=cls or task.pooling=depths"),
+            )
+        elif context.encoder.halts or context.encoder.solves:
+            why = "is for encoders with a fixed number of layers, and this one decides itself when to end"
+        if why:
+            raise SettingsError(f"training.exits {why}", remedy=remedy)
+
+    def build(self, base: Model, dropout: float, seed: int) -> TaskModel:
+        if not self.exits:
+            return super().build(base, dropout, seed)
+        from albertine.model.early_exit import EarlyExits
+
+        return EarlyExits(
+            base,
+            self.outputs,
+            several=self.kind == "multi",
+            pooling=self.pooling,
+            dropout=dropout,
+            seed=seed,
+            name=self.layer,
+        )
+
+    def part(self, model: Any, batch: TaskBatch) -> Part:
+        """With exits the mean of the losses of all layers, that of layer d with weight d."""
+        if not self.exits:
+            return super().part(model, batch)
+        every = [self.loss(logits, batch) for logits in model.every_logits(batch.packed)]
+        last, depth = every[-1], len(every)
+        losses = last.loss_sum.new_zeros(())
+        for d, part in enumerate(every, 1):
+            losses = losses + d * part.loss_sum
+        return last._replace(loss_sum=losses / (depth * (depth + 1) / 2))
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer) -> Encoded:
         """One row an example. Its target is a class number int64 (1,), memberships float32 (1, classes), or a
@@ -196,6 +247,11 @@ class Classify(OneLayer):
             return super().extra_columns(logits, data)
         return [{"probabilities": chances} for chances in self._likeliest(logits)]
 
+    def logits(self, outputs: Any) -> Logits:
+        """The logits (rows, classes) in outputs of `predict`."""
+        found: Logits = outputs
+        return found
+
     def values(self, logits: Logits) -> list[list[float]]:
         """The probability of every class for every row, or its score alone."""
         return list(self._chances(logits).tolist())
@@ -220,7 +276,10 @@ class Classify(OneLayer):
     def config(self, model_type: str, dropout: float) -> dict[str, Any]:
         flags: dict[str, Any] = {"kind": self.kind, "pooling": self.pooling, "max_length": self.max_length}
         flags["pairs"] = self.pairs
-        return head_config(model_type, self.task, dropout, names=self.labels or ("score",), **flags)
+        found = head_config(model_type, self.task, dropout, names=self.labels or ("score",), **flags)
+        if self.exits:
+            found["albertine"]["exits"] = True
+        return found
 
 
 def balanced(data: Encoded, classes: int) -> Tensor:
@@ -237,4 +296,5 @@ def of_folder(found: Tuned) -> Classify:
     """The family that a folder was tuned with."""
     head = found.head
     how: dict[str, Any] = {"pooling": head.pooling, "pairs": head.pairs, "sigmoid": head.sigmoid}
+    how["exits"] = found.flags.get("exits") is True
     return Classify(head.kind, head.labels, (), found.length, **how)

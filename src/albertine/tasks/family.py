@@ -50,6 +50,7 @@ class RunContext:
     Attributes:
         encoder: config of the pretrained model. train: the training examples.
         pooling: from the settings; None: the default. balanced: weight the classes (`class_weights`).
+        exits: a head after every layer.
         device: of the model in training.
     """
 
@@ -58,6 +59,7 @@ class RunContext:
     train: Encoded
     pooling: HeadInput | None = None
     balanced: bool = False
+    exits: bool = False
     device: str = "cpu"
 
 
@@ -201,6 +203,11 @@ class Family(ABC):
             raise SettingsError(
                 "training.class_weights is for tasks with one class a text",
                 remedy="Leave it out, or set task.kind=single",
+            )
+        if context.exits:
+            raise SettingsError(
+                "training.exits is for tasks with one or several classes a text",
+                remedy="Leave it out, or set task.kind=single or multi",
             )
         return self
 

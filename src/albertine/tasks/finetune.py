@@ -175,6 +175,7 @@ def finetune(
             data.train,
             settings.task.pooling if isinstance(settings.task, PooledTask) else None,
             settings.training.class_weights == "balanced",
+            settings.training.exits,
             str(world.device),
         )
         data = replace(data, family=data.family.for_run(context))
@@ -204,6 +205,11 @@ def _check_unused_settings(settings: FinetuneSettings) -> None:
         usual = TuningChoice.model_fields[name].default
         if training.teacher is None and getattr(training, name) != usual:
             raise unused_setting_error(f"training.{name}", "training.teacher", usual)
+    if training.exits and training.teacher is not None:
+        raise SettingsError(
+            "training.exits has a head after every layer, and training.teacher teaches the last one alone",
+            remedy="Leave one of them out",
+        )
 
 
 def _run(

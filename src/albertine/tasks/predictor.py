@@ -6,6 +6,7 @@ A tuned model predicts as it was evaluated: with the same family, lengths and th
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, replace
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from albertine.core.exit_rule import ExitRule
 from albertine.core.files import user_path
 from albertine.core.number_formats import InferencePrecision, Runtime
 from albertine.errors import (
@@ -49,6 +51,7 @@ from albertine.model.config import Pooling
 from albertine.tasks.answer import Question
 from albertine.tasks.answerability import AnswerOrNot
 from albertine.tasks.classify import Classify
+from albertine.tasks.early_exit import ExitingClassify, with_exit
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.families import family_of, load_state, tuned_model, wrong_task_error
@@ -93,11 +96,16 @@ class Predictor:
         runtime: `torch`; `onnx` or `openvino`, which compute an exported folder, or the one beside the model
             (`export` in its folder); `auto`, the fastest of these by the measurement of `albertine doctor` on
             this processor. Default: torch, and of an exported folder onnxruntime where it has such a graph.
+        exit: of a classifier that was tuned with `training.exits`, when a text needs no further layers:
+            `patience=2`, when two further layers predict the same, or `confidence=0.9`, when the prediction
+            is that probable. Default: all layers. Answers do not depend on the other texts of a call.
 
     Raises:
         ModelError, TokenizerError: the folder is missing, damaged, its vocabulary does not fit the model, or
-            int8 changes its predictions too much; the export of a runtime is missing, or of other weights.
-        SettingsError: there is no such device or runtime, or no int8 on it; `batch_tokens` is less than 1.
+            int8 changes its predictions too much; the export of a runtime is missing, or of other weights;
+            it has no head after every layer for `exit`.
+        SettingsError: there is no such device or runtime, or no int8 on it; `batch_tokens` is less than 1;
+            `exit` is no rule.
     """
 
     def __init__(
@@ -108,9 +116,11 @@ class Predictor:
         precision: InferencePrecision = "auto",
         batch_tokens: int | None = None,
         runtime: Runtime | None = None,
+        exit: str | ExitRule | None = None,
     ) -> None:
         if batch_tokens is not None and batch_tokens < 1:
             raise SettingsError("batch_tokens must be at least 1", remedy="Leave batch_tokens out")
+        self._exit = ExitRule.parse(exit) if isinstance(exit, str) else exit
         path, self._runtime = resolve_runtime(model_folder(path).absolute(), runtime, precision, device)
         self._path, self.cut = path, 0
         self.model: Model | ExportedModel
@@ -127,6 +137,8 @@ class Predictor:
             from albertine.inference.int8_parity import check_int8
 
             check_int8(self.model, path)
+        if self._exit is not None:
+            self.family  # noqa: B018  (raises here if it has no exits)
         with suppress(ModelError):  # raised again where vectors are requested
             self.embedder  # noqa: B018  (read while the folder is there)
 
@@ -139,7 +151,23 @@ class Predictor:
         """
         family = family_of(self._folder, self.tokenizer, self._path)
         load_state(family, self._folder)  # here, since two threads may each build a family
-        return family
+        return (
+            family
+            if self._exit is None
+            else with_exit(family, self._exit, self._path, exported=is_exported(self._path))
+        )
+
+    @property
+    def exits(self) -> bool:
+        """Whether texts leave early."""
+        return self._exit is not None
+
+    @property
+    def layers_used(self) -> Counter[int]:
+        """With early exit, how many texts have left after each number of layers so far; else empty."""
+        if self._exit is None or not isinstance(self.family, ExitingClassify):
+            return Counter()
+        return self.family.layers_used
 
     @cached_property
     def tuned(self) -> AnyModel:
@@ -165,12 +193,15 @@ class Predictor:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of all that determines predictions: the files of the folder, the precision, the runtime.
+        """A digest of all that determines predictions: the files of the folder, the precision, the runtime,
+        the rule of early exit.
 
         Raises:
             ModelError: the folder is gone.
         """
-        digest = hashlib.blake2b(f"{self.model.precision}{self._runtime or ''}".encode(), digest_size=16)
+        digest = hashlib.blake2b(
+            f"{self.model.precision}{self._runtime or ''}{self._exit or ''}".encode(), digest_size=16
+        )
         if not (files := files_of_model(self._path)):
             raise ModelError("is gone, so that it has no fingerprint", where=self._path)
         for path in files:
@@ -365,7 +396,8 @@ class Predictor:
             return []
         examples = [Example(str(i), a, b, None, f"text {i + 1}") for i, (a, b) in enumerate(pairs)]
         outputs, _ = self.outputs(examples)
-        names, values = family.labels or ("score",), outputs.tolist() if logits else family.values(outputs)
+        names = family.labels or ("score",)
+        values = family.logits(outputs).tolist() if logits else family.values(outputs)
         return [dict(zip(names, row, strict=True)) for row in values]
 
     def zero_shot(
@@ -408,7 +440,7 @@ class Predictor:
         examples = [
             Example(str(i), a, b, None, f"text {i // len(labels) + 1}") for i, (a, b) in enumerate(pairs)
         ]
-        logits, _ = self.outputs(examples)
+        logits = family.logits(self.outputs(examples)[0])
         table = zero_shot_scores(logits, classes, len(labels), multi_label=multi_label)
         return [dict(zip(labels, row, strict=True)) for row in table.tolist()]
 

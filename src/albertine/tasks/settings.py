@@ -106,6 +106,11 @@ class TuningChoice(ComputeSettings):
     )
     soft: float = Field(1.0, gt=0, description="weight of the distillation loss, beside that of the labels")
     temperature: float = Field(2.0, gt=0, description="of the softmax over classes in the distillation loss")
+    exits: bool = Field(
+        False,
+        description="a head after every layer, so that `predict --exit` may end early; the loss is the mean "
+        "of theirs, that of layer d with weight d",
+    )
     ema: float = Field(
         0.0,
         ge=0,

@@ -22,6 +22,7 @@ from torch import Tensor
 from albertine.core.randomness import permutation
 from albertine.errors import ModelError
 from albertine.inference.whitening import FILE, Whitening, read_whitening
+from albertine.model.early_exit import EarlyExits
 from albertine.model.pair_head import Comparer
 from albertine.model.pooling import classifier_input, text_vectors
 from albertine.model.task_model import Classifier, TaskModel, WhitenedEmbedder
@@ -41,6 +42,12 @@ def whiten(model: Classifier | WhitenedEmbedder, data: Encoded) -> None:
         for state, x_RH in enumerate(x.transpose(0, 1).flatten(1, 2)):
             mean, matrix = measured(x_RH)
             model.means[state], model.matrices[state] = mean, matrix
+        return
+    if isinstance(model, EarlyExits):
+        x = torch.from_numpy(over_rows(model, data, compute=model.inputs, rows=chosen))  # (R, D, H)
+        each = [measured(x_RH) for x_RH in x.unbind(1)]
+        stacked = [torch.stack(parts).to(model.base.device) for parts in zip(*each, strict=True)]
+        model.set_whitening(*stacked)
         return
     if isinstance(model, WhitenedEmbedder):
         compute = partial(text_vectors, model.base, pooling="mean")

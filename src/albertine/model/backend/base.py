@@ -182,6 +182,10 @@ class Backend:
         prepared for few sizes; the same objects where nothing is padded."""
         return packed, rows
 
+    def rounded_rows(self, rows: int) -> int:
+        """The number of rows to compute for so many; more where kernels are prepared for few sizes."""
+        return rows
+
     def isolate_non_finite(self, compute: Callable[[], Result], states: Callable[[Result], Tensor]) -> Result:
         """The result of `compute`, in which no sequence is NaN because of another one.
 

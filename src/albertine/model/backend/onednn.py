@@ -122,9 +122,12 @@ class Cpu(Backend):
         filled = padded_to(packed, round_up(packed.num_tokens))
         return filled, None if rows is None else self.padded_rows(rows, filled.num_tokens)
 
+    def rounded_rows(self, rows: int) -> int:
+        return round_up(rows) if self.rounds_rows else rows
+
     def padded_rows(self, index: Tensor, num_rows: int) -> Tensor:
         """The rows to compute of `num_rows`, padded with others."""
-        extra = round_up(len(index)) - len(index)
+        extra = self.rounded_rows(len(index)) - len(index)
         return index if extra > num_rows else torch.cat([index, torch.arange(extra, device="cpu")])
 
     def tied(self, x_PE: Tensor, word_VE: Tensor, bias_V: Tensor) -> Tensor:
@@ -172,9 +175,9 @@ class Inference(Cpu, CachedCasts):
         self._kernels = Memo[Layers, Runs | None](partial(_kernels, form, have_dense_weights))
         self._fused = Memo[Layers, Runs | None](partial(_kernels, form, are_plain_linears))
 
-    def padded_rows(self, index: Tensor, num_rows: int) -> Tensor:
+    def rounded_rows(self, rows: int) -> int:
         # Few rows have few sizes anyway: a single text need not be padded to sixteen.
-        return index if len(index) < FEWEST else super().padded_rows(index, num_rows)
+        return rows if rows < FEWEST else super().rounded_rows(rows)
 
     def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
         kernels = self._kernels[layer,] if self._fits(x) else None

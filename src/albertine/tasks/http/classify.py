@@ -299,9 +299,9 @@ class ClassifyHttp(HttpTask):
         text, pair = question
         return (cut(text), None) if pair is None else None
 
-    def values(self, outputs: Logits, data: Encoded) -> list[Logits]:
+    def values(self, outputs: Any, data: Encoded) -> list[Logits]:
         """The logits of every text, (classes,)."""
-        return list(outputs)
+        return list(self.classifier.logits(outputs))
 
     def classes(self, logits: Logits, function: str | None) -> list[list[dict[str, Any]]]:
         """Labels and scores of every row, the likeliest first, of equal ones in the order of the classes.
