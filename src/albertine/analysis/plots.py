@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -351,7 +352,7 @@ def drawing(path: Path, title: str, size: tuple[float, float] = (7.0, 4.2)) -> I
     """
     with figure_file(path, size) as figure:
         axes = figure.add_subplot()
-        axes.set_title(shown(title, path))
+        axes.set_title(fill(shown(title, path), int(8.5 * size[0])))
         axes.spines[["top", "right"]].set_visible(False)
         yield axes
 
