@@ -35,9 +35,9 @@ TOGETHER, FEW = 32, 4
 
 
 @contextmanager
-def served(model: str) -> Iterator[str]:
-    """The address of a server of a model."""
-    line = [sys.executable, "-m", "albertine", "serve", model, "--port", "0"]
+def served(model: str, *options: str) -> Iterator[tuple[str, int]]:
+    """The address of a server of a model, and the number of its process."""
+    line = [sys.executable, "-m", "albertine", "serve", model, "--port", "0", *options]
     own = {key: value for key, value in os.environ.items() if key != "ALBERTINE_TOKEN"}
     server = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env=own)
     assert server.stderr is not None
@@ -47,7 +47,7 @@ def served(model: str) -> Iterator[str]:
     # Its log has a line for every request, which must go somewhere, or the server waits for its reader.
     threading.Thread(target=server.stderr.read, daemon=True).start()
     try:
-        yield urlsplit(started.split(" answers at ")[1].split(";")[0]).netloc
+        yield urlsplit(started.split(" answers at ")[1].split(";")[0]).netloc, server.pid
     finally:
         server.send_signal(signal.SIGTERM)
         server.wait(30)
@@ -105,7 +105,7 @@ def measured(model: str, clients: int, rounds: int, seconds: float) -> dict[str,
     def note(name: str, value: float) -> None:
         numbers.setdefault(name, []).append(value)
 
-    with served(model) as address:
+    with served(model) as (address, _):
         client = Client(address)
         for texts in ([TEXT], many):  # kernels and tables are made by the first calls
             client.embed(texts)

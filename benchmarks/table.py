@@ -17,7 +17,7 @@ from albertine.analysis.plots import save_bars, save_curves
 from albertine.bench.machine import RESULTS
 from albertine.core.files import read_json
 from albertine.core.released import FOLDER
-from benchmarks import attention, memories, open_loop, serving
+from benchmarks import attention, memories, open_loop, peer_serving, serving, soak
 from benchmarks.exported import exported, foreign, missing_torch_error
 from benchmarks.gpu.section import section as gpu
 from benchmarks.in_short import in_short
@@ -437,6 +437,8 @@ PARTS: tuple[Callable[[Path], Iterator[str]], ...] = (
     from_python,
     serving.section,
     open_loop.section,
+    peer_serving.section,
+    soak.section,
     gpu,
 )
 
