@@ -148,3 +148,24 @@ def test_tasks_and_models_without_exits_are_refused(tune: Tune, pretrained: Path
         Predictor(plain, exit="soon")
     with pytest.raises(ModelError, match=r"training\.exits"):
         exit_curve(open_run(plain))
+
+
+def test_a_server_counts_texts_by_layers(tuned: Path) -> None:
+    from starlette.testclient import TestClient
+
+    from albertine.serving.app import application, paths
+    from albertine.serving.limits import ServingLimits
+    from albertine.serving.models import Models
+
+    models = Models(
+        ServingLimits(), paths(), lambda model: Predictor(model, precision="float32", exit="confidence=0.8")
+    )
+    models.add("exits", str(tuned))
+    models.start()
+    with TestClient(application(models), "http://localhost") as client:
+        found = client.post("/predict", json={"inputs": [[text] for text in TEXTS]}).json()
+        assert [one[0]["label"] for one in found] == ["fine", "poor", "fine", "poor"]
+        lines = client.get("/metrics").text.splitlines()
+    assert models.stop(10.0)
+    counts = [float(line.split()[-1]) for line in lines if line.startswith("albertine_exit_layers{")]
+    assert len(counts) == 4 and sum(counts) >= len(TEXTS)  # and those with which the model was tried
