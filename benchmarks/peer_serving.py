@@ -4,7 +4,7 @@
 
 Infinity is not part of the environment (`infinity-emb` needs transformers 4): install it into one of its own,
 with `infinity-emb[server,torch]`. Both servers are started with a model folder of random weights in the
-layout of transformers, compute in float32, and get the same texts from the same clients in turns, over
+layout of transformers, compute in float32 (Infinity with `--no-bettertransformer`), and get the same texts from the same clients in turns, over
 `/v1/embeddings` and `/embeddings`. Vectors of both must agree (cosine of .9999).
 """
 
@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from http.client import HTTPConnection
@@ -89,7 +90,7 @@ def vectors(connection: HTTPConnection, path: str, texts: Sequence[str]) -> Any:
     answer = connection.getresponse()
     found = json.loads(answer.read())
     if answer.status != 200:
-        raise SystemExit(found)
+        raise RuntimeError(found)
     return np.array([one["embedding"] for one in found["data"]], dtype=np.float32)
 
 
@@ -106,12 +107,10 @@ def rate(port: int, path: str, clients: int, size: int, texts: Sequence[str], se
             vectors(connection, path, texts[at : at + size])
             done.append(size)
 
-    threads = [threading.Thread(target=client) for _ in range(clients)]
     begin = time.monotonic()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(clients) as pool:
+        for client_done in [pool.submit(client) for _ in range(clients)]:
+            client_done.result()  # raises what a client has met
     return sum(done) / (time.monotonic() - begin)
 
 

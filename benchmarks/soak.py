@@ -76,7 +76,7 @@ class Load:
         return [drawn.randrange(len(self._texts)) for _ in range(drawn.choice((1, 1, 1, 1, 2, 4, 8)))]
 
     def _embed(self, drawn: random.Random, *, slowly: bool) -> str:
-        chosen = self._chosen(drawn)
+        chosen = self._chosen(drawn) * (16 if slowly else 1)
         body = json.dumps({"inputs": [self._texts[i] for i in chosen], "normalize": False}).encode()
         if slowly:
             answer = self._read_slowly(body)
@@ -91,10 +91,18 @@ class Load:
         far = np.abs(np.array(json.loads(answer), dtype=np.float32) - self._vectors[chosen]).max()
         return "right" if far < 2e-4 else f"fault: wrong by {far:.2g}"
 
-    def _raw(self, body: bytes) -> socket.socket:
-        connection = socket.create_connection((self._host, self._port), timeout=60)
+    def _raw(self, body: bytes, length: int | None = None) -> socket.socket:
+        """A connection with a request.
+
+        Args:
+            length: of the body, as announced; None: that of `body`.
+        """
+        connection = socket.socket()
+        connection.settimeout(60)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # so that the server waits for us
+        connection.connect((self._host, self._port))
         head = f"POST /embed HTTP/1.1\r\nhost: {self._host}\r\nconnection: close\r\n"
-        head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        head += f"content-type: application/json\r\ncontent-length: {length or len(body)}\r\n\r\n"
         connection.sendall(head.encode() + body)
         return connection
 
@@ -103,7 +111,7 @@ class Load:
             parts = []
             while part := connection.recv(4096):
                 parts.append(part)
-                time.sleep(0.05)
+                time.sleep(0.01)
         head, _, found = b"".join(parts).partition(b"\r\n\r\n")
         if b" 200 " not in head.split(b"\r\n")[0]:
             raise ValueError(head.split(b"\r\n")[0])
@@ -111,7 +119,8 @@ class Load:
 
     def _break_off(self, drawn: random.Random) -> str:
         body = json.dumps({"inputs": [self._texts[i] for i in self._chosen(drawn)]}).encode()
-        with self._raw(body[: drawn.randrange(1, len(body))] if drawn.random() < 0.3 else body):
+        sent = drawn.randrange(1, len(body)) if drawn.random() < 0.3 else len(body)
+        with self._raw(body[:sent], len(body)):
             time.sleep(drawn.random() * 0.01)
         return "broke off"
 

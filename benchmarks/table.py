@@ -17,7 +17,7 @@ from albertine.analysis.plots import save_bars, save_curves
 from albertine.bench.machine import RESULTS
 from albertine.core.files import read_json
 from albertine.core.released import FOLDER
-from benchmarks import attention, memories, open_loop, peer_serving, serving, soak
+from benchmarks import attention, memories, open_loop, peer_serving, serving, serving_checks, soak
 from benchmarks.exported import exported, foreign, missing_torch_error
 from benchmarks.gpu.section import section as gpu
 from benchmarks.in_short import in_short
@@ -439,6 +439,7 @@ PARTS: tuple[Callable[[Path], Iterator[str]], ...] = (
     open_loop.section,
     peer_serving.section,
     soak.section,
+    serving_checks.section,
     gpu,
 )
 
@@ -451,7 +452,7 @@ def main() -> None:
         page = f"# {title(hardware.name)}\n" + "".join(f"\n{text}" for text in texts)
         (DOCS / f"{hardware.name}.md").write_text(page, encoding="utf-8")
     links = "".join(f"- [{title(hardware.name)}]({hardware.name}.md)\n" for hardware in folders)
-    pages = "\n## Pages\n\n- [What pretraining is worth](pretraining-gain.md)\n" + links
+    pages = "\n## Pages\n\n- [What pretraining is worth](pretraining-gain.md)\n- [What the server keeps to](serving.md)\n" + links
     index = "".join([HEAD, *in_short(folders, title), pages, FOOT])
     (DOCS / "index.md").write_text(index, encoding="utf-8")
     print(f"written: {DOCS / 'index.md'} and {len(folders)} pages beside it")

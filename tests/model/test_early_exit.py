@@ -14,6 +14,7 @@ from torch import Tensor
 from albertine.core.batch import Packed, pack
 from albertine.core.between_layers import calling_between_layers
 from albertine.core.exit_rule import ExitRule
+from albertine.core.number_formats import InferencePrecision
 from albertine.errors import SettingsError
 from albertine.model.config import EncoderConfig, HeadInput
 from albertine.model.early_exit import EarlyExits
@@ -141,11 +142,31 @@ def test_other_work_between_layers_changes_nothing() -> None:
     assert torch.equal(again, layers) and torch.equal(logits, right)
 
 
-def test_int8_leaves_too() -> None:
-    found = model(pooling="depths")
-    found.base.precision = "int8"
-    _, layers = found.leaving(batch(), ExitRule(confidence=0.5))
-    assert ((layers >= 1) & (layers <= DEPTH)).all()
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+@pytest.mark.parametrize("pooling", ["cls", "depths"])
+def test_who_never_leaves_early_has_the_logits_of_all_layers(
+    pooling: HeadInput, precision: InferencePrecision
+) -> None:
+    """Catches: a head in another number format than without early exit."""
+    found = model(pooling=pooling)
+    found.base.encoder.precision = precision
+    logits, layers = found.leaving(batch(), ExitRule(confidence=1))
+    right = found(batch()).detach()
+    assert (layers == DEPTH).all()
+    torch.testing.assert_close(logits, right, rtol=0, atol=0.05 * float(right.abs().max()))
+
+
+def test_each_layer_has_its_own_whitening() -> None:
+    """Catches: the whitening of another layer, folded into a saved head."""
+    found, drawn = model(pooling="depths"), torch.Generator().manual_seed(0)
+    found.set_whitening(
+        torch.randn(DEPTH, 24, generator=drawn), torch.randn(DEPTH, 24, 24, generator=drawn) / 5
+    )
+    with torch.no_grad():
+        before = found.every_logits(batch())
+        found.load_head(found.head)
+        assert found.mean is None
+        torch.testing.assert_close(found.every_logits(batch()), before, rtol=1e-4, atol=1e-4)
 
 
 def test_a_text_beyond_the_positions_is_refused() -> None:

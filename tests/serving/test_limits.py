@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albertine.serving.limits import ServingLimits, authorized, is_loopback, read_body, read_json
+from albertine.serving.limits import (
+    ServingLimits,
+    authorized,
+    is_loopback,
+    read_body,
+    read_json,
+    token_number,
+)
 from albertine.tasks.http.errors import HttpError
 
 LIMITS = ServingLimits(body_bytes=1000)
@@ -128,6 +135,13 @@ def test_the_token_in_both_forms(header: str | None, passes: bool) -> None:
     """Catches: LlamaIndex's bare token refused; an empty header that passes."""
     assert authorized(header, b"s3cret") is passes
     assert authorized(header, None)
+
+
+def test_one_of_several_tokens() -> None:
+    every = "first\nsecond\ngehéim".encode()
+    assert [token_number(f"Bearer {one}", every) for one in ("second", "first", "gehéim")] == [1, 0, 2]
+    for wrong in ("Bearer first\nsecond", "Bearer ", "third", None):
+        assert token_number(wrong, every) is None and not authorized(wrong, every)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])

@@ -6,6 +6,7 @@ import json
 import shutil
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,33 @@ def test_a_wrong_name(http: TestClient, path: str, body: dict[str, Any], expecte
     assert code(http.post(path, json=body)) == expected
 
 
+def test_clients_are_distinguished_by_their_tokens(folder: Folders) -> None:
+    """Where there are several: behind a proxy all have one address."""
+    with client_of(folder("embed"), token=b"one\ntwo") as http:
+        queue, clients = http.service.queue, list[Any]()  # type: ignore[attr-defined]
+        put = queue.put
+        queue.put = lambda items: clients.extend(item.client for item in items) or put(items)
+        for token, status in (("one", 200), ("two", 200), ("three", 401)):
+            found = http.post("/embed", json=ASKED, headers={"authorization": f"Bearer {token}"})
+            assert found.status_code == status
+        assert len(clients) == 2 and clients[0] != clients[1]
+
+
+def test_names_are_not_listed_without_the_token(folder: Folders) -> None:
+    with client_of(folder("embed"), token=b"of clients") as http:
+        for path in ("/models/x/", "/models/x/health/live"):
+            found = http.get(path)
+            assert found.status_code == 404 and "embed" not in found.text
+        found = http.get("/models/x/info", headers={"authorization": "of clients"})
+        assert found.status_code == 404 and "`embed`" in found.text
+
+
+def test_the_page_of_a_model_has_its_slash(http: TestClient) -> None:
+    """Its scripts have relative addresses."""
+    found = http.get("/models/embed", follow_redirects=False)
+    assert (found.status_code, found.headers["location"]) == (307, "embed/")
+
+
 def test_only_the_administrator_changes_models(folder: Folders) -> None:
     """Catches: the token of clients, with which every folder of the server could be read."""
     body = {"model": str(folder("single"))}
@@ -192,18 +220,34 @@ def test_the_old_model_stays_where_the_new_one_is_wrong(
 
 
 def test_a_model_is_unloaded(http: TestClient, folder: Folders) -> None:
-    """Catches: a first model that cannot be unloaded; counters of one that has gone."""
+    """Catches: a first model that cannot be unloaded; answers of another one under its name; counters of one
+    that has gone."""
     assert load(http, "classes", folder("single")).status_code == 200
     assert http.delete("/v1/models/embed", headers=HEADERS).json()["deleted"] is True
     assert code(http.delete("/v1/models/embed", headers=HEADERS)) == (404, "model_not_found")
-    assert http.get("/info").json()["model_id"] == "classes"  # the first of those that are left
+    assert code(http.post("/predict", json={"inputs": "a"})) == (503, "no_model")  # not another one's answer
+    assert http.get("/models/classes/info").json()["model_id"] == "classes"
     assert 'model="embed"' not in http.get("/metrics").text
     assert http.delete("/v1/models/classes", headers=HEADERS).status_code == 200
     assert code(http.post("/embed", json=ASKED)) == (503, "no_model")
     assert code(http.get("/health")) == (503, "no_model")
     assert http.get("/health/live").status_code == 200
-    assert load(http, "again", folder("embed")).status_code == 200
-    assert http.get("/health").status_code == 200
+    assert load(http, "embed", folder("embed")).status_code == 200
+    assert http.get("/health").status_code == 200 and vector(http)
+
+
+def test_memory_of_an_unloaded_model_is_free(
+    http: TestClient, folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches: a reference to a model that has ended."""
+    monkeypatch.setattr(models_module, "RELEASE", 0.0)
+    assert load(http, "classes", folder("single")).status_code == 200
+    assert http.post("/models/classes/predict", json={"inputs": "a"}).status_code == 200
+    service = http.models.find("classes")  # type: ignore[attr-defined]
+    weights = weakref.ref(service.model.predictor.model.encoder.embeddings.word.weight)
+    del service
+    assert http.delete("/v1/models/classes", headers=HEADERS).status_code == 200
+    until(lambda: weights() is None)
 
 
 def test_one_change_of_a_name_at_a_time(
@@ -244,7 +288,7 @@ def test_memory_is_bounded(http: TestClient, folder: Folders, monkeypatch: pytes
     monkeypatch.setattr(models_module, "size_on_disk", lambda model: 1_500_000_000)
     assert code(load(http, "new", folder("single"))) == (507, "out_of_memory")
     monkeypatch.undo()
-    sizes = iter([1000, 3000])
+    sizes = iter([1000, 3000, 3000])
     monkeypatch.setattr(models_module, "resident_bytes", lambda: next(sizes) * 1_000_000)
     assert code(load(http, "new", folder("single"))) == (507, "out_of_memory")
     monkeypatch.undo()
@@ -269,6 +313,7 @@ def test_resident_memory_and_size_on_disk(folder: Folders) -> None:
         ([1], [1, 2], "its value"),
         ("x", "y", "its value"),
         (1000.0, 1010.0, None),
+        (1000, 1010, "its value"),
         (None, None, None),
         (True, False, "its value"),
         (float("nan"), 0.0, "its value"),

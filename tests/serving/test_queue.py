@@ -282,3 +282,30 @@ def test_every_item_ends_exactly_once(actions: list[tuple[str, object]]) -> None
     for one in dropped:
         with pytest.raises((TooLate, CancelledError)):
             one.future.result(timeout=0)
+
+
+def test_a_larger_step_than_any_before_is_tried() -> None:
+    """Catches: a forecast in proportion to the size, which drops a large item of an idle server before it is
+    ever measured."""
+    clock = Clock()
+    queue = TokenQueue(100_000, 100, clock)
+    for _ in range(20):
+        queue.worked(4, 0.03)
+    item = Item("a", ["x"], 4096, clock.now + 30)
+    queue.put([item])
+    assert queue.take(4096) == [item]
+    queue.worked(4096, 5.0)
+    assert queue.step_seconds(4096) > 1
+
+
+def test_work_of_other_models_counts_in_the_forecast() -> None:
+    """Catches: requests that are let in as if the thread were for their model alone, and then dropped."""
+    clock = Clock()
+    mine, other = TokenQueue(100_000, 100, clock), TokenQueue(100_000, 100, clock)
+    for queue, beside in ((mine, other), (other, mine)):
+        queue.worked(100, 1.0)
+        queue.beside = lambda beside=beside: [beside]  # type: ignore[misc]
+        queue.put([Item("a", ["x"], 1000, clock.now + 100)])
+    with pytest.raises(Overload, match="forecast"):
+        mine.put([Item("a", ["x"], 500, clock.now + 30)])
+    mine.put([Item("a", ["x"], 500, clock.now + 60)])

@@ -157,6 +157,23 @@ def test_what_is_applied_to_logits(client: Clients, folder: Folders) -> None:
     assert error == '`parameters.function_to_apply` is to be "sigmoid" or "softmax" or "none"'
 
 
+@pytest.mark.parametrize("kind", ["single", "multi"])
+def test_extreme_logits(
+    client: Clients, folder: Folders, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches: exp without the maximum; equal classes in another order than that of their numbers."""
+    http, names = client(kind), predictor(folder(kind)).family.labels
+    logits = np.array([1e4 if i % 2 == 0 else -1e4 for i in range(len(names))], dtype=np.float32)
+    engine = http.service.engine  # type: ignore[attr-defined]
+    monkeypatch.setattr(engine, "_answer", lambda key, questions: [logits] * len(questions))
+    found = post(http, "/predict", {"inputs": "the old man"})
+    scores = [one["score"] for one in found]
+    assert np.isfinite(scores).all() and min(scores) >= 0 and max(scores) <= 1
+    if kind == "single":
+        assert sum(scores) == pytest.approx(1, abs=1e-6)
+    assert [one["label"] for one in found] == [*names[::2], *names[1::2]]
+
+
 def test_a_cross_encoder_returns_sigmoids_and_ranks_by_logits(client: Clients, folder: Folders) -> None:
     """Catches: an answer that differs between `predict` and the server; a rank by sigmoids, of which many
     tie."""

@@ -93,6 +93,7 @@ def test_files_name_the_layers_of_every_row(
     output = tmp_path / "out.csv"
     words = ["--file", str(tables["dev"]), "--text", "review", "-o", str(output), "--exit", "patience=1"]
     assert run(["predict", "classify", str(tuned), *words]) == 0
+    assert "of 4 layers" in capsys.readouterr().err
     with output.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert {int(row["layers"]) for row in rows} <= {2, 3, 4}
@@ -124,9 +125,10 @@ def test_transformers_reads_the_last_head(tuned: Path) -> None:
     predictor = Predictor(tuned, precision="float32")
     folder = predictor.path
     (named,) = json.loads((folder / "config.json").read_text(encoding="utf-8"))["architectures"]
-    if named != "AlbertForSequenceClassification":  # none pools so
-        assert named == "AlbertineForSequenceClassification"
+    if predictor.family.pooling != "cls":  # type: ignore[attr-defined]
+        assert named == "AlbertineForSequenceClassification"  # no class of transformers pools so
         return
+    assert named == "AlbertForSequenceClassification"
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
     tokenizer = albertine.load_tokenizer(folder)
     ids = torch.tensor([tokenizer.layout(tokenizer.encode(TEXTS[0]), None, max_length=32)[0]])
@@ -169,3 +171,20 @@ def test_a_server_counts_texts_by_layers(tuned: Path) -> None:
     assert models.stop(10.0)
     counts = [float(line.split()[-1]) for line in lines if line.startswith("albertine_exit_layers{")]
     assert len(counts) == 4 and sum(counts) >= len(TEXTS)  # and those with which the model was tried
+
+
+def test_a_training_loop_computes_layers_once(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`load_task` with labels. Catches: a second pass for the loss; logits of another pass."""
+    task, tokenizer = albertine.load_task(tuned), albertine.load_tokenizer(Predictor(tuned).path)
+    ids = torch.tensor([tokenizer.layout(tokenizer.encode(TEXTS[0]), None, max_length=32)[0]])
+    passes, forward = list[int](), type(task.base.encoder).forward
+
+    def counted(*given: Any, **how: Any) -> Any:
+        passes.append(1)
+        return forward(*given, **how)
+
+    monkeypatch.setattr(type(task.base.encoder), "forward", counted)
+    found = task(ids, labels=torch.tensor([0]))
+    assert len(passes) == 1
+    assert found.loss is not None and found.loss.requires_grad
+    torch.testing.assert_close(found.logits, task(ids).logits)

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from albertine.cli.options import ExitOption
+
 
 def golden(
     model: Annotated[
@@ -31,6 +33,7 @@ def golden(
             help="How far numbers may be from these, relatively above 1; default: 0.02.",
         ),
     ] = None,
+    exit: ExitOption = None,
 ) -> None:
     """Write answers that a model must give before a server loads it.
 
@@ -50,7 +53,7 @@ def golden(
     from albertine.tasks.predictor import Predictor
 
     wanted = _requests(requests) if requests is not None else []
-    models = Models(ServingLimits(), (), lambda model: Predictor(model, precision="float32"))
+    models = Models(ServingLimits(), (), lambda model: Predictor(model, precision="float32", exit=exit))
     service = models.add("golden", model)
 
     async def answers() -> list[dict[str, Any]]:

@@ -259,3 +259,4 @@ def predict_rows(
     again += f", {done.again:,} computed again, as what was kept of them had changed" if done.again else ""
     typer.echo(f"{done.rows:,} rows in {output}{again}")
     show.cut(done.cut)
+    show.layers_used(predictor.layers_used, predictor.model.config.plan.depth)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -34,7 +35,8 @@ def serve(
         typer.Option(
             "--token-file",
             metavar="FILE",
-            help=f"File with the token that clients must send; default: the variable {TOKEN}, or none.",
+            help="File with the token that clients must send, or several, one a line, whose clients get equal "
+            f"shares of time; default: the variable {TOKEN}, or none.",
         ),
     ] = None,
     admin_token_file: Annotated[
@@ -141,9 +143,10 @@ def serve(
     from albertine.serving.server import bound
     from albertine.serving.server import serve as run
     from albertine.serving.tracing import tracer_provider
+    from albertine.tasks.early_exit import NoExits
     from albertine.tasks.predictor import Predictor
 
-    _log_to_stderr()
+    log = _log_to_stderr()
     token, admin_token = _token(token_file, TOKEN), _token(admin_token_file, ADMIN_TOKEN)
     if not models and admin_token is None:
         raise SettingsError(
@@ -165,14 +168,16 @@ def serve(
         hosts=hosts,
         origins=origins,
     )
-    served = Models(
-        limits,
-        paths(),
-        lambda model: Predictor(
-            model, device=device, precision=precision, batch_tokens=batch_tokens, runtime=runtime, exit=exit
-        ),
-        memory_megabytes=memory_megabytes,
-    )
+
+    def opened(model: str) -> Predictor:
+        how: dict[str, Any] = {"device": device, "precision": precision, "batch_tokens": batch_tokens}
+        try:
+            return Predictor(model, runtime=runtime, exit=exit, **how)
+        except NoExits:
+            log.warning("%s has no head after every layer: --exit does not apply to it", model)
+            return Predictor(model, runtime=runtime, **how)
+
+    served = Models(limits, paths(), opened, memory_megabytes=memory_megabytes)
     for given in models or ():
         served.add(*_name_and_model(given))
     shown, taken = listening.getsockname()[:2]
@@ -278,8 +283,8 @@ def _listed(given: str) -> list[str]:
 
 
 def _token(file: Path | None, variable: str) -> bytes | None:
-    """The token of a file, else of a variable; neither a byte-order mark nor the last line end of the file
-    belongs to it."""
+    """The token of a file, or several, one a line, else of a variable; neither a byte-order mark nor blank
+    characters around a line belong to it."""
     from albertine.errors import SettingsError
 
     if file is None:
@@ -288,11 +293,13 @@ def _token(file: Path | None, variable: str) -> bytes | None:
         token = file.read_text(encoding="utf-8-sig", errors="replace").strip()
     if not token and (file is not None or variable in os.environ):
         raise SettingsError("holds no token", where=file or variable, remedy="Write one there, or name none")
+    token = "\n".join(line.strip() for line in token.splitlines() if line.strip())
     return token.encode("utf-8", "surrogateescape") or None  # a variable may hold any bytes
 
 
-def _log_to_stderr() -> None:
-    import logging
-
+def _log_to_stderr() -> logging.Logger:
+    """The log of the server, on standard error."""
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
-    logging.getLogger("albertine.serving").setLevel(logging.INFO)
+    log = logging.getLogger("albertine.serving")
+    log.setLevel(logging.INFO)
+    return log

@@ -18,7 +18,7 @@ from albertine.core.batch import Packed
 from albertine.core.between_layers import between_layers
 from albertine.core.exit_rule import ExitRule
 from albertine.core.precision import without_autocast
-from albertine.model.backend import Linear, current
+from albertine.model.backend import Linear, current, outside_pass
 from albertine.model.config import HeadInput
 from albertine.model.loop import EncoderOutput, InterruptedLoop, LayerFunction, LayerLoop
 from albertine.model.model import Model
@@ -77,7 +77,12 @@ class EarlyExits(Classifier):
         return torch.stack([self.logits(d, x_SDH[:, d - 1]) for d in range(1, self.depth + 1)])
 
     def logits(self, d: int, x_SH: Tensor) -> Tensor:
-        """Logits (S, outputs) float32 after layer d from its input."""
+        """Logits (S, outputs) float32 after layer d from its input, in the format of the head without early
+        exit, whatever that of the encoder is."""
+        with outside_pass():
+            return self._logits(d, x_SH)
+
+    def _logits(self, d: int, x_SH: Tensor) -> Tensor:
         if self.mean is not None and self.matrix is not None:
             x_SH = (x_SH - self.mean[d - 1]) @ self.matrix[d - 1]
         found: Tensor = self.layer(d)(F.dropout(x_SH, self.dropout, self.training))
@@ -175,7 +180,9 @@ class Inputs:
 
     def of_summary(self, x_SH: Tensor, *, normed: bool = False) -> Tensor:
         """The input (S, H) from the states of the summary rows."""
-        return self._base.pooled(self._normed(x_SH, normed))
+        x_SH = self._normed(x_SH, normed)
+        with outside_pass():
+            return self._base.pooled(x_SH)
 
     def select(self, stays_S: Tensor) -> None:
         """Keep some of the sequences, bool (S,)."""
@@ -246,8 +253,9 @@ class ExitLoop(LayerLoop):
         for d in range(1, depth + 1):
             if d == depth and model.pooling == "cls":  # of the last layer only the summary rows are read
                 summary = inputs.summary(rows.cu_seqlens)
-                x_SH = layer(d - 1, x_TH.index_select(0, summary), x_TH, rows.select(summary).rows, rows)
-                logits_SC = model.logits(d, inputs.of_summary(x_SH))
+                selected = rows.select(current().padded_rows(summary, len(x_TH)))
+                x_PH = layer(d - 1, x_TH.index_select(0, selected.indices), x_TH, selected.rows, rows)
+                logits_SC = model.logits(d, inputs.of_summary(selected.restore_order(x_PH)[: len(summary)]))
             else:
                 x_TH = layer(d - 1, x_TH, x_TH, rows, rows)
                 logits_SC = model.logits(d, inputs.after(x_TH, rows.cu_seqlens))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -124,10 +125,12 @@ class InterruptedLoop(LayerLoop):
         selected: SelectedRows | None,
         all_depths: bool,
     ) -> EncoderOutput:
+        calls = count()  # not d, which stays 0 where a fixed point is solved for
+
         def after_others(d: int, *given: Any) -> Tensor:
-            if d:
+            if 0 < (done := next(calls)) < depth:
                 with outside_pass(), calling_between_layers(None):
-                    self._call(d, depth)
+                    self._call(done, depth)
             return layer(d, *given)
 
         return self._loop.run(after_others, x_TH, rows, depth, selected, all_depths)

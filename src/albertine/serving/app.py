@@ -17,16 +17,16 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from albertine.serving import routes
 from albertine.serving.error_responses import guarded
 from albertine.serving.json_output import as_json, in_parts
-from albertine.serving.limits import ServingLimits, authorized, read_body, read_json
+from albertine.serving.limits import ServingLimits, authorized, read_body, read_json, token_number
 from albertine.serving.model_routes import model_routes
-from albertine.serving.models import Models, split_path
+from albertine.serving.models import PREFIX, Models, split_path
 from albertine.serving.origins import check_browser, check_host
 from albertine.serving.page import PREFIX_HELP, page_handlers
 from albertine.serving.request_context import RequestContext
@@ -77,13 +77,13 @@ def application(
     """The application that answers for models.
 
     Args:
-        token: that every request but to `/health/live` and for the files of the page must send; None: no
-            token, except that pages of other sites (`albertine.serving.origins`). host: name or address that
-            the server listens on.
+        token: that every request but to `/health/live` and for the files of the page must send, or several,
+            one a line, each of a client; None: no token, but pages of other sites are refused
+            (`albertine.serving.origins`). host: name or address that the server listens on.
         traces: provider of tracers (`albertine.serving.tracing`); None: no traces.
         admin_token: of requests that load and unload models; None: there are none.
     """
-    posted = {path: _posted(models, handler) for path, handler in routes.handlers().items()}
+    posted = {path: _posted(models, handler, token) for path, handler in routes.handlers().items()}
     # `POST` to these is answered by `Guard` itself: the way through Starlette takes a tenth of the time of a
     # short request.
     middleware = [
@@ -148,6 +148,7 @@ class Guard:
             return
         # Of the scope, not of `request.url`, into which a client writes by its Host header.
         name, path = split_path(scope["path"])
+        bare = name is not None and scope["path"] == PREFIX + name
         if name is not None:
             scope = {**scope, "path": path, "raw_path": path.encode()}
         request, began = Request(scope, receive), time.monotonic()
@@ -167,13 +168,15 @@ class Guard:
         models = self._models
         if path.startswith(MODELS + "/"):  # any name may stand behind it
             path = MODELS
-        error = self._error_of(path, request) or self._error_of_name(name)
+        error = self._error_of(path, request) or self._error_of_name(name, path, request)
         # Not errors: clients that retry would keep a draining server from ending.
         counted = error is None and path in self._posted and not _is_of_page(path, request)
         models.running += counted
         try:
             if error is not None:
                 await _error_response(request, error)(scope, receive, answered)
+            elif bare and request.method in ("GET", "HEAD"):  # the page's addresses are relative
+                await RedirectResponse(f"{name}/")(scope, receive, answered)
             elif request.method == "POST" and (endpoint := self._posted.get(path)) is not None:
                 try:
                     response = await endpoint(request)
@@ -195,12 +198,14 @@ class Guard:
             known = path in self._posted or path in GOT or path in PAGE
             _log(request, path if known else "(unknown)", status, seconds)
 
-    def _error_of_name(self, name: str | None) -> HttpError | None:
+    def _error_of_name(self, name: str | None, path: str, request: Request) -> HttpError | None:
         if name is not None:
             try:
                 self._models.find(name)
             except HttpError as error:
-                return error
+                # These need no token, so they do not list the names of the others.
+                public = self._token is not None and (path == LIVE or _is_of_page(path, request))
+                return HttpError(404, error.code, f"there is no model `{name:.100}`") if public else error
         return None
 
     def _error_of(self, path: str, request: Request) -> HttpError | None:
@@ -281,7 +286,7 @@ def _log(request: Request, path: str, status: int, seconds: float) -> None:
     )
 
 
-def _posted(models: Models, handler: Handler) -> Endpoint:
+def _posted(models: Models, handler: Handler, token: bytes | None) -> Endpoint:
     """A route with a body, answered by a model."""
 
     async def endpoint(request: Request) -> Response:
@@ -293,8 +298,8 @@ def _posted(models: Models, handler: Handler) -> Endpoint:
             body = await _body(request, models.limits)
             fields = read_json(body)
             with models.using(_model_name(request.state.model, fields)) as service:
-                client = request.client and request.client.host
-                context = request.state.context = RequestContext(service, fields, gone, client)
+                context = RequestContext(service, fields, gone, _client(request, token))
+                request.state.context = context
                 answer = await handler(context)
                 few = context.inputs < FEW and len(body) < SHORT
                 found = as_json(answer) if few else await asyncio.to_thread(in_parts, answer)
@@ -304,6 +309,14 @@ def _posted(models: Models, handler: Handler) -> Endpoint:
         return await guarded(respond)
 
     return endpoint
+
+
+def _client(request: Request, token: bytes | None) -> str | None:
+    """Whose request it is, for equal shares of time: that of a token where there are several, else of an
+    address."""
+    if token is not None and b"\n" in token:
+        return f"token {token_number(request.headers.get('authorization'), token)}"
+    return request.client and request.client.host
 
 
 def _model_name(in_path: str | None, fields: dict[str, Any]) -> str | None:

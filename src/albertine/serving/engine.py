@@ -41,11 +41,12 @@ class Step:
 
     Attributes:
         seconds: that they take by the queue's forecast. key: of the first that came, without its work.
+        began: when it was begun, on the clock.
         paused: seconds in which other steps were computed between its layers.
     """
 
     def __init__(self, items: Sequence[Item], queue: TokenQueue) -> None:
-        self.items, self._queue, self.paused = items, queue, 0.0
+        self.items, self._queue, self.paused, self.began = items, queue, 0.0, 0.0
         self.seconds = queue.step_seconds(sum(item.tokens for item in items))
         self._entered = min(item.entered for item in items)
 
@@ -98,18 +99,30 @@ class Engine:
         items = self.queue.take(self.budget)
         return Step(items, self.queue) if items else None
 
-    def take_before(self, step: Step, left: float) -> Step | None:
-        """Items to compute before the rest of a step, which takes so many seconds: they precede it in the
-        order of the queue, take less than half of its time, save more waiting than they cause, and do not
-        make it late."""
+    def take_before(self, waiting: Sequence[tuple[Step, float]]) -> Step | None:
+        """Items to compute before the rest of the last of some steps: they precede it in the order of the
+        queue, take less than half of its time, save more waiting than they cause, and make no step late.
+
+        Args:
+            waiting: steps, each computed between the layers of the one before, and the seconds of their rests.
+        """
         now = self._clock()
+        step, left = waiting[-1]
+        delayed = sum(len(one.items) for one, _ in waiting)
 
         def worthwhile(items: Sequence[Item]) -> bool:
             seconds = self.queue.step_seconds(sum(item.tokens for item in items))
-            saves = len(items) * left > len(step.items) * seconds
-            return seconds <= left / 2 and saves and step.in_time(now + left + seconds)
+            if seconds > left / 2 or len(items) * left <= delayed * seconds:
+                return False
+            end = now + seconds
+            for one, rest in reversed(waiting):
+                end += rest
+                if not one.in_time(end):
+                    return False
+            return True
 
-        items = self.queue.take(self.budget, step.key(left), worthwhile)
+        budget = min(self.budget, self.queue.tokens_within(left / 2))
+        items = self.queue.take(budget, step.key(left), worthwhile)
         return Step(items, self.queue) if items else None
 
     def compute(self, step: Step) -> None:
@@ -131,6 +144,7 @@ class Engine:
             for item in items:
                 self._observer.failed("cancelled" if item.abandoned else "deadline", len(item.questions))
                 item.future.set_exception(TooLate())
+            self.queue.gave_up(step.seconds - (self._clock() - began - step.paused))
             return
         seconds = self._clock() - began - step.paused
         tokens = sum(item.tokens for item in items)
@@ -161,7 +175,7 @@ class Engine:
         if not all(isinstance(value, Exception) for value in values):
             self.last_step = now
         if now > item.deadline:
-            self._observer.failed("deadline")
+            self._observer.failed("deadline", len(item.questions))
             item.future.set_exception(TooLate())
         else:
             item.future.set_result(Result(values, began - item.entered, seconds))

@@ -27,6 +27,7 @@ FILE = "golden.json"
 TOLERANCE = 0.02
 """How far numbers may be from those of the file: as far as precisions of one model are from each other, for
 probabilities and unit vectors."""
+BUSY = (429, 503, 504)
 LARGEST = 10_000_000
 """Most bytes of a file."""
 LEFT_OUT = ("/", "/decode", "/embeddings", "/v1/embeddings")
@@ -52,7 +53,8 @@ async def check_golden(service: Service, folder: Path) -> int:
     """How many golden answers the folder of a model has; 0 without such a file.
 
     Raises:
-        ModelError: the file is not valid, or the model answers otherwise.
+        ModelError: the file is not valid, or the model answers otherwise. HttpError: 503, the server is too
+            busy.
     """
     file = folder / FILE
     try:
@@ -67,12 +69,16 @@ async def check_golden(service: Service, folder: Path) -> int:
         try:
             found = await answer(service, one.path, one.body)
         except HttpError as error:
+            if error.status in BUSY:
+                why = f"the server is too busy to try the model: {error.message}"
+                raise HttpError(503, "busy", why, headers={"retry-after": "10"}) from None
             raise ModelError(f"golden answer {number} ({one.path}): {error.message}", where=file) from None
         if (place := difference(found, one.answer, known.tolerance)) is not None:
             raise ModelError(
                 f"golden answer {number} ({one.path}): the model answers otherwise at {place}",
                 where=file,
-                remedy="The model or its vocabulary is damaged, or the file is of another model",
+                remedy="The model or its vocabulary is damaged, or the file is of another model, or was written "
+                "with another --exit than that of the server",
             )
     return len(known.answers)
 
@@ -117,8 +123,11 @@ async def golden_answers(
 
 
 def difference(found: Any, known: Any, tolerance: float, place: str = "") -> str | None:
-    """Where two JSON values differ, numbers by more than the tolerance, relatively above 1; None: nowhere."""
+    """Where two JSON values differ, numbers by more than the tolerance, relatively above 1, whole ones at all;
+    None: nowhere."""
     numbers = (int, float)
+    if isinstance(found, int) and isinstance(known, int):  # numbers of tokens, places in a text
+        return None if found == known else place or "its value"
     if isinstance(found, numbers) and isinstance(known, numbers):
         near = abs(found - known) <= tolerance * max(1.0, abs(known))
         return None if near else place or "its value"

@@ -53,20 +53,28 @@ def is_loopback(host: str) -> bool:
 
 
 def authorized(given: str | None, token: bytes | None) -> bool:
-    """Whether a request may pass: its header holds the token, after `Bearer` or alone; compared in a time
-    in a time that does not depend on how much of it is right.
+    """Whether a request may pass: its header holds a token, after `Bearer` or alone.
 
     Args:
-        given: the header's bytes as Latin-1, which is how Starlette reads them. token: in UTF-8.
+        given: the header's bytes as Latin-1, which is how Starlette reads them.
+        token: one or more in UTF-8, one a line; None: any request passes.
     """
-    if token is None:
-        return True
+    return token is None or token_number(given, token) is not None
+
+
+def token_number(given: str | None, token: bytes) -> int | None:
+    """Which of the tokens a header holds; None: none of them. They are compared in a time that does not
+    depend on how much of one is right. Arguments as of `authorized`."""
     scheme, _, rest = (given or "").partition(" ")
     token_text = rest.strip() if scheme.lower() == "bearer" else (given or "").strip()
     # Of a token beyond ASCII some clients send the bytes in UTF-8, others in Latin-1.
     in_utf8 = token_text.encode("latin-1", "surrogateescape")
     in_latin1 = token_text.encode("utf-8", "surrogateescape")
-    return hmac.compare_digest(in_utf8, token) | hmac.compare_digest(in_latin1, token)
+    found = None
+    for number, one in enumerate(token.splitlines()):
+        if hmac.compare_digest(in_utf8, one) | hmac.compare_digest(in_latin1, one):
+            found = number
+    return found
 
 
 async def read_body(stream: AsyncIterator[bytes], headers: Mapping[str, str], limits: ServingLimits) -> bytes:

@@ -43,7 +43,7 @@ class ServerMetrics:
         self.step_items = Histogram("step_items", "Of a step.", own, buckets=SIZES, **mine)
         self.queue_tokens = Gauge("queue_tokens", "Tokens that wait.", own, **mine)
         self.queue_items = Gauge("queue_items", "Questions that wait.", own, **mine)
-        self.layers = Gauge("exit_layers", "Texts by the layers they passed.", [*own, "layers"], **mine)
+        self.layers = Gauge("exit_layers", "Texts computed, trials included, by the layers they passed.", [*own, "layers"], **mine)
         self.model_info = Gauge("model_info", "The models.", [*own, "sha"], **mine)
         for route in sorted(self.routes):
             self._requests.labels(route, "200")
@@ -71,13 +71,13 @@ class ModelMetrics:
 
     def __init__(self, server: ServerMetrics, name: str, tasks: Iterable[str]) -> None:
         self.server, self._name, self._tasks = server, name, tuple(tasks)
-        own = (server.wait, server.step, server.step_tokens, server.step_items)
-        self._wait, self._step, self._step_tokens, self._step_items = (one.labels(name) for one in own)
 
     def show(self, sha: str, queue: TokenQueue, predictor: Predictor) -> None:
         """Let `/metrics` show this model, its digest and its queue, from now on instead of another of its
         name."""
         server = self.server
+        for one in (server.wait, server.step, server.step_tokens, server.step_items):
+            one.labels(self._name)
         for task in self._tasks:
             server.items.labels(self._name, task)
         for what in ("computed", "truncated", "cancelled"):
@@ -109,12 +109,13 @@ class ModelMetrics:
     def step(self, kind: Hashable, items: int, tokens: int, seconds: float) -> None:
         self.server.items.labels(self._name, str(getattr(kind, "task", kind))).inc(items)
         self.server.tokens.labels(self._name, "computed").inc(tokens)
-        self._step.observe(seconds)
-        self._step_tokens.observe(tokens)
-        self._step_items.observe(items)
+        # By name each time: a child would count on, unseen, once the metrics of a name were removed.
+        self.server.step.labels(self._name).observe(seconds)
+        self.server.step_tokens.labels(self._name).observe(tokens)
+        self.server.step_items.labels(self._name).observe(items)
 
     def waited(self, seconds: float) -> None:
-        self._wait.observe(seconds)
+        self.server.wait.labels(self._name).observe(seconds)
 
     def truncated(self, tokens: int) -> None:
         self.server.tokens.labels(self._name, "truncated").inc(tokens)

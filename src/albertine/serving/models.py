@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Thread
+from threading import Lock, Thread
 from typing import TypeVar
 
 from albertine.errors import AlbertineError, ModelError, SettingsError
@@ -37,11 +37,14 @@ PREFIX = "/models/"
 """In addresses before the name of a model, behind which stands the path of a route."""
 POLL = 0.02
 """Seconds between two looks at whether the last request of a replaced model has ended."""
+RELEASE = 0.5
+"""Seconds after which the memory of a model that has ended is given back."""
 MEGABYTE = 1_000_000
 
 
 class Models:
-    """All models of a server; the first is that of requests that name none.
+    """All models of a server. The first one's name is that of requests without a name, also while it is
+    unloaded.
 
     Attributes:
         worker: computes for all. metrics: of all. draining: set as the server is about to end: nothing new is
@@ -65,6 +68,8 @@ class Models:
         self.worker, self.metrics = Worker(clock), ServerMetrics(routes)
         self.draining, self.running = False, 0
         self._services: dict[str, Service] = {}
+        self._first: str | None = None
+        self._loading = Lock()
         self._changing: set[str] = set()
         self._retired: set[asyncio.Task[None]] = set()
         if memory_megabytes is not None and resident_bytes() is None:
@@ -82,12 +87,14 @@ class Models:
         Raises:
             HttpError: 404, there is none of this name; 503, there is none at all.
         """
-        if name is None and self._services:
-            return next(iter(self._services.values()))
-        if name in self._services:
-            return self._services[name]
+        if (found := self._services.get(self._first or "" if name is None else name)) is not None:
+            return found
         if name is None:
-            raise HttpError(503, "no_model", "no model is loaded; load one with PUT /v1/models/NAME")
+            why = "no model is loaded; load one with PUT /v1/models/NAME"
+            if self._first is not None:
+                why = f"the model of requests without a name, `{self._first}`, is not loaded; name another, or "
+                why += f"load it with PUT /v1/models/{self._first}"
+            raise HttpError(503, "no_model", why)
         known = ", ".join(f"`{one}`" for one in self._services) or "none"
         raise HttpError(404, "model_not_found", f"there is no model `{name:.100}`; there is {known}")
 
@@ -121,8 +128,7 @@ class Models:
     @property
     def computing(self) -> bool:
         """Whether a thread still computes, as it may after `stop`."""
-        loading = bool(self._changing)
-        return loading or self.worker.running or any(service.tokenizing for service in self.services)
+        return self._loading.locked() or self.worker.running or any(service.tokenizing for service in self.services)
 
     # ---- changes
 
@@ -144,6 +150,7 @@ class Models:
     def put(self, service: Service) -> None:
         """Answer requests by this service, from now on instead of another of its name."""
         self._services[service.model.name] = service
+        self._first = self._first or service.model.name
         service.metrics.show(service.sha, service.queue, service.model.predictor)
         self.worker.add(service.engine)
 
@@ -158,12 +165,21 @@ class Models:
         if not NAME.fullmatch(name):
             raise invalid("invalid_name", "a name is 1 to 64 letters, digits, dots, dashes and underscores")
         with self._change(name):
-            service = await asyncio.wrap_future(in_own_thread(lambda: self._made(name, model)))
+            if self._most is not None and self._retired:  # whose memory is about to be free
+                await asyncio.wait(self._retired, timeout=self.limits.deadline_seconds)
+            try:
+                service = await asyncio.wrap_future(in_own_thread(lambda: self._made(name, model)))
+            except BaseException:
+                self._release_soon()
+                raise
             self.worker.add(service.engine)
             try:
                 await check_golden(service, service.model.predictor.path)
             except BaseException:
                 await self._ended(service)
+                if name not in self._services:
+                    service.metrics.remove()
+                self._release_soon()
                 raise
             before = self._services.get(name)
             self.put(service)
@@ -198,12 +214,12 @@ class Models:
             self._changing.discard(name)
 
     def _made(self, name: str, model: str) -> Service:
-        self._check_memory(size_on_disk(model))
-        service = Service(
-            ServedModel(self._open(model), name), self.limits, self.worker, self.metrics, clock=self._clock
-        )
-        self._check_memory(0)
-        return service
+        with self._loading:  # one at a time: two would both find the memory free
+            self._check_memory(size_on_disk(model))
+            served = ServedModel(self._open(model), name)
+            service = Service(served, self.limits, self.worker, self.metrics, clock=self._clock)
+            self._check_memory(0)
+            return service
 
     def _check_memory(self, more: int) -> None:
         """
@@ -213,6 +229,9 @@ class Models:
         if self._most is None:
             return
         needed = ((resident_bytes() or 0) + more) // MEGABYTE
+        if needed > self._most:
+            release_memory()
+            needed = ((resident_bytes() or 0) + more) // MEGABYTE
         if needed > self._most:
             raise HttpError(
                 507,
@@ -228,8 +247,9 @@ class Models:
             while service.running and self._clock() < until:
                 await asyncio.sleep(POLL)
             await self._ended(service)
-            if service.model.name not in self._services:
+            if service.model.name not in self._services.keys() | self._changing:
                 service.metrics.remove()  # again: its last requests were counted
+            self._release_soon()
 
         task = asyncio.ensure_future(retire())
         self._retired.add(task)  # the loop alone would keep no reference
@@ -237,7 +257,11 @@ class Models:
 
     async def _ended(self, service: Service) -> None:
         await asyncio.to_thread(service.stop, self.limits.deadline_seconds)
-        await asyncio.to_thread(release_memory)
+
+    def _release_soon(self) -> None:
+        """Give the memory of a model back once the calls that still hold it have returned."""
+        loop = asyncio.get_running_loop()
+        loop.call_later(RELEASE, lambda: loop.run_in_executor(None, release_memory))
 
 
 def split_path(path: str) -> tuple[str | None, str]:
@@ -259,6 +283,7 @@ def in_own_thread(make: Callable[[], T]) -> Future[T]:
     made: Future[T] = Future()
 
     def run() -> None:
+        made.set_running_or_notify_cancel()  # so that it is not cancelled when nobody waits for it any more
         try:
             made.set_result(make())
         except BaseException as error:

@@ -18,7 +18,7 @@ import math
 import time
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import count
@@ -56,7 +56,9 @@ class TooLate(Exception):
 
 
 class StepTimes:
-    """What steps take, a + c·tokens seconds: least squares over moving sums of those that were computed.
+    """What steps take, a + c·tokens seconds: least squares over moving sums of those that were computed. A
+    larger step than any of them is taken for one of the largest size, since what the forecast gives up is
+    never measured.
 
     Attributes:
         pace: seconds of a token among others, with its share of `a`; 0 before the first step.
@@ -65,9 +67,11 @@ class StepTimes:
     def __init__(self) -> None:
         self._steps = self._n = self._nn = self._t = self._nt = 0.0
         self.pace = self._a = self._c = 0.0
+        self._largest = 0
 
     def add(self, tokens: int, seconds: float) -> None:
         """A step that was computed."""
+        self._largest = max(self._largest, tokens)
         self._steps = FORGET * self._steps + 1
         self._n = FORGET * self._n + tokens
         self._nn = FORGET * self._nn + tokens**2
@@ -83,7 +87,13 @@ class StepTimes:
 
     def of_step(self, tokens: int) -> float:
         """Seconds of a step."""
-        return self._a + self._c * tokens
+        return self._a + self._c * min(tokens, self._largest)
+
+    def within(self, seconds: float) -> float:
+        """The most tokens of a step that takes so many seconds."""
+        if seconds < self._a:
+            return 0.0
+        return (seconds - self._a) / self._c if self._c else math.inf
 
 
 @dataclass(eq=False)
@@ -143,6 +153,8 @@ class TokenQueue:
         self._tokens, self._questions, self._closed = 0, 0, False
         self._paces = StepTimes()
         self._changed = changed or Condition()
+        self.beside: Callable[[], Iterable[TokenQueue]] = tuple
+        """The other queues of its thread, which has equal time for each."""
 
     @property
     def tokens(self) -> int:
@@ -169,6 +181,10 @@ class TokenQueue:
         """How long a step of so many tokens takes."""
         return self._paces.of_step(tokens)
 
+    def tokens_within(self, seconds: float) -> float:
+        """The most tokens of a step that takes so many seconds."""
+        return self._paces.within(seconds)
+
     def forecast(self) -> float:
         """How long the waiting work takes, as `seconds`."""
         return self.seconds(self._tokens)
@@ -176,6 +192,10 @@ class TokenQueue:
     def worked(self, tokens: int, seconds: float) -> None:
         """Learn from a step that was computed."""
         self._paces.add(tokens, seconds)
+
+    def gave_up(self, seconds: float) -> None:
+        """A step was not computed to its end, which would have taken so many seconds."""
+        self._busy_until -= max(0.0, seconds)
 
     def check(self, count: int, deadline: float) -> None:
         """That so many questions may come, before it is known how many tokens they have. Raises as `put`."""
@@ -220,7 +240,7 @@ class TokenQueue:
 
     def take(
         self,
-        budget: int,
+        budget: float,
         before: float = math.inf,
         worthwhile: Callable[[Sequence[Item]], bool] = lambda items: True,
     ) -> list[Item]:
@@ -270,6 +290,7 @@ class TokenQueue:
 
     def _error_of(self, count: int, tokens: int, deadline: float) -> Overload | None:
         ahead = self.forecast() + max(self._busy_until - self._clock(), 0.0)
+        ahead += sum(min(ahead + self.seconds(tokens), other.forecast()) for other in self.beside())
         full = self._tokens + tokens > self.most_tokens or self._questions + count > self.most_questions
         # Of what comes alone it is no use to come again later.
         hopeless = ahead > 0 and self._clock() + SLACK * (ahead + self.seconds(tokens)) > deadline
@@ -307,7 +328,7 @@ class TokenQueue:
                 return True
         return False
 
-    def _next(self, budget: int, before: float) -> list[Item]:
+    def _next(self, budget: float, before: float) -> list[Item]:
         head = self._head()
         if head is None or (before < math.inf and not (head.key[0] < before and head.tokens <= budget)):
             return []

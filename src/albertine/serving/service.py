@@ -126,12 +126,13 @@ class Service:
     ) -> None:
         self.model, self.limits, self.clock = model, limits, clock
         self.sha = model.predictor.fingerprint
-        self.metrics = ModelMetrics(metrics, model.name, (*model.tasks, *model.views))
+        self.metrics = counts = ModelMetrics(metrics, model.name, (*model.tasks, *model.views))
         self.queue = TokenQueue(
             limits.queue_tokens,
             limits.queue_items,
             clock,
-            lambda item, reason: self.metrics.dropped(item.tokens, reason, len(item.questions)),
+            # Not of `self`: a cycle would keep the memory of an unloaded model.
+            lambda item, reason: counts.dropped(item.tokens, reason, len(item.questions)),
             worker.changed,
             aging,
         )
@@ -354,7 +355,7 @@ class Service:
         try:
             self.queue.put(items)
         except Overload as error:
-            raise self._overloaded(error, len(items)) from None
+            raise self._overloaded(error, sum(len(item.questions) for item in items)) from None
         try:
             await in_time([item.future for item in items], gone, items[0].deadline - self.clock() + GRACE)
         except BaseException:

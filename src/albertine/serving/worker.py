@@ -39,7 +39,8 @@ class Worker:
         """With the seconds of each on a scale where an idle one does not fall behind."""
         self._busy: set[Engine] = set()
         self._time, self._closed = 0.0, False
-        self._depth = 0  # of steps that wait for another one
+        self._waiting: list[tuple[Step, float]] = []
+        """Steps that wait for another one, the first first, and the seconds that the rest of each takes."""
         # A daemon: a step that hangs must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="albertine engine", daemon=True)
 
@@ -47,6 +48,7 @@ class Worker:
         """Compute for this engine too, from now on. Its queue has the condition `changed`."""
         with self.changed:
             self._engines.setdefault(engine, self._time)
+            engine.queue.beside = lambda: [one.queue for one in self._engines if one is not engine]
             self.changed.notify()
 
     def start(self) -> None:
@@ -94,7 +96,7 @@ class Worker:
                     self.changed.wait(PATIENCE)
 
     def _compute(self, engine: Engine, step: Step) -> None:
-        began = self._clock()
+        began = step.began = self._clock()
         with calling_between_layers(partial(self._between_layers, step)):
             engine.compute(step)
         took = self._clock() - began
@@ -107,21 +109,25 @@ class Worker:
         Raises:
             Abandoned: nobody waits for the answers of this one any more.
         """
-        began, left = self._clock(), step.seconds * (1 - done / layers)
+        began = self._clock()
+        # A step may be several passes: its rest is no more than the forecast has left.
+        spent = began - step.began - step.paused
+        left = max(0.0, min(step.seconds * (1 - done / layers), step.seconds - spent))
         if not step.wanted(began + left / SLACK):
             raise Abandoned
-        if self._depth == NESTED:
+        left = left or spent * (layers - done) / done  # it takes longer than the forecast
+        if len(self._waiting) == NESTED:
             return
         key = step.key(left)
         with self.changed:
             others = [one for one in self._engines if one.queue.precedes(key)]
         for engine in others:
-            if (other := engine.take_before(step, left)) is not None:
-                self._depth += 1
-                try:
+            self._waiting.append((step, left))
+            try:
+                if (other := engine.take_before(self._waiting)) is not None:
                     self._compute(engine, other)
-                finally:
-                    self._depth -= 1
+            finally:
+                self._waiting.pop()
         step.paused += self._clock() - began
 
     def _next(self) -> Engine | None:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from albertine.tasks.family import AnyModel
 
 
+class NoExits(ModelError):
+    """A model has no head after every layer, which early exit needs."""
+
+
 class ExitOutputs(NamedTuple):
     """Outputs of a classifier with exits.
 
@@ -82,6 +86,20 @@ class ExitingClassify(Classify):
         return super().values(self.logits(logits))
 
 
+def check_exits(exits: bool, where: Path) -> None:
+    """Raises NoExits: a model has no head after every layer.
+
+    Args:
+        where: its folder.
+    """
+    if not exits:
+        raise NoExits(
+            "has no head after every layer, which an early exit needs",
+            where=where,
+            remedy="Tune it with training.exits=true, or leave --exit out",
+        )
+
+
 def with_exit(family: Family, rule: ExitRule, where: Path, *, exported: bool = False) -> ExitingClassify:
     """A family that predicts with early exit.
 
@@ -89,18 +107,14 @@ def with_exit(family: Family, rule: ExitRule, where: Path, *, exported: bool = F
         where: the folder of its model. exported: whether that is an exported graph.
 
     Raises:
-        ModelError: the model has no head after every layer.
+        NoExits: the model has no head after every layer. ModelError: it is an exported graph.
     """
-    if not isinstance(family, Classify) or not family.exits:
-        raise ModelError(
-            "has no head after every layer, which an early exit needs",
-            where=where,
-            remedy="Tune it with training.exits=true, or leave --exit out",
-        )
+    check_exits(isinstance(family, Classify) and family.exits, where)
+    assert isinstance(family, Classify)
     if exported:
         raise ModelError(
             "is an exported graph, which always computes all layers",
             where=where,
-            remedy="Use the model folder that it was exported from, or leave --exit out",
+            remedy="Use the model folder that it was exported from, with --runtime torch; or leave --exit out",
         )
     return ExitingClassify(**{one.name: getattr(family, one.name) for one in fields(family)}, rule=rule)

@@ -24,6 +24,7 @@ from albertine.errors import RunError, SettingsError
 from albertine.evaluation.metrics import metric_sign, score
 from albertine.evaluation.report import write_report
 from albertine.evaluation.runs import predictions_file, read_run, write_predictions, write_record
+from albertine.interop.heads import usual_pooling
 from albertine.interop.huggingface.config import model_type, our_flags
 from albertine.interop.huggingface.folders import read_folder, save_model
 from albertine.interop.model_names import model_of_run
@@ -33,6 +34,7 @@ from albertine.model.pair_head import Comparer
 from albertine.model.task_model import Classifier, TaskModel, WhitenedEmbedder
 from albertine.model.weights_digest import tensor_bytes
 from albertine.objectives.equilibrium import EquilibriumMetrics
+from albertine.tasks.classify import Classify
 from albertine.tasks.dataset_files import Data
 from albertine.tasks.distillation import TaskTeacher, open_task_teacher
 from albertine.tasks.encoded import Encoded
@@ -179,6 +181,7 @@ def finetune(
             str(world.device),
         )
         data = replace(data, family=data.family.for_run(context))
+        data = replace(data, notes=(*data.notes, *_exit_notes(context, data.family)))
         _check_batch_size(settings, data, world.size)
         base = first_encoder(settings, pretrained, data.family.heads)
         model = data.family.build(base, settings.encoder.classifier_dropout, settings.seed).to(world.device)
@@ -193,6 +196,17 @@ def finetune(
             if _whitens(settings, model):
                 whiten(cast("Classifier | WhitenedEmbedder", model), data.train)
             return _run(settings, folder, model, tokenizer, data, teacher, world, identity, resume, reporter)
+
+
+def _exit_notes(context: RunContext, family: Family) -> tuple[str, ...]:
+    """A note on the pooling that `training.exits` has in place of the usual one."""
+    usual = usual_pooling(context.encoder, pairs=isinstance(family, Classify) and family.pairs is True)
+    if not context.exits or context.pooling is not None or usual != "compared":
+        return ()
+    return (
+        "exits: the heads read means of all layers (task.pooling=depths). Without training.exits pairs are "
+        "compared by the first layers, which is often better for an encoder as narrow as this one",
+    )
 
 
 def _check_unused_settings(settings: FinetuneSettings) -> None:

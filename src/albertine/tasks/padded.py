@@ -15,6 +15,7 @@ from torch import Tensor
 
 from albertine.core.batch import Packed, from_padded, to_padded
 from albertine.errors import InputError
+from albertine.model.early_exit import EarlyExits
 from albertine.model.answerability_head import Beam, JointAnswer
 from albertine.model.crf import CrfTagger
 from albertine.model.task_model import TaskModel
@@ -100,11 +101,18 @@ class PaddedFamily(ABC):
         return replace(packed, position_ids=positions), index
 
     def loss(
-        self, logits: Tensor, packed: Packed, targets: Tensor, rows: tuple[int, ...], count: int
+        self,
+        logits: Tensor,
+        packed: Packed,
+        targets: Tensor,
+        rows: tuple[int, ...],
+        count: int,
+        every: Tensor | None = None,
     ) -> Tensor:
-        """The mean loss of the family over `count` predictions, from the output of its model."""
+        """The mean loss of the family over `count` predictions, from the output of its model; of a model with
+        early exits from that after every layer."""
         batch = TaskBatch(packed, targets, rows, count)
-        return _mean(self.family.part(_Computed(self.model, logits), batch), count)
+        return _mean(self.family.part(_Computed(self.model, logits, every), batch), count)
 
 
 class PaddedTexts(PaddedFamily):
@@ -112,7 +120,10 @@ class PaddedTexts(PaddedFamily):
 
     def outputs(self, batch: PaddedBatch, labels: Mapping[str, Any]) -> TaskOutput:
         packed, _ = self.packed(*batch)
-        logits: Tensor = self.model(packed)
+        every: Tensor | None = None
+        if labels and isinstance(self.model, EarlyExits):  # whose loss is that of all layers
+            every = self.model.every_logits(packed)
+        logits: Tensor = self.model(packed) if every is None else every[-1]
         kind = self.family.settings["kind"]
         shown = logits.squeeze(-1) if kind == "score" else logits
         if not labels:
@@ -126,7 +137,7 @@ class PaddedTexts(PaddedFamily):
             _allowed(targets, (targets == 0) | (targets == 1), "a class is 0 or 1")
         else:
             _allowed(targets, targets.isfinite(), "a score is a finite number")
-        return TaskOutput(self.loss(logits, packed, targets, (1,) * len(logits), count), shown)
+        return TaskOutput(self.loss(logits, packed, targets, (1,) * len(logits), count, every), shown)
 
 
 class PaddedOptions(PaddedFamily):
@@ -248,11 +259,14 @@ class PaddedAnswers(PaddedFamily):
 class _Computed:
     """A model whose output for one batch was computed before, for `Family.part`."""
 
-    def __init__(self, model: TaskModel, output: Tensor) -> None:
-        self._model, self._output = model, output
+    def __init__(self, model: TaskModel, output: Tensor, every: Tensor | None = None) -> None:
+        self._model, self._output, self._every = model, output, every
 
     def __call__(self, packed: Packed) -> Tensor:
         return self._output
+
+    def every_logits(self, packed: Packed) -> Tensor | None:
+        return self._every
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)

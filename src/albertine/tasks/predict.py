@@ -14,6 +14,7 @@ import json
 import multiprocessing
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -74,12 +75,13 @@ class FileResult:
 
 @dataclass(frozen=True)
 class _Part:
-    """A block of rows with predictions: how many, how many rows of tokens were truncated, the columns, and
-    the bytes."""
+    """A block of rows with predictions: how many, how many rows of tokens were truncated, how many texts left
+    after each number of layers, the columns, and the bytes."""
 
     number: int
     rows: int
     cut: int
+    layers: Mapping[int, int]
     names: Sequence[str]
     content: bytes
 
@@ -160,18 +162,19 @@ def predict_file(
         dropped &= {*range(len(store))}
         store.check_strays()
         there, changed = store.check()
-        before, cut = sum(map(store.rows, there)), predictor.cut
+        before, cut, layers = sum(map(store.rows, there)), predictor.cut, Counter(predictor.layers_used)
         processes = 1 if single else workers or _default_processes(total)
         every = enumerate(chunks(rows if processes > 1 else _ahead(rows), CHUNK))
         blocks = (block for block in every if block[0] not in there)
 
         def compute(block: tuple[int, Sequence[Row]]) -> _Part:
-            (number, inputs), so_far = block, predictor.cut
+            (number, inputs), so_far, used = block, predictor.cut, Counter(predictor.layers_used)
             chunk = _naming_rows(inputs, lambda rows: list(function(predictor, rows, fields, **how)))
             table = [with_answers(row, columns) for row, columns in chunk]
             names = store.names or list(dict.fromkeys(name for row in table for name in row))
             content = content_of(table, names, form, chunk, escape_formulas)
-            return _Part(number, len(table), predictor.cut - so_far, names, content)
+            used = predictor.layers_used - used
+            return _Part(number, len(table), predictor.cut - so_far, used, names, content)
 
         writer = _PartWriter(store, before, progress)
         with writer:
@@ -185,6 +188,8 @@ def predict_file(
                     pool.put(block)
                 pool.finish()
         predictor.cut = cut + writer.cut
+        predictor.layers_used.clear()
+        predictor.layers_used.update(layers + writer.layers)
         check_free(output, overwrite)
         contents = [partial(store.content, number) for number in range(len(store))]
         header = list(map(without_formula, store.names)) if escape_formulas else store.names
@@ -384,10 +389,11 @@ class _PartWriter:
 
     Attributes:
         rows, cut: how many there are, and how many rows of tokens this command truncated.
+        layers: how many texts have left after each number of layers, of this command.
     """
 
     def __init__(self, store: _Store, rows: int, progress: Progress) -> None:
-        self.store, self.rows, self.cut = store, rows, 0
+        self.store, self.rows, self.cut, self.layers = store, rows, 0, Counter[int]()
         self._progress, self._writer = progress, ThreadPoolExecutor(1, "albertine parts")
         self._written = self._writer.submit(lambda: None)
 
@@ -408,6 +414,7 @@ class _PartWriter:
         self.wait()
         self.store.names = part.names
         self.rows, self.cut = self.rows + part.rows, self.cut + part.cut
+        self.layers.update(part.layers)
         self._written = self._writer.submit(self.store.write, part.number, part.rows, part.content)
 
 

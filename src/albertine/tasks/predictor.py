@@ -43,6 +43,7 @@ from albertine.inference.whitening import read_whitening
 from albertine.inference.zero_shot import TEMPLATE, hypotheses, nli_classes, zero_shot_scores
 from albertine.interop.exported_folder import is_exported
 from albertine.interop.heads import Task, left_to_right, task_of
+from albertine.interop.huggingface.config import our_flags
 from albertine.interop.model_files import files_of_model
 from albertine.interop.model_folder import ModelDescription, ModelFolder
 from albertine.interop.model_names import model_folder
@@ -51,7 +52,7 @@ from albertine.model.config import Pooling
 from albertine.tasks.answer import Question
 from albertine.tasks.answerability import AnswerOrNot
 from albertine.tasks.classify import Classify
-from albertine.tasks.early_exit import ExitingClassify, with_exit
+from albertine.tasks.early_exit import ExitingClassify, check_exits, with_exit
 from albertine.tasks.encoded import Encoded
 from albertine.tasks.examples import Example
 from albertine.tasks.families import family_of, load_state, tuned_model, wrong_task_error
@@ -98,7 +99,8 @@ class Predictor:
             this processor. Default: torch, and of an exported folder onnxruntime where it has such a graph.
         exit: of a classifier that was tuned with `training.exits`, when a text needs no further layers:
             `patience=2`, when two further layers predict the same, or `confidence=0.9`, when the prediction
-            is that probable. Default: all layers. Answers do not depend on the other texts of a call.
+            is that probable. Default: all layers. Answers do not depend on the other texts of a call, but for a
+            text so near the limit that rounding decides.
 
     Raises:
         ModelError, TokenizerError: the folder is missing, damaged, its vocabulary does not fit the model, or
@@ -121,6 +123,8 @@ class Predictor:
         if batch_tokens is not None and batch_tokens < 1:
             raise SettingsError("batch_tokens must be at least 1", remedy="Leave batch_tokens out")
         self._exit = ExitRule.parse(exit) if isinstance(exit, str) else exit
+        if self._exit is not None and runtime == "auto":
+            runtime = None  # a graph always computes all layers
         path, self._runtime = resolve_runtime(model_folder(path).absolute(), runtime, precision, device)
         self._path, self.cut = path, 0
         self.model: Model | ExportedModel
@@ -138,7 +142,8 @@ class Predictor:
 
             check_int8(self.model, path)
         if self._exit is not None:
-            self.family  # noqa: B018  (raises here if it has no exits)
+            check_exits(our_flags(self._folder.config).get("exits") is True, path)
+            self.family  # noqa: B018  (raises here if it cannot exit)
         with suppress(ModelError):  # raised again where vectors are requested
             self.embedder  # noqa: B018  (read while the folder is there)
 
