@@ -4,8 +4,9 @@
 
 Infinity is not part of the environment (`infinity-emb` needs transformers 4): install it into one of its own,
 with `infinity-emb[server,torch]`. Both servers are started with a model folder of random weights in the
-layout of transformers, compute in float32 (Infinity with `--no-bettertransformer`), and get the same texts from the same clients in turns, over
-`/v1/embeddings` and `/embeddings`. Vectors of both must agree (cosine of .9999).
+layout of transformers, compute in float32 (Infinity with `--no-bettertransformer`), and get the same texts
+from the same clients in turns, over `/v1/embeddings` and `/embeddings`. Vectors of both must agree (cosine of
+.9999).
 """
 
 from __future__ import annotations

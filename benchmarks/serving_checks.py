@@ -140,7 +140,8 @@ def fairness(address: str, texts: Sequence[str], seconds: float) -> dict[str, fl
     thread.join()
     return {
         "fairness: one text alone, p99, ms": 1000 * float(np.quantile(alone, 0.99)),
-        "fairness: one text beside 256 a call without pause, p99, ms": 1000 * float(np.quantile(beside, 0.99)),
+        "fairness: one text beside 256 a call without pause, p99, ms": 1000
+        * float(np.quantile(beside, 0.99)),
         "fairness: rate of the other client, of that alone": done[0] / seconds / solo,
     }
 
@@ -192,9 +193,7 @@ def measured(given: argparse.Namespace) -> dict[str, float]:
             "packed to padded batches of 32, mixed lengths": saturation(
                 server, lengths_of(192, rng).tolist(), given.budget
             ),
-            "packed to padded batches of 32, all of 64 tokens": saturation(
-                server, [64] * 192, COUNT * 64
-            ),
+            "packed to padded batches of 32, all of 64 tokens": saturation(server, [64] * 192, COUNT * 64),
             "overhead of queue and worker": overhead(model, given.budget),
         }
     texts = texts_of(256)
@@ -211,8 +210,8 @@ def section(hardware: Path) -> Iterator[str]:
     if (found := newest(hardware, "serving-checks")) is None:
         return
     settings = found["settings"]
-    yield f"## Serving: further figures\n\n`python -m benchmarks.serving_checks --save`, {found['date']}: batches "
-    yield f"and overhead of {settings['preset']} in float32, the rest of {MODEL}.\n\n"
+    yield "## Serving: further figures\n\n`python -m benchmarks.serving_checks --save`, "
+    yield f"{found['date']}: batches and overhead of {settings['preset']} in float32, else of {MODEL}.\n\n"
     yield table(["measured", ""], [[name, f"{value:,.3f}"] for name, value in found["figures"].items()])
 
 
@@ -226,7 +225,9 @@ def main() -> None:
     for name, value in found.items():
         print(f"{name:62} {value:10,.3f}")
     if given.save:
-        print(save_result("serving-checks", {"machine": describe(), "settings": vars(given), "figures": found}))
+        print(
+            save_result("serving-checks", {"machine": describe(), "settings": vars(given), "figures": found})
+        )
 
 
 if __name__ == "__main__":

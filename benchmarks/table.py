@@ -452,7 +452,8 @@ def main() -> None:
         page = f"# {title(hardware.name)}\n" + "".join(f"\n{text}" for text in texts)
         (DOCS / f"{hardware.name}.md").write_text(page, encoding="utf-8")
     links = "".join(f"- [{title(hardware.name)}]({hardware.name}.md)\n" for hardware in folders)
-    pages = "\n## Pages\n\n- [What pretraining is worth](pretraining-gain.md)\n- [What the server keeps to](serving.md)\n" + links
+    pages = "\n## Pages\n\n- [What pretraining is worth](pretraining-gain.md)\n"
+    pages += "- [What the server keeps to](serving.md)\n" + links
     index = "".join([HEAD, *in_short(folders, title), pages, FOOT])
     (DOCS / "index.md").write_text(index, encoding="utf-8")
     print(f"written: {DOCS / 'index.md'} and {len(folders)} pages beside it")

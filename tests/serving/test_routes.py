@@ -158,9 +158,7 @@ def test_what_is_applied_to_logits(client: Clients, folder: Folders) -> None:
 
 
 @pytest.mark.parametrize("kind", ["single", "multi"])
-def test_extreme_logits(
-    client: Clients, folder: Folders, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_extreme_logits(client: Clients, folder: Folders, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches: exp without the maximum; equal classes in another order than that of their numbers."""
     http, names = client(kind), predictor(folder(kind)).family.labels
     logits = np.array([1e4 if i % 2 == 0 else -1e4 for i in range(len(names))], dtype=np.float32)

@@ -35,8 +35,8 @@ def serve(
         typer.Option(
             "--token-file",
             metavar="FILE",
-            help="File with the token that clients must send, or several, one a line, whose clients get equal "
-            f"shares of time; default: the variable {TOKEN}, or none.",
+            help="File with the token that clients must send, or several, one a line, whose clients get "
+            f"equal shares of time; default: the variable {TOKEN}, or none.",
         ),
     ] = None,
     admin_token_file: Annotated[

@@ -104,7 +104,8 @@ class Engine:
         queue, take less than half of its time, save more waiting than they cause, and make no step late.
 
         Args:
-            waiting: steps, each computed between the layers of the one before, and the seconds of their rests.
+            waiting: steps, each computed between the layers of the one before, and the seconds of their
+                rests.
         """
         now = self._clock()
         step, left = waiting[-1]

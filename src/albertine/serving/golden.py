@@ -77,8 +77,8 @@ async def check_golden(service: Service, folder: Path) -> int:
             raise ModelError(
                 f"golden answer {number} ({one.path}): the model answers otherwise at {place}",
                 where=file,
-                remedy="The model or its vocabulary is damaged, or the file is of another model, or was written "
-                "with another --exit than that of the server",
+                remedy="The model or its vocabulary is damaged, or the file is of another model, or was "
+                "written with another --exit than that of the server",
             )
     return len(known.answers)
 
@@ -123,8 +123,8 @@ async def golden_answers(
 
 
 def difference(found: Any, known: Any, tolerance: float, place: str = "") -> str | None:
-    """Where two JSON values differ, numbers by more than the tolerance, relatively above 1, whole ones at all;
-    None: nowhere."""
+    """Where two JSON values differ, numbers by more than the tolerance, relatively above 1, whole ones at
+    all; None: nowhere."""
     numbers = (int, float)
     if isinstance(found, int) and isinstance(known, int):  # numbers of tokens, places in a text
         return None if found == known else place or "its value"

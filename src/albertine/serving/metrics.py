@@ -43,7 +43,12 @@ class ServerMetrics:
         self.step_items = Histogram("step_items", "Of a step.", own, buckets=SIZES, **mine)
         self.queue_tokens = Gauge("queue_tokens", "Tokens that wait.", own, **mine)
         self.queue_items = Gauge("queue_items", "Questions that wait.", own, **mine)
-        self.layers = Gauge("exit_layers", "Texts computed, trials included, by the layers they passed.", [*own, "layers"], **mine)
+        self.layers = Gauge(
+            "exit_layers",
+            "Texts computed, trials included, by the layers they passed.",
+            [*own, "layers"],
+            **mine,
+        )
         self.model_info = Gauge("model_info", "The models.", [*own, "sha"], **mine)
         for route in sorted(self.routes):
             self._requests.labels(route, "200")

@@ -92,7 +92,9 @@ class Models:
         if name is None:
             why = "no model is loaded; load one with PUT /v1/models/NAME"
             if self._first is not None:
-                why = f"the model of requests without a name, `{self._first}`, is not loaded; name another, or "
+                why = (
+                    f"the model of requests without a name, `{self._first}`, is not loaded; name another, or "
+                )
                 why += f"load it with PUT /v1/models/{self._first}"
             raise HttpError(503, "no_model", why)
         known = ", ".join(f"`{one}`" for one in self._services) or "none"
@@ -128,7 +130,11 @@ class Models:
     @property
     def computing(self) -> bool:
         """Whether a thread still computes, as it may after `stop`."""
-        return self._loading.locked() or self.worker.running or any(service.tokenizing for service in self.services)
+        return (
+            self._loading.locked()
+            or self.worker.running
+            or any(service.tokenizing for service in self.services)
+        )
 
     # ---- changes
 

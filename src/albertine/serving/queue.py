@@ -332,15 +332,16 @@ class TokenQueue:
         head = self._head()
         if head is None or (before < math.inf and not (head.key[0] < before and head.tokens <= budget)):
             return []
-        chosen, spent, left = [head], head.tokens, head.deadline - self._clock()
+        chosen, spent, soonest = [head], head.tokens, head.deadline
         for item in self._waiting if self._pressed() else self._ordered:
             if spent >= budget or item.key[0] >= before:
                 break
             larger = spent + item.tokens
-            fits = larger <= budget and self.step_seconds(larger) <= left
+            deadline = min(soonest, item.deadline)
+            fits = larger <= budget and self._clock() + self.step_seconds(larger) <= deadline
             if item is not head and item.kind == head.kind and fits:
                 chosen.append(item)
-                spent = larger
+                spent, soonest = larger, deadline
         return chosen
 
     def _leave(self, item: Item) -> bool:

@@ -115,6 +115,7 @@ def with_exit(family: Family, rule: ExitRule, where: Path, *, exported: bool = F
         raise ModelError(
             "is an exported graph, which always computes all layers",
             where=where,
-            remedy="Use the model folder that it was exported from, with --runtime torch; or leave --exit out",
+            remedy="Use the model folder that it was exported from, with --runtime torch; or leave "
+            "--exit out",
         )
     return ExitingClassify(**{one.name: getattr(family, one.name) for one in fields(family)}, rule=rule)

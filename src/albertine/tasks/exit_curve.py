@@ -21,7 +21,8 @@ from albertine.tasks.rescore import Split, TunedRun, model_of
 
 CONFIDENCES = (0.7, 0.8, 0.9, 0.95, 0.99)
 ROUNDS = 4
-"""Times that everything is computed in turn; the time of a rule is the least of its times, without the first."""
+"""Times that everything is computed in turn; the time of a rule is the least of its times, without the
+first."""
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from albertine.core.batch import Packed, from_padded, to_padded
 from albertine.errors import InputError
-from albertine.model.early_exit import EarlyExits
 from albertine.model.answerability_head import Beam, JointAnswer
 from albertine.model.crf import CrfTagger
+from albertine.model.early_exit import EarlyExits
 from albertine.model.task_model import TaskModel
 from albertine.objectives.losses import Part
 from albertine.tasks.encoded import IGNORED, TaskBatch

@@ -99,8 +99,8 @@ class Predictor:
             this processor. Default: torch, and of an exported folder onnxruntime where it has such a graph.
         exit: of a classifier that was tuned with `training.exits`, when a text needs no further layers:
             `patience=2`, when two further layers predict the same, or `confidence=0.9`, when the prediction
-            is that probable. Default: all layers. Answers do not depend on the other texts of a call, but for a
-            text so near the limit that rounding decides.
+            is that probable. Default: all layers. Answers do not depend on the other texts of a call, but for
+            a text so near the limit that rounding decides.
 
     Raises:
         ModelError, TokenizerError: the folder is missing, damaged, its vocabulary does not fit the model, or

@@ -186,6 +186,10 @@ class Backend:
         """The number of rows to compute for so many; more where kernels are prepared for few sizes."""
         return rows
 
+    def padded_rows(self, index: Tensor, num_rows: int) -> Tensor:
+        """The rows to compute of `num_rows`, int64 (P,), with others after them up to `rounded_rows`."""
+        return index
+
     def isolate_non_finite(self, compute: Callable[[], Result], states: Callable[[Result], Tensor]) -> Result:
         """The result of `compute`, in which no sequence is NaN because of another one.
 

@@ -126,7 +126,6 @@ class Cpu(Backend):
         return round_up(rows) if self.rounds_rows else rows
 
     def padded_rows(self, index: Tensor, num_rows: int) -> Tensor:
-        """The rows to compute of `num_rows`, padded with others."""
         extra = self.rounded_rows(len(index)) - len(index)
         return index if extra > num_rows else torch.cat([index, torch.arange(extra, device="cpu")])
 
