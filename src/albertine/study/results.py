@@ -210,6 +210,9 @@ def columns_of(results: Mapping[str, Any]) -> list[str]:
     compared = {one["metric"] for one in results["conclusions"]}
     hidden = HIDDEN | {name for name, better in IN_PLACE_OF.items() if better in found}
     minutes = "pretrain.training.minutes"
-    if not (results["budget"]["minutes"] or any(minutes in cell["changes"] for cell in results["cells"])):
+    timed = (results["budget"] or {}).get("minutes") or any(
+        minutes in cell["changes"] for cell in results["cells"]
+    )
+    if not timed and results["budget"]:  # without a budget nothing is trained, and speed is what is measured
         hidden |= {"tokens_per_second"}  # cells run side by side, and their speed decides nothing
     return [name for name in found if name in compared or ("." not in name and name not in hidden)]
