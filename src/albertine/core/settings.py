@@ -323,8 +323,11 @@ def commented_yaml(settings: Settings) -> str:
 
 
 def _commented(settings: Settings, tree: dict[str, Any], indent: str) -> Iterator[str]:
-    for name, plain in tree.items():
+    for name, field in type(settings).model_fields.items():
         value = getattr(settings, name)
+        if name not in tree and field.exclude_if is None:
+            continue
+        plain = tree.get(name, value)  # a value that is left out of files is plain
         part = isinstance(value, Settings) and bool(plain)
         comment = description(type(settings), name) or (inspect.getdoc(value) or "").partition("\n")[0]
         for line in textwrap.wrap(comment, COMMENT_WIDTH - len(indent), break_on_hyphens=False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -108,6 +109,7 @@ class TuningChoice(ComputeSettings):
     temperature: float = Field(2.0, gt=0, description="of the softmax over classes in the distillation loss")
     exits: bool = Field(
         False,
+        exclude_if=operator.not_,  # as if it were not there: runs of before keep their digests
         description="a head after every layer, so that `predict --exit` may end early; the loss is the mean "
         "of theirs, that of layer d with weight d",
     )
