@@ -475,12 +475,13 @@ def export(
     opset: int | None = None,
     sample: str | Path | Sequence[str | Path] = (),
 ) -> Exported:
-    """Write a model for another runtime, and compare what was written with the model before it stands.
+    """Write a model for another runtime, and compare what was written with the model before it stands; or an
+    application of another server, with a copy of the model.
 
     Args:
         model: any name of a model.
         output: a new folder; None: `export` in the model's own, where `Predictor(model, runtime=…)` finds it.
-        to: "onnx", "openvino", "torch" or "gguf", or several.
+        to: "onnx", "openvino", "torch" or "gguf", or several; or "ray-serve" or "triton".
         head: what the graph answers: "task" (that of the model, or the words under a mask), "fill-mask",
             "embed" or "features".
         overwrite: take the place of an earlier export.

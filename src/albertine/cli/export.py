@@ -28,7 +28,8 @@ def export(
         typer.Option(
             "--to",
             metavar="FORMAT",
-            help="Format to write: onnx (the default), openvino, torch or gguf; may be repeated.",
+            help="Format to write: onnx (the default), openvino, torch or gguf; may be repeated. Or an "
+            "application of another server: ray-serve or triton.",
         ),
     ] = None,
     head: Annotated[
@@ -70,9 +71,10 @@ def export(
         bool, typer.Option("--overwrite", help="Take the place of an earlier export.")
     ] = False,
 ) -> None:
-    """Write a model for another runtime, such as ONNX Runtime.
+    """Write a model for another runtime, such as ONNX Runtime, or for another server.
 
-    The export is compared with the model on a dozen batches before the folder is in place."""
+    The export is compared with the model on a dozen batches before the folder is in place. An application of
+    Ray Serve or Triton has a copy of the model and only calls the engine of `albertine serve`."""
     from albertine.export.export_model import export as run
     from albertine.export.formats import ExportOptions
 

@@ -137,7 +137,7 @@ def serve(
 
     check_installed("serve")
     from albertine.serving.app import paths
-    from albertine.serving.limits import ServingLimits
+    from albertine.serving.limits import ServingLimits, read_token
     from albertine.serving.models import Models
     from albertine.serving.origins import read_hosts, read_origins
     from albertine.serving.server import bound
@@ -147,7 +147,7 @@ def serve(
     from albertine.tasks.predictor import Predictor
 
     log = _log_to_stderr()
-    token, admin_token = _token(token_file, TOKEN), _token(admin_token_file, ADMIN_TOKEN)
+    token, admin_token = read_token(token_file, TOKEN), read_token(admin_token_file, ADMIN_TOKEN)
     if not models and admin_token is None:
         raise SettingsError(
             "no model is named, and none can be loaded later",
@@ -280,21 +280,6 @@ def _end_now(code: int) -> NoReturn:
 def _listed(given: str) -> list[str]:
     """What stands between commas."""
     return [one.strip() for one in given.split(",") if one.strip()]
-
-
-def _token(file: Path | None, variable: str) -> bytes | None:
-    """The token of a file, or several, one a line, else of a variable; neither a byte-order mark nor blank
-    characters around a line belong to it."""
-    from albertine.errors import SettingsError
-
-    if file is None:
-        token = os.environ.get(variable, "").strip()
-    else:
-        token = file.read_text(encoding="utf-8-sig", errors="replace").strip()
-    if not token and (file is not None or variable in os.environ):
-        raise SettingsError("holds no token", where=file or variable, remedy="Write one there, or name none")
-    token = "\n".join(line.strip() for line in token.splitlines() if line.strip())
-    return token.encode("utf-8", "surrogateescape") or None  # a variable may hold any bytes
 
 
 def _log_to_stderr() -> logging.Logger:

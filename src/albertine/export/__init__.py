@@ -1,4 +1,4 @@
-"""Models for other runtimes.
+"""Models for other runtimes and servers.
 
 `albertine.export(…)` calls the function of `albertine.api`: this package stands for it, since a package that
 is imported hides a function of the same name.

@@ -3,6 +3,9 @@
 OUT/config.json and tokenizer   as in a saved model folder
 OUT/onnx/model.onnx, …          what each format wrote
 OUT/export.json                 what is in it, and how near it is to its source
+
+An application for another server (`applications.py`) is the other kind of export: files and a copy of the
+model.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Any
 
 from albertine.core.files import os_errors_as_run_errors, replaced_folder, user_path
 from albertine.errors import ModelError, SettingsError
+from albertine.export.applications import APPLICATIONS, application_of, write_application
 from albertine.export.formats import ExportedFile, ExportOptions, check_options, format_of
 from albertine.export.source_model import Opened, opened
 from albertine.export.verify import ALIKE, PLACES, Arrays, Verified, batches, framed, rounding_of, verify
@@ -37,6 +41,8 @@ WRITTEN = (
     *(MODULES, TRANSFORMER, PROMPTS, POOLING, DENSE, LAYERS),
 )
 """Files and folders that exports write."""
+OF_APPLICATIONS = ("app.py", "config.yaml", "model", "README.md")
+"""The same of applications, besides the folder that has the name of the model."""
 WEIGHTS = (SINGLE, INDEX, PICKLED, PICKLED_INDEX)
 
 
@@ -67,7 +73,7 @@ def export(
     Args:
         model: a model folder, a run, a released model or `owner/name` of the hub. output: a new folder;
             None: `export` in the folder of the model, where `Predictor(model, runtime=…)` finds it.
-        to: names of `formats.FORMATS`. head: one of `opened.HEADS`.
+        to: names of `formats.FORMATS`, or one of `applications.APPLICATIONS`. head: one of `opened.HEADS`.
         overwrite: replace an earlier export; other files in its folder, such as a card, stay.
 
     Raises:
@@ -76,6 +82,8 @@ def export(
         RunError: a library is missing, the disk refuses. In each case nothing is written.
     """
     options = options or ExportOptions()
+    if any(name in APPLICATIONS for name in to):
+        return _application(str(model), output, tuple(dict.fromkeys(to)), head, overwrite, options)
     folder = _beside(model) if output is None else user_path(output)
     chosen = {name: format_of(name) for name in dict.fromkeys(to)}
     if not chosen:
@@ -91,6 +99,40 @@ def export(
         (beside / REPORT).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
         carry_over(folder, beside, WRITTEN)
     return Exported(folder, report, _lines(written, found))
+
+
+def _application(
+    model: str,
+    output: str | Path | None,
+    to: Sequence[str],
+    head: str,
+    overwrite: bool,
+    options: ExportOptions,
+) -> Exported:
+    """Write an application with a copy of a model. Raises as `export`."""
+    module = application_of(to, head)
+    check_options(options, {})
+    if output is None:
+        raise SettingsError(
+            f"an application for {to[0]} needs a folder",
+            remedy=f"Name one to write: albertine export {model} OUT --to {to[0]}",
+        )
+    folder, source = user_path(output), model_folder(model)
+    _check_output(folder, source, overwrite)
+    with os_errors_as_run_errors(folder), replaced_folder(folder) as beside:
+        copied = write_application(module, source, model, head, beside)
+        lines = module.write(copied, beside)
+        report = {
+            "version": VERSION,
+            "formats": list(to),
+            "answers": copied.answers,
+            "source": {"name": source.name, "digest": copied.digest},
+            "files": {},
+            "versions": _versions(),
+        }
+        (beside / REPORT).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        carry_over(folder, beside, (*WRITTEN, *OF_APPLICATIONS))
+    return Exported(folder, report, [f"{copied.name}: {copied.answers}, for {to[0]}", *lines])
 
 
 def _beside(model: str | Path) -> Path:
@@ -194,7 +236,7 @@ def _report(
 def _versions() -> dict[str, str]:
     """The versions of the packages involved."""
     found = {"python": platform.python_version()}
-    for name in ("albertine", "torch", "onnx", "onnxscript", "onnxruntime", "openvino", "nncf"):
+    for name in ("albertine", "torch", "onnx", "onnxscript", "onnxruntime", "openvino", "nncf", "ray"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from albertine.errors import RunError, SettingsError
+from albertine.export.applications import APPLICATIONS
 from albertine.export.source_model import Opened
 from albertine.export.verify import Arrays, Run
 from albertine.inference.graph_heads import Head
@@ -107,7 +108,8 @@ def format_of(name: str) -> ExportFormat:
         SettingsError: there is none. RunError: a library is missing.
     """
     if name not in FORMATS:
-        raise SettingsError(f"there is no format `{name}`", remedy=f"Use one of {', '.join(FORMATS)}")
+        known = ", ".join((*FORMATS, *APPLICATIONS))
+        raise SettingsError(f"there is no format `{name}`", remedy=f"Use one of {known}")
     found = _module(name)
     if missing := [module for module in found.NEEDS if find_spec(module) is None]:
         raise RunError(

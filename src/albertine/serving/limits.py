@@ -6,10 +6,13 @@ import asyncio
 import hmac
 import ipaddress
 import json
+import os
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from albertine.errors import SettingsError
 from albertine.tasks.http.errors import HttpError, invalid
 
 CHUNKS = 65_536
@@ -50,6 +53,23 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def read_token(file: Path | None, variable: str) -> bytes | None:
+    """The token of a file, or several, one a line, else of a variable; neither a byte-order mark nor blank
+    characters around a line belong to it.
+
+    Raises:
+        SettingsError: it is empty.
+    """
+    if file is None:
+        token = os.environ.get(variable, "").strip()
+    else:
+        token = file.read_text(encoding="utf-8-sig", errors="replace").strip()
+    if not token and (file is not None or variable in os.environ):
+        raise SettingsError("holds no token", where=file or variable, remedy="Write one there, or name none")
+    token = "\n".join(line.strip() for line in token.splitlines() if line.strip())
+    return token.encode("utf-8", "surrogateescape") or None  # a variable may hold any bytes
 
 
 def authorized(given: str | None, token: bytes | None) -> bool:
