@@ -71,7 +71,7 @@ def export(
         bool, typer.Option("--overwrite", help="Take the place of an earlier export.")
     ] = False,
 ) -> None:
-    """Write a model for another runtime, such as ONNX Runtime, or for another server.
+    """Write a model for another runtime or server.
 
     The export is compared with the model on a dozen batches before the folder is in place. An application of
     Ray Serve or Triton has a copy of the model and only calls the engine of `albertine serve`."""

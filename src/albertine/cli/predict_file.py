@@ -139,7 +139,8 @@ def over_files(
             predictor = Predictor(model, **how)
             command(predictor, **given)
             show.cut(predictor.cut)
-            show.layers_used(predictor.layers_used, predictor.model.config.plan.depth)
+            if how.get("exit") is not None:
+                show.layers_used(predictor.layers_used, predictor.model.config.plan.depth)
 
         return _with_parameters(either, [Parameter("model", ONLY, annotation=model), *own, *of_files])
 
@@ -259,4 +260,5 @@ def predict_rows(
     again += f", {done.again:,} computed again, as what was kept of them had changed" if done.again else ""
     typer.echo(f"{done.rows:,} rows in {output}{again}")
     show.cut(done.cut)
-    show.layers_used(predictor.layers_used, predictor.model.config.plan.depth)
+    if predictor.exits:
+        show.layers_used(predictor.layers_used, predictor.model.config.plan.depth)
