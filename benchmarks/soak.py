@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from albertine.bench.machine import describe, save_result
+from albertine.serving.models import MEGABYTE, resident_bytes
 from albertine.tasks.predictor import Predictor
 from benchmarks.markdown import newest, table
 from benchmarks.peer_serving import texts_of
@@ -136,8 +137,7 @@ class Load:
 
 def resident(pid: int) -> float:
     """Megabytes of a process (RSS)."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * 4096 / 1e6
+    return (resident_bytes(pid) or 0) / MEGABYTE
 
 
 def measured(model: str, minutes: float) -> dict[str, float]:

@@ -106,10 +106,8 @@ class EarlyExits(Classifier):
         encoder.embeddings.check_length(packed.max_length)
         with torch.no_grad(), encoder.forward_pass() as ops:
             batch, _ = ops.pad(packed, None)
-            found: Exits | None = None
 
             def compute() -> Exits:
-                nonlocal found
                 found = Exits.none(packed.num_sequences, self.outputs, packed.input_ids.device)
                 exits = ExitLoop(self, rule, found)
                 loop = exits if call is None else InterruptedLoop(exits, call)

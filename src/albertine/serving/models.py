@@ -289,7 +289,7 @@ def in_own_thread(make: Callable[[], T]) -> Future[T]:
     made: Future[T] = Future()
 
     def run() -> None:
-        made.set_running_or_notify_cancel()  # so that it is not cancelled when nobody waits for it any more
+        made.set_running_or_notify_cancel()  # cancelling the waiter does not cancel it
         try:
             made.set_result(make())
         except BaseException as error:
@@ -308,10 +308,11 @@ def size_on_disk(model: str) -> int:
     return 0
 
 
-def resident_bytes() -> int | None:
-    """The memory that this process takes; None where the system does not say (it is not Linux)."""
+def resident_bytes(process: int | str = "self") -> int | None:
+    """The memory that a process takes, by default this one; None where the system does not say (it is not
+    Linux)."""
     try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        pages = int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):
         return None
     return pages * os.sysconf("SC_PAGE_SIZE")
