@@ -6,7 +6,7 @@ Starts `albertine serve` and measures the time to its first right answer, and th
 give. Then requests come at half of that rate at times that were drawn before (Poisson). Most are `/embed`
 of one to eight texts, whose answers are compared with those of `Predictor`; of the others some
 close their connection before the answer, some read it slowly, and some have a body that must be refused.
-Memory is that of the process (RSS), after the first minute and at the end.
+Memory is that of the process (RSS), read every second: the medians of the second and of the last minute.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from albertine.bench.machine import describe, save_result
-from albertine.serving.models import MEGABYTE, resident_bytes
+from albertine.core.memory import MEGABYTE, resident_bytes
 from albertine.tasks.predictor import Predictor
 from benchmarks.markdown import newest, table
 from benchmarks.peer_serving import texts_of
@@ -158,14 +158,19 @@ def measured(model: str, minutes: float) -> dict[str, float]:
         times, when = [], 0.0
         while (when := when + rng.exponential(2 / capacity)) < end:
             times.append(when)
-        first, begin = 0.0, time.monotonic()
+        begin = time.monotonic()
+        memory: list[tuple[float, float]] = []
         with ThreadPoolExecutor(256) as pool:
             for number, when in enumerate(times):
                 time.sleep(max(begin + when - time.monotonic(), 0.0))
-                if not first and when > min(60.0, end / 2):
-                    first = resident(pid)
+                if when > len(memory):
+                    memory.append((when, resident(pid)))
                 pool.submit(load.send, count + number)
-        last = resident(pid)
+    minute = min(60.0, end / 3)
+    second, last = (
+        float(np.median([size for when, size in memory if first <= when < first + minute]))
+        for first in (minute, end - minute)
+    )
     faults = {name: n for name, n in load.outcomes.items() if name.startswith("fault")}
     for name, number in faults.items():
         print(f"{number} x {name}")
@@ -179,8 +184,8 @@ def measured(model: str, minutes: float) -> dict[str, float]:
         "broke off": load.outcomes["broke off"],
         "refused": load.outcomes["refused"],
         "faults": sum(faults.values()),
-        "memory after the first minute, MB": first,
-        "memory at the end, ratio": last / first,
+        "memory in the second minute, MB": second,
+        "memory in the last minute, ratio": last / second,
     }
 
 

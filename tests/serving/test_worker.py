@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from albertine.serving import worker as worker_module
 from albertine.serving.engine import Engine
 from albertine.serving.queue import Item, TokenQueue
 from albertine.serving.worker import Worker
@@ -76,6 +77,22 @@ def test_an_idle_model_has_no_credit() -> None:
     items[-1].future.result(10.0)
     assert worker.stop(10.0)
     assert log[100:140].count("late") == pytest.approx(20, abs=1)
+
+
+def test_memory_is_trimmed_between_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches: a heap that grows by fragments for as long as a server is busy."""
+    clock, calls = Clock(), []
+    monkeypatch.setattr(worker_module, "trim_memory", lambda: calls.append(clock.now))
+    worker = Worker(clock)
+
+    def compute(kind: Any, questions: Sequence[Any]) -> Sequence[Any]:
+        clock.now += 1.0
+        return questions
+
+    engine_of(worker, compute, clock, 100)
+    worker.start()
+    assert worker.stop(10.0)
+    assert len(calls) == 100 // (worker_module.TRIM + 1)
 
 
 def test_the_thread_ends_with_its_queues() -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import logging
-import os
 import re
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -17,6 +14,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import TypeVar
 
+from albertine.core.memory import MEGABYTE, resident_bytes, trim_memory
 from albertine.errors import AlbertineError, ModelError, SettingsError
 from albertine.interop.model_files import files_of_model
 from albertine.interop.model_names import model_folder
@@ -39,7 +37,6 @@ POLL = 0.02
 """Seconds between two looks at whether the last request of a replaced model has ended."""
 RELEASE = 0.5
 """Seconds after which the memory of a model that has ended is given back."""
-MEGABYTE = 1_000_000
 
 
 class Models:
@@ -308,19 +305,7 @@ def size_on_disk(model: str) -> int:
     return 0
 
 
-def resident_bytes(process: int | str = "self") -> int | None:
-    """The memory that a process takes, by default this one; None where the system does not say (it is not
-    Linux)."""
-    try:
-        pages = int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1])
-    except (OSError, ValueError, IndexError):
-        return None
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
 def release_memory() -> None:
-    """Give memory of a model that has gone back to the system."""
+    """Return the memory of a model that has gone to the system."""
     gc.collect()
-    if sys.platform == "linux":
-        with suppress(OSError, AttributeError):  # another C library than that of GNU
-            ctypes.CDLL(None).malloc_trim(0)
+    trim_memory()

@@ -16,11 +16,14 @@ from collections.abc import Callable
 from functools import partial
 
 from albertine.core.between_layers import calling_between_layers
+from albertine.core.memory import trim_memory
 from albertine.serving.engine import Abandoned, Engine, Step
 from albertine.serving.queue import SLACK
 
 PATIENCE = 0.5
 """Seconds after which a thread without work looks again whether it is to end."""
+TRIM = 20.0
+"""Seconds between two calls of `trim_memory`, without which a busy server grows for minutes."""
 NESTED = 4
 """Steps that may wait for shorter ones, each with the states of its texts in memory."""
 
@@ -86,8 +89,12 @@ class Worker:
         return True
 
     def _run(self) -> None:
+        trimmed = self._clock()
         while True:
             if self.run_step():
+                if (now := self._clock()) > trimmed + TRIM:
+                    trim_memory()
+                    trimmed = now
                 continue
             with self.changed:
                 if self._closed and not self._engines:
