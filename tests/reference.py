@@ -30,6 +30,8 @@ def layer_norm(p: dict[str, Tensor], name: str, x: Tensor, eps: float) -> Tensor
 def activation(x: Tensor, name: str) -> Tensor:
     if name == "relu":
         return x * (x > 0)
+    if name == "relu2":
+        return x * x * (x > 0)
     if name == "gelu":
         return x * 0.5 * (1 + torch.erf(x / math.sqrt(2)))
     return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
@@ -97,7 +99,17 @@ def relative_attention(
         scores = scores + (1.0 - mask_L.float()) * -10000.0
         weights.append(torch.softmax(scores, -1))
         outputs.append(weights[-1] @ v[:, columns])
-    return dense(p, f"{name}.output", torch.cat(outputs, 1)), torch.stack(weights)
+    return dense(p, f"{name}.output", gated(p, name, x_LH, outputs, config)), torch.stack(weights)
+
+
+def gated(
+    p: dict[str, Tensor], name: str, x_LH: Tensor, heads: list[Tensor], config: EncoderConfig
+) -> Tensor:
+    """The outputs (L, D) of all heads side by side, (L, H), each times its gate."""
+    if config.head_gate:
+        gates_LN = 1 / (1 + torch.exp(-dense(p, f"{name}.gate", x_LH)))
+        heads = [gates_LN[:, i : i + 1] * head for i, head in enumerate(heads)]
+    return torch.cat(heads, 1)
 
 
 def attention(
@@ -119,7 +131,7 @@ def attention(
         scores = scores + (1.0 - mask_L.float()) * -10000.0
         weights.append(torch.softmax(scores, -1))
         outputs.append(weights[-1] @ v[:, columns])
-    return dense(p, f"{name}.output", torch.cat(outputs, 1)), torch.stack(weights)
+    return dense(p, f"{name}.output", gated(p, name, x_LH, outputs, config)), torch.stack(weights)
 
 
 def feed_forward(p: dict[str, Tensor], name: str, x: Tensor, config: EncoderConfig) -> Tensor:
@@ -287,7 +299,8 @@ def _sublayer(
         f = f + read_LH @ p[f"{own}.down"].T @ p[f"{own}.up"].T
     if "residuals" in config.plan.own:
         f = f * p[f"{own}.scale"]
-    return x + f if config.norm == "pre" else layer_norm(p, norm, x + f, eps), weights
+    x = x + config.residual_factor * f
+    return x if config.norm == "pre" else layer_norm(p, norm, x, eps), weights
 
 
 def mlm_logits(model: Model, hidden: Tensor) -> Tensor:
@@ -295,6 +308,8 @@ def mlm_logits(model: Model, hidden: Tensor) -> Tensor:
     p, config = dict(model.named_parameters()), model.config
     x = activation(dense(p, "mlm.dense", hidden), config.hidden_act)
     x = layer_norm(p, "mlm.layer_norm", x, config.layer_norm_eps)
+    if config.output == "own":
+        return x @ p["mlm.output"].T + p["mlm.bias"]
     if config.norm == "pre" and config.has_mapping:
         x = x @ p["encoder.embeddings.mapping.weight"]
     return x @ p["encoder.embeddings.word.weight"].T + p["mlm.bias"]

@@ -129,6 +129,11 @@ def test_parameters_of_the_other_blocks_by_hand():
     assert before["embeddings"] - rotary["embeddings"] == 16 * 128
     pre = parameters_by_part(small(norm="pre"))
     assert pre["encoder"] - before["encoder"] == 2 * hidden
+    gates = parameters_by_part(small(head_gate=True))
+    assert gates["encoder"] - before["encoder"] == 12 * (hidden + 1)
+    for norm in ("post", "pre"):
+        own = parameters_by_part(small(output="own", norm=norm))
+        assert own["mlm_head"] == hidden * 128 + 3 * 128 + 100 * 128 + 100
     own = replace(small().plan, own=("norms", "residuals", "injection"), low_rank=2)
     each = depths * (4 * hidden + 2 + 2 * 2 * 2 * hidden) + (depths - 1)
     assert parameters_by_part(small(plan=own))["encoder"] - before["encoder"] == each - 4 * hidden
@@ -143,5 +148,8 @@ def test_operations_of_the_other_blocks_by_hand():
     assert relative - base == 6 * 4 * 312 * 2 * 64
     no_dense = training_flops_per_token(small(positions="relative", embedding_norm=False), 64)
     assert relative - no_dense == pytest.approx(6 * MASKED_SHARE * 312 * 128)
+    gates = training_flops_per_token(small(head_gate=True), 64)
+    assert gates - base == 6 * 4 * 312 * 12
+    assert training_flops_per_token(small(output="own"), 64) == base
     ranked = training_flops_per_token(small(plan=replace(small().plan, low_rank=3)), 64)
     assert ranked - base == 6 * 4 * 4 * 312 * 3

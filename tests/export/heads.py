@@ -42,6 +42,11 @@ PLANS: dict[str, dict[str, object]] = {
         "type_vocab_size": 0,
     },
     "roformer": {"positions": "rotary", "hidden_act": "gelu"},
+    "recgpt": {
+        "plan": SharingPlan((0,) * 3, (0,) * 3, ("norms",)),
+        **{"positions": "rotary", "norm": "pre", "qk_norm": True, "head_gate": True},
+        **{"hidden_act": "relu2", "output": "own", "residual_factor": 0.5},
+    },
     "qk-norm": {"qk_norm": True, "hidden_act": "relu"},
     "universal": {"position_signal": "sinusoid", "step_signal": "learned", "positions": "none"},
     "injection": {"input_injection": True},

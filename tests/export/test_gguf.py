@@ -82,6 +82,14 @@ def test_every_depth_has_the_shared_block_and_rows_are_rows(tmp_path: Path) -> N
     assert np.array_equal(queries, model.encoder.attention[0].query.bias.detach().numpy())
 
 
+def test_an_output_matrix_is_no_part_of_the_file(tmp_path: Path) -> None:
+    """llama.cpp predicts no words: states are the same whatever the head has."""
+    for name, changes in KINDS.items():
+        save_model(saved.model(**changes, output="own"), saved.tokenizer(), tmp_path / name)
+        _, report = written(tmp_path / name, tmp_path / f"out {name}", "features")
+        assert report["greatest_difference"] < 1e-5
+
+
 def test_modern_berts_factors_are_multiplied_and_its_three_projections_are_one(tmp_path: Path) -> None:
     model = saved.model(**KINDS["modern-bert"])
     save_model(model, saved.tokenizer(), tmp_path / "m")
@@ -120,6 +128,9 @@ def test_a_vector_is_the_mean_or_the_first(tmp_path: Path) -> None:
         ({}, "embeddings of 8 that are normalised and then mapped to 24, where llama.cpp normalises last"),
         ({"embedding_size": 24, "hidden_act": "gelu"}, "the erf form of GELU"),
         ({"embedding_size": 24, "hidden_act": "relu"}, "it has relu"),
+        ({"embedding_size": 24, "hidden_act": "relu2"}, "it has relu2"),
+        ({"embedding_size": 24, "head_gate": True}, "it has head_gate"),
+        ({"embedding_size": 24, "residual_factor": 0.5}, "it has residual_factor 0.5"),
         ({"embedding_size": 24, "qk_norm": True}, "qk_norm"),
         ({"embedding_size": 24, "embedding_mapping": "always"}, "embeddings of 24 that are normalised and"),
         ({"embedding_size": 24, "feed_forward": "gated"}, "feed_forward gated"),

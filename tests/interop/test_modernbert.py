@@ -49,7 +49,7 @@ SHARED: dict[str, dict[str, Any]] = {
 def their_model(case: int, **changes: Any) -> transformers.PreTrainedModel:
     rng = np.random.default_rng([12, case])
     heads, size, layers = int(rng.choice([1, 2, 3])), int(rng.choice([4, 6, 8])), int(rng.integers(1, 4))
-    act = str(rng.choice(["gelu", "gelu_new", "relu"]))
+    act = str(rng.choice(["gelu", "gelu_new", "relu", "relu2"]))
     bases = {kind: {"rope_type": "default", "rope_theta": 900.0} for kind in KINDS}
     settings = {
         "vocab_size": int(rng.integers(30, 90)),

@@ -35,7 +35,7 @@ def random_settings(case: int) -> tuple[bool, dict[str, object]]:
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
         "intermediate_size": int(rng.integers(5, 50)),
-        "hidden_act": str(rng.choice(["gelu", "gelu_new", "relu"])),
+        "hidden_act": str(rng.choice(["gelu", "gelu_new", "relu", "relu2"])),
         "max_position_embeddings": 24,
         "type_vocab_size": int(rng.integers(1, 4)),
         "initializer_range": 0.2,

@@ -52,7 +52,7 @@ def their_model(case: int) -> transformers.PreTrainedModel:
         num_hidden_layers=int(rng.integers(1, 4)),
         num_attention_heads=heads,
         intermediate_size=int(rng.integers(5, 50)),
-        hidden_act=str(rng.choice(["gelu", "gelu_new", "relu"])),
+        hidden_act=str(rng.choice(["gelu", "gelu_new", "relu", "relu2"])),
         max_position_embeddings=[24, 512][case % 2],
         type_vocab_size=int(rng.integers(1, 4)),
         initializer_range=0.2,

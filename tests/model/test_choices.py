@@ -83,6 +83,29 @@ CHOICES: dict[str, dict[str, object]] = {
         "halting": "basic",
         "plan": replace(SHARED, own=("injection",)),
     },
+    "head gate": {"head_gate": True},
+    "head gate, no biases": {"head_gate": True, "biases": False, "positions": "rotary", "norm": "pre"},
+    "xlnet with head gate": {"positions": "relative", "embedding_norm": False, "head_gate": True},
+    "halting with head gate": {"halting": "basic", "positions": "rotary", "head_gate": True},
+    "residual factor": {"residual_factor": 0.5},
+    "residual factors of both kinds": {
+        "norm": "pre",
+        "residual_factor": 3**-0.5,
+        "plan": replace(SHARED, own=("residuals",), low_rank=2),
+    },
+    "relu2": {"hidden_act": "relu2"},
+    "relu2, gated": {"hidden_act": "relu2", "feed_forward": "gated"},
+    "own output": {"output": "own"},
+    "own output, pre-norm": {"output": "own", "norm": "pre"},
+    "recgpt": {
+        "positions": "rotary",
+        "norm": "pre",
+        "qk_norm": True,
+        "head_gate": True,
+        "hidden_act": "relu2",
+        "output": "own",
+        "plan": replace(SHARED, own=("norms",)),
+    },
 }
 LENGTHS = [5, 1, 12, 12, 7]
 each = pytest.mark.parametrize("name", CHOICES)
@@ -90,8 +113,13 @@ each = pytest.mark.parametrize("name", CHOICES)
 
 def made(name: str, **more: object) -> Model:
     """With every parameter, also those that begin at zero or one, at random."""
-    changes = CHOICES[name] | more
-    return changed(builders.model(**changes))  # type: ignore[arg-type]
+    model = changed(builders.model(**(CHOICES[name] | more)))  # type: ignore[arg-type]
+    generator = torch.Generator().manual_seed(10)
+    with torch.no_grad():
+        for parameter_name, parameter in model.named_parameters():
+            if parameter_name.endswith("gate.weight"):
+                parameter.copy_(0.5 * torch.randn(parameter.shape, generator=generator))
+    return model
 
 
 def changed(model: Model) -> Model:
@@ -108,7 +136,7 @@ def rows_of(states_BLH: torch.Tensor) -> torch.Tensor:
     return torch.cat([row[:n] for row, n in zip(states_BLH, LENGTHS, strict=True)])
 
 
-@pytest.mark.sample(14)
+@pytest.mark.sample(14, keep=["recgpt"])
 @each
 def test_it_equals_the_reference_at_every_depth(name: str) -> None:
     model, batch = made(name), builders.packed(LENGTHS)
@@ -137,7 +165,7 @@ def test_wanted_rows_and_early_exits_equal_those_of_the_whole(name: str) -> None
         torch.testing.assert_close(ends, model.encoder(batch, depth=2).last_hidden, **CLOSE)
 
 
-@pytest.mark.sample(14)
+@pytest.mark.sample(14, keep=["recgpt"])
 @each
 @pytest.mark.parametrize("recompute", [False, True])
 def test_gradients_equal_those_of_the_plain_backend(name: str, recompute: bool) -> None:
@@ -165,7 +193,7 @@ def unused(model: Model, name: str) -> bool:
     return again and name.startswith("encoder.attention.0.layer_norm")
 
 
-@pytest.mark.sample(10)
+@pytest.mark.sample(10, keep=["recgpt"])
 @each
 def test_bfloat16_and_int8_stay_near(name: str) -> None:
     model, batch = made(name), builders.packed([16, 16])
@@ -185,7 +213,7 @@ def test_embeddings_that_no_map_reads_are_rounded_once_behind_their_norm() -> No
     assert torch.equal(narrow, wide.bfloat16())
 
 
-@pytest.mark.sample(10)
+@pytest.mark.sample(10, keep=["recgpt"])
 @each
 def test_reading_on_equals_reading_at_once(name: str) -> None:
     model = made(name)
@@ -227,7 +255,7 @@ def test_a_mask_may_have_holes_and_padding_on_either_side(name: str) -> None:
         torch.testing.assert_close(alone[0, real[3]], found[-1][3, real[3]], **CLOSE)
 
 
-@pytest.mark.sample(14)
+@pytest.mark.sample(14, keep=["recgpt"])
 @each
 def test_a_saved_folder_is_the_same_model(name: str, tmp_path) -> None:
     model, batch = made(name), builders.packed(LENGTHS)
@@ -235,10 +263,12 @@ def test_a_saved_folder_is_the_same_model(name: str, tmp_path) -> None:
     again = load_model(tmp_path / "m")
     assert again.config == model.config
     with torch.no_grad():
-        assert torch.equal(again.encoder(batch).last_hidden, model.encoder(batch).last_hidden)
+        states = model.encoder(batch).last_hidden
+        assert torch.equal(again.encoder(batch).last_hidden, states)
+        assert torch.equal(again.mlm_logits(states), model.mlm_logits(states))
 
 
-@pytest.mark.sample(10)
+@pytest.mark.sample(10, keep=["recgpt"])
 @each
 def test_unsharing_changes_no_output(name: str) -> None:
     model, batch = made(name), builders.packed(LENGTHS)
@@ -362,6 +392,38 @@ def test_a_new_model_begins_as_if_depths_had_nothing_of_their_own() -> None:
         )
 
 
+def test_a_head_gate_begins_as_a_half_for_every_head_and_token() -> None:
+    gated, plain = (Model(builders.config(head_gate=gate)).eval() for gate in (True, False))
+    with torch.no_grad():
+        plain.encoder.attention[0].output.weight.mul_(0.5)  # type: ignore[union-attr]
+        batch = builders.packed(LENGTHS)
+        torch.testing.assert_close(
+            gated.encoder(batch).last_hidden, plain.encoder(batch).last_hidden, **CLOSE
+        )
+    gate = gated.encoder.attention[0].gate
+    assert tuple(gate.weight.shape) == (4, 24) and not gate.weight.any() and not gate.bias.any()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("positions", ["learned", "relative"])
+def test_a_head_may_have_its_own_output_matrix(positions: Literal["learned", "relative"]) -> None:
+    """Both heads: E wide, and nothing of the embeddings in them."""
+    config = builders.config(output="own", positions=positions, norm="pre")
+    model = Model(config, {"mlm", "lm"}, seed=3)
+    states = torch.randn(5, 24, generator=torch.Generator().manual_seed(1))
+    for head in (model.mlm, model.lm):
+        assert head is not None and head.output is not None and head.dense is not None
+        assert head.output.shape == (builders.VOCABULARY, 8) and head.output.std() > 0.1
+        with torch.no_grad():
+            before = head(states, model.encoder.embeddings)
+            for parameter in model.encoder.embeddings.parameters():
+                parameter.add_(1)
+            assert torch.equal(head(states, model.encoder.embeddings), before)
+    assert model.lm is not None and model.lm.dense is not None and model.lm.output is not None
+    expected = states @ model.lm.dense.weight.T @ model.lm.output.T + model.lm.bias
+    torch.testing.assert_close(model.lm(states, model.encoder.embeddings), expected, **CLOSE)
+    assert Model(builders.config(output="own", embedding_size=24), {"lm"}).lm.dense is None  # type: ignore[union-attr]
+
+
 def test_rotary_attention_depends_on_distance_alone() -> None:
     model = builders.model(positions="rotary")
     batch = builders.packed([6])
@@ -393,6 +455,10 @@ def test_rotary_positions_have_no_table_to_run_out_of() -> None:
         (CHOICES["qk_norm"], None),
         (CHOICES["injection"], None),
         (CHOICES["low rank"], None),
+        (CHOICES["head gate"], None),
+        (CHOICES["residual factor"], None),
+        (CHOICES["relu2"], "albert"),
+        (CHOICES["own output"], "albert"),
     ],
 )
 def test_whose_block_it_is(changes: dict[str, object], architecture: str | None) -> None:
@@ -402,16 +468,17 @@ def test_whose_block_it_is(changes: dict[str, object], architecture: str | None)
 def test_a_configuration_without_new_settings_is_written_as_before() -> None:
     before = builders.config().to_dict()
     assert before["format"] == 1
-    assert not {"positions", "norm", "qk_norm"} & before.keys() and before["plan"].keys() == {
-        "attention",
-        "feed_forward",
-    }
+    later = {"positions", "norm", "qk_norm", "head_gate", "residual_factor", "output"}
+    assert not later & before.keys() and before["plan"].keys() == {"attention", "feed_forward"}
     new = builders.config(positions="rotary").to_dict()
     assert new["format"] == 2 and new["positions"] == "rotary"
     own = builders.config(replace(SHARED, own=("norms",), low_rank=2)).to_dict()
     assert own["format"] == 2 and own["plan"]["own"] == ["norms"] and own["plan"]["low_rank"] == 2
     assert builders.config(type_vocab_size=0).to_dict()["format"] == 2
     assert EncoderConfig.from_dict(own).plan.own == ("norms",)
+    for name in ("head gate", "residual factor", "relu2", "own output"):
+        config = builders.config(**CHOICES[name])  # type: ignore[arg-type]
+        assert config.to_dict()["format"] == 5 and EncoderConfig.from_dict(config.to_dict()) == config
 
 
 @pytest.mark.parametrize(
@@ -431,6 +498,14 @@ def test_a_configuration_without_new_settings_is_written_as_before() -> None:
         ({"hidden_dropout_prob": 10**5000}, "number of about 5000 digits"),
         ({"hidden_size": 10**5000}, "number of about 5000 digits"),
         ({"type_vocab_size": -1}, "type_vocab_size"),
+        ({"residual_factor": 0}, r"above 0 and at most 1, got 0\. Use 1 for plain"),
+        ({"residual_factor": 1.5}, "above 0 and at most 1, got 1.5"),
+        ({"residual_factor": float("nan")}, "above 0 and at most 1, got nan"),
+        ({"residual_factor": "0.5"}, "above 0 and at most 1, got '0.5'"),
+        ({"residual_factor": True}, "above 0 and at most 1, got True"),
+        ({"head_gate": 1}, "head_gate must be true or false"),
+        ({"output": "untied"}, "output `untied` is not supported. Use one of tied, own"),
+        ({"hidden_act": "relu3"}, "hidden_act `relu3` is not supported. Use one of .*relu2"),
     ],
 )
 def test_impossible_choices_are_refused(changes: dict[str, object], message: str) -> None:

@@ -13,7 +13,7 @@ from albertine.core.batch import pack
 from albertine.core.randomness import seed_torch
 from albertine.errors import SettingsError
 from albertine.model.backend.onednn import round_up
-from albertine.model.config import Positions
+from albertine.model.config import Activation, Positions
 from albertine.model.model import Model
 from albertine.model.positions.registry import ATTENTION_BLOCKS, ENCODINGS
 from albertine.model.sharing import SharingPlan
@@ -21,7 +21,7 @@ from tests import reference
 from tests.model import builders
 
 CLOSE = {"atol": 2e-5, "rtol": 1e-4}
-acts = st.sampled_from(["gelu_new", "gelu", "relu"])
+acts = st.sampled_from(get_args(Activation))
 widths = st.sampled_from([8, 24])
 quick = settings(max_examples=25, deadline=None)
 

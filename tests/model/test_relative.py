@@ -89,10 +89,11 @@ def test_p2_without_targets_the_contents_are_those_of_the_plain_encoder() -> Non
     torch.testing.assert_close(found, model.encoder(batch).last_hidden, atol=1e-12, rtol=0)
 
 
-def test_p3_in_reading_order_the_contents_are_those_of_a_causal_encoder_and_queries_see_what_is_before() -> (
-    None
-):
-    model, lengths = xlnet(), [6, 9]
+@pytest.mark.parametrize("gate", [False, True])
+def test_p3_in_reading_order_the_contents_are_those_of_a_causal_encoder_and_queries_see_what_is_before(
+    gate: bool,
+) -> None:
+    model, lengths = xlnet(head_gate=gate), [6, 9]
     batch = builders.packed(lengths)
     ranks = torch.cat([torch.arange(n) for n in lengths])
     everything = torch.arange(batch.num_tokens)
@@ -166,10 +167,10 @@ def test_p4_a_row_that_sees_nothing_gets_only_what_it_began_with() -> None:
     assert torch.equal(read(model, replace(segments, packed=other))[1], blind)
 
 
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_p5_segment_by_segment_is_one_long_text(norm: str) -> None:
+@pytest.mark.parametrize(("norm", "gate"), [("post", False), ("pre", False), ("pre", True)])
+def test_p5_segment_by_segment_is_one_long_text(norm: str, gate: bool) -> None:
     """Causal, with a memory of everything, at every depth; also through `decode_step`."""
-    model = xlnet(SharingPlan.shared(3), norm=norm, type_vocab_size=0)
+    model = xlnet(SharingPlan.shared(3), norm=norm, head_gate=gate, type_vocab_size=0)
     tokens = builders.sequences([14, 11])
     whole = pack(tokens)
     states = model.encoder

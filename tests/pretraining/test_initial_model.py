@@ -9,14 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 
+from albertine.core.batch import pack
+from albertine.core.settings import dump, resolve
 from albertine.corpus.reader import Corpus
 from albertine.errors import ModelError, SettingsError
 from albertine.interop.huggingface.folders import save_model
 from albertine.model.init import WIDE, sinusoids
 from albertine.model.model import Model
 from albertine.objectives.unigram_baseline import count_tokens
-from albertine.pretraining.initial_model import initial_model
+from albertine.pretraining.initial_model import encoder_config, initial_model
+from albertine.pretraining.settings import ModelChoice, PretrainingSettings
 from albertine.tokenizers.train import train_sentencepiece
 from albertine.tokenizers.wordpiece import BERT, WordPieceTokenizer
 from tests.pretraining.conftest import Build
@@ -44,6 +48,59 @@ def test_wide_embeddings_change_the_tables_alone(build: Build, corpus: Path) -> 
     assert new.position.weight.square().mean().sqrt().item() == pytest.approx(WIDE, rel=0.01)
     near, far = (torch.cosine_similarity(new.position.weight[0], new.position.weight[i], 0) for i in (1, 20))
     assert near > far
+
+
+def test_an_own_output_matrix_begins_with_the_reference_deviation(build: Build, corpus: Path) -> None:
+    """Also beside wide embeddings; other weights are those of the run without it."""
+    opened = Corpus(corpus)
+    counts = count_tokens(opened, opened.tokenizer().vocab_size)
+    wide = {"embeddings": "wide"}
+    plain, own = (initial_model(build(model=wide | more), counts) for more in ({}, {"output": "own"}))
+    assert own.config.output == "own" and own.mlm is not None and own.mlm.output is not None
+    assert own.mlm.output.shape == own.encoder.embeddings.word.weight.shape
+    assert own.mlm.output.std().item() == pytest.approx(0.02 * 0.88, rel=0.03)  # cut at two sigma
+    assert own.encoder.embeddings.word.weight.std().item() == pytest.approx(WIDE * 0.88, rel=0.03)
+    assert all(torch.equal(own.state_dict()[name], x) for name, x in plain.state_dict().items())
+
+
+def test_zero_output_projections_leave_the_embeddings_as_they_are(build: Build, corpus: Path) -> None:
+    """In a pre-norm encoder, whose layers add nothing at first; no other weight changes."""
+    opened = Corpus(corpus)
+    counts = count_tokens(opened, opened.tokenizer().vocab_size)
+    shape = {**build().model.change.model_dump(), "norm": "pre", "hidden_dropout_prob": 0.0}
+    more = {"change": shape, "low_rank": 2, "sharing": "none"}
+    plain, zero = (
+        initial_model(build(model=more | {"residual_init": init}), counts) for init in ("reference", "zeros")
+    )
+    changed = {n for n, x in plain.state_dict().items() if not torch.equal(x, zero.state_dict()[n])}
+    parts = ("attention", "feed_forward")
+    assert changed == {f"encoder.{part}.{d}.output.weight" for part in parts for d in range(2)}
+    with torch.no_grad():
+        states = zero.encoder(pack([[5, 6, 7]]), all_depths=True).hidden_states
+        assert states is not None and torch.equal(states[1], states[0])
+
+
+@pytest.mark.parametrize(
+    ("residuals", "factor"), [("plain", 1), ("inverse_sqrt", 3**-0.5), ("inverse", 1 / 3)]
+)
+def test_the_residual_factor_is_of_the_number_of_layers(residuals: str, factor: float) -> None:
+    choice = ModelChoice.model_validate(
+        {"preset": "albert-tiny-zh", "residuals": residuals, "change": {"num_hidden_layers": 3}}
+    )
+    assert encoder_config(choice, 500, 32).residual_factor == pytest.approx(factor)
+
+
+def test_settings_without_an_effect_are_in_no_record(build: Build) -> None:
+    """Catches: runs and studies of before that are refused or computed again."""
+    assert not {"output", "residuals", "residual_init"} & build().model.model_dump().keys()
+    given = {"output": "own", "residuals": "inverse", "residual_init": "zeros"}
+    settings = build(model=given)
+    assert settings.model.model_dump().items() >= given.items()
+    assert load_settings(settings) == settings
+
+
+def load_settings(settings: PretrainingSettings) -> PretrainingSettings:
+    return resolve(PretrainingSettings, yaml.safe_load(dump(settings)))
 
 
 def test_the_output_bias_is_the_frequency_of_the_tokens(build: Build, corpus: Path) -> None:
@@ -135,8 +192,14 @@ def test_another_kind_of_objective_is_named_where_its_head_is_missing(
 
 
 def test_a_start_model_excludes_settings_of_presets(build: Build, tmp_path: Path) -> None:
-    with pytest.raises((SettingsError, ValueError), match="belong to a preset"):
-        build(model={"preset": None, "change": {}, "start_from": tmp_path, "embeddings": "wide"})
+    for name, value in (
+        ("embeddings", "wide"),
+        ("output", "own"),
+        ("residuals", "inverse"),
+        ("residual_init", "zeros"),
+    ):
+        with pytest.raises((SettingsError, ValueError), match="residual_init belong to a preset"):
+            build(model={"preset": None, "change": {}, "start_from": tmp_path, name: value})
 
 
 def test_the_model_looks_where_the_corpus_tokenizer_puts_cls(build: Build, tmp_path: Path) -> None:

@@ -151,7 +151,8 @@ def test_numbers_of_a_changed_encoder_are_read_as_everywhere() -> None:
 
 def test_every_field_of_an_encoder_can_be_changed() -> None:
     fields = {field.name for field in dataclasses.fields(EncoderConfig)}
-    assert set(EncoderChanges.model_fields) == fields - {"plan", "vocab_size"} | {"num_hidden_layers"}
+    elsewhere = {"plan", "vocab_size", "output", "residual_factor"}  # `model.sharing`, `output`, `residuals`
+    assert set(EncoderChanges.model_fields) == fields - elsewhere | {"num_hidden_layers"}
 
 
 def test_what_depths_have_besides_is_in_the_plan() -> None:

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from albertine.errors import SettingsError
 from albertine.training import lamb
 from albertine.training.lamb import Lamb, _lamb
-from albertine.training.optimizers import build_optimizer, is_excluded, parameter_groups
+from albertine.training.optimizers import block_matrices, build_optimizer, is_excluded, parameter_groups
+from tests.model import builders
 from tests.training.toy import Toy
 
 
@@ -180,6 +181,28 @@ def test_what_begins_at_zero_grows_under_lamb() -> None:
         optimizer.step()
     assert own.up.abs().min() > 0.05
     assert {group["adapt"] for group in parameter_groups(model, 0.01)} == {True, False}
+
+
+def test_gates_and_zero_output_projections_are_not_adapted_and_an_own_output_is() -> None:
+    """Under Muon gates and the output matrix are AdamW's, as embeddings are."""
+    model = builders.model(head_gate=True, output="own")
+    names = {id(p): name for name, p in model.named_parameters()}
+
+    def adapted(**options: bool) -> dict[str, bool]:
+        groups = parameter_groups(model, 0.01, **options)  # type: ignore[arg-type]
+        return {names[id(p)]: group["adapt"] for group in groups for p in group["params"]}
+
+    gate, output, projections = (
+        "encoder.attention.0.gate.weight",
+        "mlm.output",
+        ("encoder.attention.0.output.weight", "encoder.feed_forward.0.output.weight"),
+    )
+    for zero in (False, True):
+        found = adapted(zero_outputs=zero)
+        assert found[output] and not found[gate]
+        assert [found[name] for name in projections] == [not zero] * 2
+    assert not {gate, output} & block_matrices(model).keys()
+    assert not is_excluded(output, model.mlm.output) and not is_excluded(gate, torch.zeros(4, 24))  # type: ignore
 
 
 def test_adamw_decays_matrices_only() -> None:

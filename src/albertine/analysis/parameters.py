@@ -16,7 +16,7 @@ PARTS = {
     "mapping": "embedding-to-hidden mapping",
     "encoder": "encoder blocks",
     "pooler": "pooler",
-    "mlm_head": "language-model head (output matrix tied)",
+    "mlm_head": "language-model head (a tied output matrix is in the embeddings)",
     "sentence_head": "sentence head",
 }
 """The parts of `parameters_by_part` in words."""
@@ -69,7 +69,7 @@ def parameters_by_part(config: EncoderConfig) -> dict[str, int]:
     and sentence_head. XLNet's language-model head counts as mlm_head; without the V of its bias, all are the
     published ones.
 
-    Counted on modules on the meta device; the tied output matrix counts once, as embeddings.
+    Counted on modules on the meta device; a tied output matrix counts once, as embeddings.
     """
     model = _empty(config)
     embeddings = model.encoder.embeddings
@@ -89,12 +89,13 @@ def training_flops_per_token(config: EncoderConfig, length: int, masked: float =
 
     6·L·(4h²+2hf) + 12·L·h·s + 6·E·h + 6·m·(hE+EV), with L the layers (sharing saves none), s the sequence
     length and m the share of masked positions, to which the masked-LM head is applied; 6·E·h only with a
-    mapping. A gated feed-forward has 3hf, low-rank additions 4hr more per layer, and the head of a pre-norm
-    encoder or of brightmart's h² more; XLNet's has no hE. Relative positions double the products of
-    attention: a query has 2s distances. Input injection has 3h² once.
+    mapping. A gated feed-forward has 3hf, low-rank additions 4hr and head gates hN more per layer, and the
+    tied head of a pre-norm encoder or of brightmart's h² more; XLNet's has no hE. Relative positions double
+    the products of attention: a query has 2s distances. Input injection has 3h² once.
     """
     hidden, embedding = config.hidden_size, config.embedding_size
-    wide = hidden**2 if config.mapping_input != "normed" and config.has_mapping else 0
+    tied_to_mapping = config.mapping_input != "normed" and config.has_mapping and config.output == "tied"
+    wide = hidden**2 if tied_to_mapping else 0
     dense = 0 if config.architecture == "xlnet" else hidden * embedding
     head = masked * (dense + embedding * config.vocab_size + wide)
     return 3 * inference_flops_per_token(config, length) + 6 * head
@@ -104,7 +105,8 @@ def inference_flops_per_token(config: EncoderConfig, length: int) -> float:
     """Operations of one token forward through the encoder, no head: a third of the training terms."""
     hidden, depth = config.hidden_size, config.num_hidden_layers
     feed_forward = (3 if config.feed_forward == "gated" else 2) * hidden * config.intermediate_size
-    products = depth * (4 * hidden**2 + feed_forward + 4 * hidden * config.plan.low_rank)
+    gates = hidden * config.num_attention_heads if config.head_gate else 0
+    products = depth * (4 * hidden**2 + feed_forward + 4 * hidden * config.plan.low_rank + gates)
     attention = (4 if config.positions == "relative" else 2) * depth * hidden * length
     mapping = config.embedding_size * hidden if config.has_mapping else 0
     injection = 3 * hidden**2 if config.input_injection else 0

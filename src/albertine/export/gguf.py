@@ -172,11 +172,22 @@ def _values(kind: LlamaArchitecture, source: Opened, head: LlamaHead) -> dict[st
 
 def _tensors(kind: LlamaArchitecture, base: Model, head: LlamaHead) -> dict[str, np.ndarray[Any, Any]]:
     """One block a depth, and what the head needs."""
+    if base.config.output == "own":
+        base = _without_own_output(base)
     plain = replan(base, SharingPlan.unshared(base.config.num_hidden_layers))
     model = expanded(base, "modernbert") if kind == "modern-bert" else plain
     state = {name: x for name, x in model.state_dict().items() if _has_place(name, head)}
     tensors = to_theirs(LLAMA[kind].entries(state), state, model.config.num_attention_heads)
     return {name: x.detach().float().numpy() for name, x in (tensors | head.classifier).items()}
+
+
+def _without_own_output(base: Model) -> Model:
+    """Without the heads that predict words, of which a file has none."""
+    with torch.device("meta"):
+        encoder = Model(replace(base.config, output="tied"), base.heads - {"mlm", "lm"})
+    kept = encoder.state_dict().keys()
+    encoder.load_state_dict({name: x for name, x in base.state_dict().items() if name in kept}, assign=True)
+    return encoder
 
 
 def _has_place(name: str, head: LlamaHead) -> bool:

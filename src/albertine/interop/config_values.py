@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from albertine.errors import ModelError, SettingsError
-from albertine.model.config import Activation
+from albertine.model.config import Activation, Output
 
 if TYPE_CHECKING:
     from albertine.interop.save_checks import SavableTokenizer
@@ -46,6 +46,11 @@ def activation(name: Any) -> Activation:
     """Our name of an activation; `EncoderConfig` refuses unknown ones."""
     result: Activation = "gelu_new" if name in TANH_GELUS else name
     return result
+
+
+def output_matrix(tree: Mapping[str, Any]) -> Output:
+    """Whether the language-model head is tied to the word embeddings, by transformers' key."""
+    return "own" if tree.get("tie_word_embeddings") is False else "tied"
 
 
 def refuse_other(tree: Mapping[str, Any], only: Mapping[str, Any]) -> None:

@@ -71,6 +71,13 @@ def unsupported_features(config: EncoderConfig, layout: Layout) -> list[str]:
     found += ["injection"] if "injection" in config.plan.own else []
     found += [f"solver {config.solver}"] if config.solves else []
     found += ["input_injection"] if config.input_injection else []
+    found += ["head_gate"] if config.head_gate else []
+    found += [f"residual_factor {config.residual_factor:g}"] if config.residual_factor != 1 else []
+    if config.output == "own" and config.has_mapping and config.mapping_input != "normed":
+        found.append(
+            f"output own, a matrix over vectors of {config.embedding_size}, where the embeddings are "
+            f"multiplied out to {config.hidden_size} (it is held as it is by the layout albertine)"
+        )
     found += [f"low_rank {config.plan.low_rank}"] if config.plan.low_rank else []
     return found + obstacles(config, kind)
 

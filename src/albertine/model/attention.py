@@ -1,4 +1,4 @@
-"""Self-attention blocks with absolute or rotary positions, QK-norm and input injection."""
+"""Self-attention blocks with absolute or rotary positions, QK-norm, input injection and head gates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from albertine.model.rows import Rows
 
 class AttentionBlock(Block):
     """Multi-head self-attention (Vaswani et al. 2017, section 3.2): 4(H²+H) parameters, and 2H of its
-    LayerNorm."""
+    LayerNorm.
+
+    Attributes:
+        gate: H→N, the logits of a factor of each head's output (`head_gate`), N(H+1) more; or None.
+    """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config)
@@ -26,6 +30,7 @@ class AttentionBlock(Block):
         self.key = Linear(hidden, hidden, bias)
         self.value = Linear(hidden, hidden, bias)
         self.output = Linear(hidden, hidden, bias)
+        self.gate = Linear(hidden, self.num_heads) if config.head_gate else None
 
     def forward(
         self,
@@ -53,6 +58,8 @@ class AttentionBlock(Block):
         if cache is not None:
             k_TND, v_TND = cache.extend(k_TND, v_TND)
         mixed_RND = self.attend(q_RND, k_TND, v_TND, queries, keys)
+        if self.gate is not None:
+            mixed_RND = mixed_RND * self.gate(input_RH).sigmoid()[:, :, None]
         return self.residual_add(self.output, mixed_RND.flatten(1), x_RH, input_RH, own)
 
     def project(

@@ -8,6 +8,7 @@ or has_hooks, as by adapters and probes, is called as it is.
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -17,12 +18,12 @@ from albertine.model.layer_parameters import BlockParameters, hidden_norm
 
 
 class Block(nn.Module):
-    """x + f(x), normalised after the sum (post-norm) or before f (pre-norm)."""
+    """x + factor·f(x), normalised after the sum (post-norm) or before f (pre-norm)."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.pre_norm = config.norm == "pre"
-        self.dropout = config.hidden_dropout_prob
+        self.dropout, self.residual_factor = config.hidden_dropout_prob, config.residual_factor
         self.layer_norm = None if "norms" in config.plan.own else hidden_norm(config)
 
     def normed(self, x: Tensor, own: BlockParameters | None) -> Tensor:
@@ -37,12 +38,14 @@ class Block(nn.Module):
     def residual_add(
         self, layer: Linear, y: Tensor, x: Tensor, sublayer_input: Tensor, own: BlockParameters | None
     ) -> Tensor:
-        """x + own(dropout(layer(y))), followed by LayerNorm in a post-norm block."""
+        """x + factor·own(dropout(layer(y))), followed by LayerNorm in a post-norm block."""
         dropout = self.training * self.dropout
-        if own is None or own.is_identity:
+        if self.residual_factor == 1 and (own is None or own.is_identity):
             x = current().added(layer, y, x, dropout)
         else:
-            x = x + own(F.dropout(layer(y), dropout, dropout > 0), sublayer_input)
+            f = F.dropout(layer(y), dropout, dropout > 0)
+            f = f if own is None else own(f, sublayer_input)
+            x = torch.add(x, f, alpha=self.residual_factor)
         return x if self.pre_norm else self.normed(x, own)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from albertine.errors import SettingsError
 from albertine.model.sharing import SharingPlan
 
-Activation = Literal["gelu_new", "gelu", "relu"]
+Activation = Literal["gelu_new", "gelu", "relu", "relu2"]
 Mapping = Literal["if_needed", "always", "words"]
 MappingInput = Literal["words", "sum", "normed"]
 Initialization = Literal["truncated_normal", "normal"]
@@ -27,6 +27,7 @@ Norm = Literal["post", "pre"]
 FeedForward = Literal["plain", "gated"]
 Summary = Literal["first", "last"]
 Solver = Literal["none", "anderson", "broyden"]
+Output = Literal["tied", "own"]
 Architecture = Literal["bert", "albert", "brightmart", "roformer", "modernbert", "xlnet"]
 Pooling = Literal["mean", "cls", "depths"]
 """Text vector: the mean over all tokens of the last layer, special ones included; its [CLS]; or the mean over
@@ -39,17 +40,19 @@ COMPARED = 4
 SUBJECT_POWER, OBJECT_POWER = 2, 4
 """Powers of the sigmoids of relation pointers (`model.relation_head`)."""
 
-FORMAT = 4
+FORMAT = 5
 """Version of `EncoderConfig.to_dict`, raised with every field that an older version would compute wrongly
 without. Folders without a number have format 1; 2 has positions, norm, feed_forward, biases, qk_norm, and the
 per-layer parameters of the plan; 3 has relative positions, `summary`, signals, halting, and solvers with
-input injection; 4 has the embedding_mapping "words"."""
+input injection; 4 has the embedding_mapping "words"; 5 has the activation "relu2", head_gate,
+residual_factor and output."""
 
 _SINCE_2 = {"positions", "rotary_base", "norm", "feed_forward", "biases", "qk_norm"}
 _RELATIVE = {"clamp_positions", "relative_biases", "embedding_norm", "summary"}
 _LOOP = {"position_signal", "step_signal", "halting", "halting_epsilon", "halting_limit"}
 _SINCE_3 = _RELATIVE | _LOOP | {"solver", "tolerance", "input_injection"}
-_LATER = _SINCE_2 | _SINCE_3
+_SINCE_5 = {"head_gate", "residual_factor", "output"}
+_LATER = _SINCE_2 | _SINCE_3 | _SINCE_5
 QK_SCALE = 0.12
 
 MAX_DEPTH = 4096
@@ -84,7 +87,7 @@ class EncoderConfig:
         type_vocab_size: number of segment ids; 0: no segments.
         plan: the blocks of each layer; its depth is the number of layers.
         hidden_act: "gelu_new" is the tanh approximation, which Google's code calls "gelu"; "gelu" is the
-            exact erf form.
+            exact erf form; "relu2" is ReLU squared (So et al. 2021, Primer). The masked-LM head has it too.
         classifier_dropout_prob: dropout before a classifier, separate from the hidden dropout.
         embedding_mapping: "if_needed" maps E→H only where E ≠ H, "always" in any case (transformers). "words"
             maps the word embeddings alone, without a bias; positions and segments are H wide and added
@@ -128,6 +131,13 @@ class EncoderConfig:
         tolerance: residual at which a fixed point has converged.
         input_injection: whether a linear map of the embeddings is added to queries, keys and values of every
             layer (`model/attention.py`).
+        head_gate: whether the attention output of every head is multiplied by sigmoid(W·x + b), one number a
+            head and token, with x the input of the sublayer; W (N, H) and b (N,) begin at zero (Qiu et al.
+            2025, 2505.06708, head-wise; RecGPT). b is there whatever `biases` says.
+        residual_factor: fixed factor of each sublayer's output, x + factor·f(x), above 0 and at most 1;
+            beside it `own: residuals` of the plan is learned.
+        output: matrix of the language-model heads: "tied" is the word embeddings, "own" a parameter (V, E).
+            Such a head reads nothing of the embeddings: it maps H→E itself, whatever `mapping_input` is.
 
     Raises:
         SettingsError: a size that is not positive, heads that do not divide H, an unknown choice, halting
@@ -171,6 +181,9 @@ class EncoderConfig:
     solver: Solver = "none"
     tolerance: float = 1e-3
     input_injection: bool = False
+    head_gate: bool = False
+    residual_factor: float = 1.0
+    output: Output = "tied"
 
     def __post_init__(self) -> None:
         _check(self)
@@ -275,6 +288,8 @@ class EncoderConfig:
             return None
         if self.halts or self.solves or self.input_injection:
             return None
+        if self.head_gate or self.residual_factor != 1:
+            return None
         if (self.position_signal, self.step_signal) != ("none", "none"):
             return None
         block = self.positions, self.norm, self.feed_forward, self.biases
@@ -321,6 +336,8 @@ class EncoderConfig:
     def to_dict(self) -> dict[str, Any]:
         """JSON data for `from_dict`: the fields, and the oldest format that has them."""
         tree = self.non_default_dict()
+        if self.hidden_act == "relu2" or not _SINCE_5.isdisjoint(tree):
+            return {"format": 5, **tree}
         if self.embedding_mapping == "words":
             return {"format": 4, **tree}
         if self.positions in ("relative", "none") or not _SINCE_3.isdisjoint(tree):
@@ -374,6 +391,11 @@ def _check(config: EncoderConfig) -> None:
     for name in ("initializer_range", "layer_norm_eps"):
         if not _is_number(value := getattr(config, name)) or not 0 < value <= float_info.max:
             raise SettingsError(f"{name} must be positive and finite, got {_shown(value)}")
+    if not _is_number(factor := config.residual_factor) or not 0 < factor <= 1:
+        raise SettingsError(
+            f"residual_factor must be above 0 and at most 1, got {_shown(factor)}",
+            remedy="Use 1 for plain residual branches, or 1/√n or 1/n for n layers",
+        )
     _check_positions(config)
     _check_halting(config)
     if config.embedding_mapping == "words" and config.norm == "pre":

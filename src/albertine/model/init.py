@@ -3,7 +3,8 @@ weight."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +34,7 @@ def initialize(model: nn.Module, config: EncoderConfig, seed: int, *, skip: str 
 
     Matrices and embeddings: normal with sigma `initializer_range`, cut at two sigma in the Google semantics
     (google-research/albert, `modeling.py`), uncut and with a zero padding row in those of transformers.
-    Biases 0, LayerNorm scale 1 and shift 0.
+    Biases 0, LayerNorm scale 1 and shift 0; 0 also where `is_zero_at_first`.
     """
     scales = {id(norm.weight) for norm in model.modules() if isinstance(norm, nn.LayerNorm)}
     with torch.no_grad():
@@ -45,8 +46,8 @@ def initialize(model: nn.Module, config: EncoderConfig, seed: int, *, skip: str 
                 drawn = torch_generator(seed, f"init/{name}")
                 values = torch.rand(parameter.shape, generator=drawn, device="cpu")
                 parameter.copy_(limit * (2 * values - 1))
-            elif name.endswith(".up"):
-                parameter.zero_()  # B of a low-rank addition, which then adds nothing
+            elif is_zero_at_first(name):
+                parameter.zero_()
             elif parameter.ndim >= 2:
                 _fill(parameter, config, torch_generator(seed, f"init/{name}"))
             elif id(parameter) in scales or name.endswith(".scale"):
@@ -57,6 +58,21 @@ def initialize(model: nn.Module, config: EncoderConfig, seed: int, *, skip: str 
                 parameter.zero_()
             if name.endswith("embeddings.word.weight") and config.initialization == "normal":
                 parameter[config.pad_token_id].zero_()
+
+
+def is_zero_at_first(name: str) -> bool:
+    """Whether a matrix of this name is initialised to zero: B of a low-rank addition, which then adds
+    nothing, and the weight of a head gate, which then is the same for all tokens."""
+    return name.endswith((".up", ".gate.weight"))
+
+
+def zero_output_projections(encoder: nn.Module) -> None:
+    """Set the weights of the output projections of all attention and feed-forward blocks to zero, so that
+    every layer of a pre-norm encoder begins as the identity (RecGPT, modded-nanogpt)."""
+    with torch.no_grad():
+        for part in (encoder.attention, encoder.feed_forward):
+            for block in cast(Iterable[nn.Module], part):
+                cast(nn.Linear, block.output).weight.zero_()
 
 
 def widen_embeddings(tables: Embeddings, initializer_range: float, sigma: float = WIDE) -> None:

@@ -1,4 +1,4 @@
-"""Vocabulary pruning: rows of the word embeddings, and of the biases of the heads tied to them."""
+"""Vocabulary pruning: rows of the word embeddings, and of the output matrices and biases of the heads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from albertine.model.model import Model
 
-VOCABULARY_ROWS = ("encoder.embeddings.word.weight", "mlm.bias", "lm.bias")
+VOCABULARY_ROWS = ("encoder.embeddings.word.weight", "mlm.output", "mlm.bias", "lm.output", "lm.bias")
 """Tensors with a row for every token of the vocabulary."""
 
 

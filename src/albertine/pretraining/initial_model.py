@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from albertine.interop.huggingface.config import encoder_in
 from albertine.interop.huggingface.folders import folder_config, load_model
 from albertine.interop.model_names import model_folder
 from albertine.model.config import EncoderConfig
-from albertine.model.init import widen_embeddings
+from albertine.model.init import widen_embeddings, zero_output_projections
 from albertine.model.model import Model
 from albertine.model.presets import SHARING, preset
 from albertine.model.sharing import SharingPlan
@@ -25,6 +26,13 @@ from albertine.pretraining.student import student_of
 from albertine.tokenizers.base import CLS_SEGMENT, Tokenizer
 from albertine.tokenizers.load import check_tokenizer
 from albertine.tokenizers.prune import has_other_vocabulary
+
+RESIDUAL_FACTORS: Mapping[str, Callable[[int], float]] = {
+    "plain": lambda depth: 1.0,
+    "inverse_sqrt": lambda depth: depth**-0.5,
+    "inverse": lambda depth: 1 / depth,
+}
+"""The factor of every sublayer's output by the number of layers, of each value of `model.residuals`."""
 
 
 def encoder_config(
@@ -52,7 +60,14 @@ def encoder_config(
     if cls_last:
         kinds = base.type_vocab_size and max(base.type_vocab_size, CLS_SEGMENT + 1)
         changes = {"summary": "last", "type_vocab_size": kinds, **changes}
-    config = replace(base, plan=plan, vocab_size=vocab_size, **changes)
+    config = replace(
+        base,
+        plan=plan,
+        vocab_size=vocab_size,
+        residual_factor=RESIDUAL_FACTORS[choice.residuals](plan.depth),
+        output=choice.output,
+        **changes,
+    )
     if max_length > config.max_position_embeddings:
         raise SettingsError(
             f"objective.max_length {max_length} is more than the {config.max_position_embeddings} positions",
@@ -173,6 +188,8 @@ def initial_model(
         model.encoder.apply_settings(settings.training)
         if choice.embeddings == "wide":
             widen_embeddings(model.encoder.embeddings, config.initializer_range)
+        if choice.residual_init == "zeros":
+            zero_output_projections(model.encoder)
         head = model.lm or model.mlm
         if choice.output_bias == "unigram" and head is not None:
             with torch.no_grad():

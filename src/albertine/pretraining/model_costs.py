@@ -290,10 +290,13 @@ def block_in_words(config: EncoderConfig) -> str:
         "no positions" if config.positions == "none" else f"{config.positions} positions",
         f"{config.norm}-norm",
         *(["QK-norm"] if config.qk_norm else []),
+        *(["head gates"] if config.head_gate else []),
+        *([f"residual factor {config.residual_factor:.3g}"] if config.residual_factor != 1 else []),
         f"{config.feed_forward} feed-forward ({config.hidden_act})",
         *([] if config.biases else ["no biases"]),
         *_loop_in_words(config),
         *(["input injection"] if config.input_injection else []),
+        *(["output matrix of its own"] if config.output == "own" else []),
     ]
     if config.solves:
         most, near = config.num_hidden_layers, config.tolerance

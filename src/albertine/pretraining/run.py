@@ -277,6 +277,7 @@ def _job(
         training.optimizer,
         weight_decay=training.weight_decay,
         adamw_share=training.adamw_rate,
+        zero_outputs=settings.model.residual_init == "zeros",
         precision=training.precision,
         world=world,
     )
@@ -424,7 +425,9 @@ def fingerprint(
         "corpus": manifest_digest(settings.corpus),
         "tokenizer": tokenizer.fingerprint,
         "model": {**model.config.non_default_dict(), "heads": sorted(model.heads)},
-        "start": settings.model.model_dump(mode="json", include={"embeddings", "output_bias", "student"}),
+        "start": settings.model.model_dump(
+            mode="json", include={"embeddings", "output_bias", "residual_init", "student"}
+        ),
         "weights": start_sha256,
         "objective": objective,
         "training": settings.training.model_dump(mode="json", exclude={"workers", "threads", "recompute"}),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -18,6 +21,7 @@ from albertine.model.config import (
     Initialization,
     Mapping,
     Norm,
+    Output,
     Positions,
     PositionSignal,
     RelativeBiasesOf,
@@ -46,7 +50,8 @@ Sharing = Literal["preset", "all", "attention", "ffn", "none"]
 class EncoderChanges(Settings):
     """Changed fields of a preset's encoder, named as in `EncoderConfig`; None: unchanged.
 
-    The vocabulary is that of the corpus, and the sharing plan is `model.sharing`.
+    The vocabulary is that of the corpus; the sharing plan is `model.sharing`, the output matrix
+    `model.output`, and the residual factor `model.residuals`.
     """
 
     hidden_size: int | None = Field(None, description="width of the hidden states")
@@ -58,7 +63,9 @@ class EncoderChanges(Settings):
     embedding_size: int | None = Field(
         None, description="default: the preset's, or hidden_size where the preset has the two equal"
     )
-    hidden_act: Activation | None = Field(None, description="gelu_new (tanh), gelu (erf) or relu")
+    hidden_act: Activation | None = Field(
+        None, description="gelu_new (tanh), gelu (erf), relu or relu2 (its square)"
+    )
     hidden_dropout_prob: float | None = Field(None, description="dropout of hidden states")
     attention_probs_dropout_prob: float | None = Field(None, description="dropout of attention weights")
     classifier_dropout_prob: float | None = Field(None, description="dropout before a classifier")
@@ -127,6 +134,9 @@ class EncoderChanges(Settings):
     tolerance: float | None = Field(None, description="residual at which a fixed point counts as found")
     input_injection: bool | None = Field(
         None, description="add a linear map of the embeddings to queries, keys and values of every layer"
+    )
+    head_gate: bool | None = Field(
+        None, description="true: multiply each head's output by a sigmoid of a linear map of the input"
     )
 
     @model_serializer(mode="wrap")
@@ -206,6 +216,18 @@ class Distillation(Settings):
         return DistillationWeights(self.soft, self.hidden, self.attention, self.temperature)
 
 
+def _is(default: str) -> Callable[[object], bool]:
+    """For `exclude_if`: as if the setting were not there, so that earlier runs keep their digests."""
+    return partial(operator.eq, default)
+
+
+OF_PRESETS = (
+    *("change", "sharing", "own", "low_rank", "embeddings", "output_bias"),
+    *("output", "residuals", "residual_init"),
+)
+"""Settings of a model that are for new weights alone."""
+
+
 class ModelChoice(Settings):
     """The encoder: a preset, perhaps changed, or a model to start from."""
 
@@ -234,6 +256,24 @@ class ModelChoice(Settings):
         description="initial masked-LM bias: Google's zeros, or log frequencies of the corpus, which saves "
         "the steps that learn them",
     )
+    output: Output = Field(
+        "tied",
+        exclude_if=_is("tied"),
+        description="output matrix of the masked-LM head: tied, the word embeddings; own, another matrix of "
+        "their size, with the initial deviation of `reference` whatever embeddings is",
+    )
+    residuals: Literal["plain", "inverse_sqrt", "inverse"] = Field(
+        "plain",
+        exclude_if=_is("plain"),
+        description="fixed factor of each sublayer's output: 1; or with n layers 1/sqrt(n), or 1/n; "
+        "own: residuals are learned",
+    )
+    residual_init: Literal["reference", "zeros"] = Field(
+        "reference",
+        exclude_if=_is("reference"),
+        description="initial output projections of attention and feed-forward: as all matrices, or zeros, "
+        "so that the layers of a pre-norm encoder begin as the identity",
+    )
     change: EncoderChanges = Field(
         EncoderChanges(), description="changed fields of the encoder, for example hidden_size: 256"
     )
@@ -259,12 +299,11 @@ class ModelChoice(Settings):
     def _one_origin(self) -> ModelChoice:
         if (self.preset is None) == (self.start_from is None):
             raise ValueError("give model.preset or model.start_from, and not both")
-        chosen = (self.sharing, self.own, self.low_rank, self.embeddings, self.output_bias)
-        changed = self.change != EncoderChanges() or chosen != ("preset", (), 0, "reference", "zeros")
-        if self.start_from is not None and changed:
+        given = {name for name in OF_PRESETS if getattr(self, name) != type(self).model_fields[name].default}
+        if self.start_from is not None and given:
+            *names, last = OF_PRESETS
             raise ValueError(
-                "model.change, sharing, own, low_rank, embeddings and output_bias belong to a preset; "
-                "weights bring their own"
+                f"model.{', '.join(names)} and {last} belong to a preset; weights bring their own"
             )
         if self.start_from is None and self.student is not None:
             raise ValueError(

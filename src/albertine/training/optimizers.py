@@ -26,6 +26,8 @@ ADAMW_SHARE = 0.15
 _MATRIX = re.compile(
     r"(?:^|\.)encoder\.(?:attention|feed_forward)\.\d+\.(?:query|key|value|output|intermediate)\.weight$"
 )
+_OUTPUT_PROJECTION = re.compile(r"(?:^|\.)encoder\.(?:attention|feed_forward)\.\d+\.output\.weight$")
+_ZERO_AT_FIRST = (".up", ".gate.weight")
 _INJECTION = re.compile(r"(?:^|\.)encoder\.injection\.weight$")
 
 
@@ -49,18 +51,20 @@ def parameter_groups(
     weight_decay: float,
     rate_of: RateOf | None = None,
     matrices: Mapping[str, int] | None = None,
+    zero_outputs: bool = False,
 ) -> list[dict[str, Any]]:
     """Parameter groups: matrices with weight decay (and LAMB's adaptation), biases and LayerNorm weights
     without either; a group of each for every learning rate.
 
     Google excludes by name (`LayerNorm`, `layer_norm`, `bias`; `optimization.py`); here every vector is
     excluded. A parameter that several layers share is adapted once. A matrix that is zero at first (the
-    second factor of a low-rank addition) has weight decay but no adaptation, in which updates are
-    proportional to its norm.
+    second factor of a low-rank addition, a head gate) has weight decay but no adaptation, in which updates
+    are proportional to its norm.
 
     Args:
         rate_of: share of the step's learning rate by parameter name; default 1 for all.
         matrices: for Muon, of `block_matrices`; they get groups of their own.
+        zero_outputs: whether the output projections of the blocks were zero at first too.
     """
     groups: dict[tuple[bool, bool, float, int], dict[str, Any]] = {}
     for name, parameter in model.named_parameters():
@@ -68,7 +72,8 @@ def parameter_groups(
             continue
         plain, rate = is_excluded(name, parameter), 1.0 if rate_of is None else rate_of(name)
         stacked = (matrices or {}).get(name, 0)
-        adapt = not plain and not name.endswith(".up")
+        zero = name.endswith(_ZERO_AT_FIRST) or (zero_outputs and _OUTPUT_PROJECTION.search(name))
+        adapt = not plain and not zero
         new = {"params": [], "weight_decay": 0.0 if plain else weight_decay, "adapt": adapt, "rate": rate}
         groups.setdefault((plain, adapt, rate, stacked), new | {"matrices": stacked})["params"].append(
             parameter
@@ -90,6 +95,7 @@ def build_optimizer(
     eps: float | None = None,
     rate_of: RateOf | None = None,
     adamw_share: float | None = None,
+    zero_outputs: bool = False,
     precision: Precision = "auto",
     world: World | None = None,
 ) -> Optimizer:
@@ -101,6 +107,7 @@ def build_optimizer(
         rate_of: share of that learning rate by parameter name; default 1 for all.
         adamw_share: Muon: learning rate of all other parameters over that of the matrices; default
             `ADAMW_SHARE`.
+        zero_outputs: as in `parameter_groups`.
         precision, world: Muon: number format of its products, and the processes that compute them.
 
     Raises:
@@ -115,7 +122,7 @@ def build_optimizer(
         groups = parameter_groups(model, weight_decay, rate, matrices)
         betas, eps = betas or (0.9, 0.98), 1e-8 if eps is None else eps
         return Muon(groups, betas=betas, eps=eps, precision=precision, world=world)
-    groups = parameter_groups(model, weight_decay, rate_of)
+    groups = parameter_groups(model, weight_decay, rate_of, zero_outputs=zero_outputs)
     betas, eps = betas or (0.9, 0.999), 1e-6 if eps is None else eps
     if kind == "lamb":
         return Lamb(groups, betas=betas, eps=eps)

@@ -20,7 +20,12 @@ def erf_form(x: float) -> float:
     return 0.5 * x * (1 + math.erf(x / math.sqrt(2)))
 
 
-FORMULAS = {"gelu_new": tanh_form, "gelu": erf_form, "relu": lambda x: max(x, 0.0)}
+FORMULAS = {
+    "gelu_new": tanh_form,
+    "gelu": erf_form,
+    "relu": lambda x: max(x, 0.0),
+    "relu2": lambda x: max(x, 0.0) ** 2,
+}
 POINTS = torch.linspace(-6, 6, 241)
 
 

@@ -12,6 +12,7 @@ GELU; the segment of every token is 0. The only head is BERT's: pooler and one l
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 from albertine.interop.keymap import ATTENTION, FEED_FORWARD, KeyMap, Rule, dense, norm
@@ -79,6 +80,7 @@ def llama_layout(config: EncoderConfig) -> LlamaArchitecture:
 def unsupported_by_llama(config: EncoderConfig) -> list[str]:
     """The features of an encoder that its nearest architecture does not support."""
     kind = llama_layout(config)
+    config = replace(config, output="tied")  # there is no head that predicts words
     # The file can hold any rotary base, but no mapping.
     elsewhere = ("rotary_base", "embeddings of", "a mapping of embeddings")
     found = [what for what in unsupported_features(config, _LAYOUTS[kind]) if not what.startswith(elsewhere)]

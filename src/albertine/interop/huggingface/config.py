@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from albertine.errors import SettingsError
-from albertine.interop.config_values import activation, config_errors, number, refuse_other, tokenizer_class
+from albertine.interop.config_values import (
+    activation,
+    config_errors,
+    number,
+    output_matrix,
+    refuse_other,
+    tokenizer_class,
+)
 from albertine.interop.config_values import our_flags as our_flags
 from albertine.interop.huggingface.modernbert import modernbert_json, read_modernbert
 from albertine.interop.huggingface.names import huggingface_plan
@@ -84,6 +91,7 @@ def read_config(kind: ModelType, tree: Mapping[str, Any]) -> EncoderConfig:
         sentence_dropout=flags.get("sentence_dropout", False),
         initialization=flags.get("initialization", "truncated_normal"),
         positions="rotary" if kind == "roformer" else "learned",
+        output=output_matrix(tree),
     )
 
 
@@ -186,7 +194,7 @@ def config_json(
         "initializer_range": config.initializer_range,
         "layer_norm_eps": config.layer_norm_eps,
         "pad_token_id": getattr(tokenizer, "pad_id", config.pad_token_id),
-        "tie_word_embeddings": True,
+        "tie_word_embeddings": config.output == "tied",
         "dtype": "float32",
     }
     if kind == "albert":

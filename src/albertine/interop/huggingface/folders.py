@@ -49,6 +49,7 @@ from albertine.interop.huggingface.names import (
     hidden_generator,
     huggingface_plan,
     other_head,
+    second_bias,
 )
 from albertine.interop.huggingface.roberta import (
     as_bert,
@@ -180,6 +181,8 @@ def _assemble(
     names: str = (layout_of(weights.shapes) if kind == "albert" else None) or kind
     config = _as_computed(names, config, tree)
     files = canonical(names, weights.shapes)
+    if config.output == "own" and (biases := second_bias(names)) is not None and biases[1] in files:
+        files[biases[0]] = files.pop(biases[1])  # without ties that of the output layer alone is computed
     if reads_pooler_as_summary(kind, tree):
         pooler = f"{OURS}pooler.dense."
         files = {name.replace(SUMMARY_LAYER, pooler, 1): file for name, file in files.items()}
@@ -206,7 +209,8 @@ def _assemble(
         state[UNUSED_NORM] = torch.ones(config.hidden_size, dtype=torch.float32)
     if kind == "roformer":
         _check_positions(config, weights, folder)
-    _check_tied(names, files, weights, state, folder)
+    if config.output == "tied":
+        _check_tied(names, files, weights, state, folder)
     model.load_state_dict(state, assign=True)
     if our_flags(tree).get("embedding_mapping") == "if_needed":
         model = _without_identity(model)
@@ -242,10 +246,12 @@ def encoder_in_folder(kind: ModelType, tree: dict[str, Any], file: Path) -> Enco
 def _as_computed(names: str, config: EncoderConfig, tree: Mapping[str, Any]) -> EncoderConfig:
     """The encoder as computed by the code that names its parameters in this way."""
     if names == "bright":
-        return replace(config, embedding_mapping="words", plan=SharingPlan.shared(config.plan.depth))
+        plan = SharingPlan.shared(config.plan.depth)
+        return replace(config, embedding_mapping="words", plan=plan, output="tied")
     if names in ("albert", "lonepatient") and "embedding_mapping" not in our_flags(tree):
         config = replace(config, embedding_mapping="if_needed")  # overrides brightmart's `ln_type`
     if names == "lonepatient":
+        config = replace(config, output="tied")
         layers, groups = number(tree, "num_hidden_layers"), tree.get("num_hidden_groups", 1)
         return config.with_plan(lonepatient_plan(layers, groups, inner_blocks(tree)))
     if names == "albert" and config.embedding_size == config.hidden_size:
@@ -287,9 +293,10 @@ def _check_tied(
             raise ModelError(
                 f"{name} is not tied to the embeddings",
                 where=folder,
-                remedy="Albertine's language-model heads share the word embeddings, as the papers have it. "
-                "Its encoder can be used without that head: transformers.AutoModel.from_pretrained(FOLDER)"
-                ".save_pretrained(NEW), with the files of the tokenizer copied into NEW",
+                remedy="If the head has an output matrix of its own, set tie_word_embeddings to false in its "
+                "config.json. Its encoder can be used without that head: transformers.AutoModel"
+                ".from_pretrained(FOLDER).save_pretrained(NEW), with the files of the tokenizer copied into "
+                "NEW",
             )
 
 
@@ -435,6 +442,9 @@ def _tensors(kind: ModelType, model: Model) -> dict[str, Tensor]:
         state["encoder.embeddings.mapping.bias"] = torch.zeros(size, dtype=torch.float32)
     _, _, inner = model.config.plan.groups(huggingface_plan) or (0, 0, 1)
     tensors = to_theirs(entries(kind, state, inner), state, model.config.num_attention_heads)
+    biases = second_bias(kind) if model.config.output == "own" and model.mlm is not None else None
+    if biases is not None:
+        tensors[biases[1]] = tensors[biases[0]].clone()
     if kind == "xlnet" and model.lm is None:  # a parameter of every XLNet, though nothing reads it
         tensors[MASK_EMBEDDING] = torch.zeros(1, 1, model.config.hidden_size, dtype=torch.float32)
     if kind == "electra" and not generates(model.config):

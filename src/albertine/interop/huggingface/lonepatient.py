@@ -14,6 +14,7 @@ from albertine.interop.huggingface.lonepatient_names import MAPPING, PROJECTION,
 from albertine.interop.huggingface.names import KEYMAPS
 from albertine.interop.keymap import to_theirs
 from albertine.interop.save_checks import SavableTokenizer, parameters_of
+from albertine.interop.tensorflow.layouts import foreign_features
 from albertine.model.sharing import SharingPlan
 
 if TYPE_CHECKING:
@@ -80,10 +81,10 @@ def _spare(model: Model, bright: bool) -> dict[str, Tensor]:
 
 def unsupported_features(model: Model) -> list[str]:
     """The features of a model that its code does not support."""
-    config = model.config
+    config, found = model.config, foreign_features(model)
     if config.architecture not in ("albert", "bert", "brightmart"):
-        return [f"the block of {config.architecture or 'no published model'}"]
-    found = [] if model.lm is None else ["the head lm"]
+        return [f"the block of {config.architecture or 'no published model'}", *found]
+    found += [] if model.lm is None else ["the head lm"]
     if config.architecture == "brightmart":
         one = config.plan == SharingPlan.shared(config.plan.depth)
         return found if one else [*found, "a plan other than one block for all depths"]

@@ -8,7 +8,14 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from albertine.errors import SettingsError
-from albertine.interop.config_values import activation, number, our_flags, refuse_other, tokenizer_class
+from albertine.interop.config_values import (
+    activation,
+    number,
+    our_flags,
+    output_matrix,
+    refuse_other,
+    tokenizer_class,
+)
 from albertine.model.config import MAX_DEPTH, EncoderConfig
 from albertine.model.sharing import SharingPlan
 
@@ -68,6 +75,7 @@ def read_modernbert(tree: Mapping[str, Any]) -> EncoderConfig:
         norm="pre",
         feed_forward="gated",
         biases=False,
+        output=output_matrix(tree),
     )
 
 
@@ -160,6 +168,6 @@ def modernbert_json(config: EncoderConfig, tokenizer: SavableTokenizer | None) -
         "pad_token_id": getattr(tokenizer, "pad_id", config.pad_token_id),
         **{name: getattr(tokenizer, role, None) for name, role in _ROLES.items()},
         "tokenizer_class": tokenizer_class(tokenizer),
-        "tie_word_embeddings": True,
+        "tie_word_embeddings": config.output == "tied",
         "dtype": "float32",
     }

@@ -60,6 +60,7 @@ ALBERT = KeyMap(
         *dense("mlm.dense", "predictions.dense."),
         *norm("mlm.layer_norm", "predictions.LayerNorm."),
         Rule("mlm.bias", "predictions.bias"),
+        Rule("mlm.output", "predictions.decoder.weight"),
         *dense("sentence.classifier", "sop_classifier.classifier."),
     ),
     lambda block, inner: {"group": block // inner, "inner": block % inner},
@@ -88,6 +89,7 @@ _BERT_MLM = (
     *dense("mlm.dense", "cls.predictions.transform.dense."),
     *norm("mlm.layer_norm", "cls.predictions.transform.LayerNorm."),
     Rule("mlm.bias", "cls.predictions.bias"),
+    Rule("mlm.output", "cls.predictions.decoder.weight"),
 )
 
 BERT = KeyMap(
@@ -108,6 +110,7 @@ ELECTRA = KeyMap(
         *dense("mlm.dense", "generator_predictions.dense."),
         *norm("mlm.layer_norm", "generator_predictions.LayerNorm."),
         Rule("mlm.bias", "generator_lm_head.bias"),
+        Rule("mlm.output", "generator_lm_head.weight"),
         *OUR_HEADS,
     ),
 )
@@ -145,6 +148,7 @@ MODERNBERT = KeyMap(
         Rule("mlm.dense.weight", "head.dense.weight"),
         Rule("mlm.layer_norm.weight", "head.norm.weight"),
         Rule("mlm.bias", "decoder.bias"),
+        Rule("mlm.output", "decoder.weight"),
         *OUR_HEADS,
     ),
 )
@@ -173,7 +177,7 @@ TIED = {
     "lonepatient": (_BERT_TIED[0],),
     "bright": (_BERT_TIED[0],),
 }
-"""Tensors that repeat another one or are not used."""
+"""Tensors that repeat another one or are not used; the weights only where they are tied."""
 _BACKBONE = {
     "albert": ("albert.", ("embeddings.", "encoder.", "pooler.")),
     "bert": ("bert.", ("embeddings.", "encoder.", "pooler.")),
@@ -219,6 +223,13 @@ def entries(kind: str, names: Iterable[str], inner: int = 1) -> dict[str, Rule]:
     return found
 
 
+def second_bias(kind: str) -> tuple[str, str] | None:
+    """The bias of a masked-LM head in transformers, and the name that it has there a second time: that of the
+    output layer, which is the one that is computed."""
+    twin = next((name for name in TIED.get(kind, ()) if name.endswith("bias")), None)
+    return None if twin is None else (twin.replace("decoder.", ""), twin)
+
+
 def canonical(kind: str, names: Iterable[str]) -> dict[str, str]:
     """Names in the file by the names in a whole model: covers files of a backbone alone and older names."""
     base, alone = _BACKBONE.get(kind, ("", ()))
@@ -233,9 +244,9 @@ def canonical(kind: str, names: Iterable[str]) -> dict[str, str]:
             full = new + full.removeprefix(old) if full.startswith(old) else full
         if not full.endswith(_COMPUTED):
             result[full] = name
-    for tied, bias in ((t, t.replace("decoder.", "")) for t in TIED.get(kind, ()) if t.endswith("bias")):
-        if tied in result and bias not in result:
-            result[bias] = result.pop(tied)
+    bias, twin = second_bias(kind) or ("", "")
+    if twin in result and bias not in result:
+        result[bias] = result.pop(twin)
     return result
 
 

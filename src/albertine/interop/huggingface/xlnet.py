@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from albertine.errors import SettingsError
-from albertine.interop.config_values import activation, number, our_flags, refuse_other, tokenizer_class
+from albertine.interop.config_values import (
+    activation,
+    number,
+    our_flags,
+    output_matrix,
+    refuse_other,
+    tokenizer_class,
+)
 from albertine.model.config import MAX_DEPTH, EncoderConfig
 from albertine.model.sharing import SharingPlan
 
@@ -61,6 +68,7 @@ def read_xlnet(tree: Mapping[str, Any]) -> EncoderConfig:
         clamp_positions=max(0, clamp) if isinstance(clamp, int) else 0,
         embedding_norm=False,
         summary=tree.get("summary_type", "last"),
+        output=output_matrix(tree),
     )
 
 
@@ -90,7 +98,7 @@ def xlnet_json(config: EncoderConfig, tokenizer: SavableTokenizer | None) -> dic
         "summary_last_dropout": config.classifier_dropout_prob,
         "pad_token_id": getattr(tokenizer, "pad_id", config.pad_token_id),
         "tokenizer_class": tokenizer_class(tokenizer),
-        "tie_word_embeddings": True,
+        "tie_word_embeddings": config.output == "tied",
         "dtype": "float32",
     }
 

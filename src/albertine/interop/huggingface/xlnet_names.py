@@ -38,10 +38,12 @@ XLNET = KeyMap(
         *norm(f"{FEED_FORWARD}layer_norm", f"{_LAYER}ff.layer_norm."),
         Rule("lm.query", MASK_EMBEDDING, leading=2),
         Rule("lm.bias", "lm_loss.bias"),
+        Rule("lm.output", "lm_loss.weight"),
         *dense("pooler.dense", "sequence_summary.summary."),
         *dense("mlm.dense", f"{OURS}mlm.dense."),
         *norm("mlm.layer_norm", f"{OURS}mlm.layer_norm."),
         Rule("mlm.bias", f"{OURS}mlm.bias"),
+        Rule("mlm.output", f"{OURS}mlm.output"),
         *dense("sentence.classifier", f"{OURS}sentence.classifier."),
     ),
 )

@@ -56,7 +56,8 @@ _ERF = "hidden_act gelu, the erf form, where its code computes the tanh form"
 
 def _unsupported(model: Model, wanted: str) -> dict[str, bool]:
     """The features of a model that a layout does not support, and whether `lossy_layouts` can drop each."""
-    config, found, xlnet = model.config, dict[str, bool](), wanted == "xlnet-tf"
+    config, xlnet = model.config, wanted == "xlnet-tf"
+    found = dict.fromkeys(foreign_features(model), False)
     if config.architecture not in _WHOSE[wanted]:
         mended = config.architecture == "brightmart" and not xlnet
         found[f"the block of {config.architecture or 'no published model'}"] = mended
@@ -73,6 +74,17 @@ def _unsupported(model: Model, wanted: str) -> dict[str, bool]:
         found[_ERF] = True
     foreign = model.heads & ({"mlm", "sop", "nsp"} if xlnet else {"lm"})
     return found | {f"the head {name}": False for name in sorted(foreign)}
+
+
+def foreign_features(model: Model) -> list[str]:
+    """The features of a model that only its own layout and, of some, those of transformers support."""
+    config = model.config
+    found = ["head_gate"] if config.head_gate else []
+    found += [f"residual_factor {config.residual_factor:g}"] if config.residual_factor != 1 else []
+    found += ["hidden_act relu2"] if config.hidden_act == "relu2" else []
+    if config.output == "own" and not model.heads.isdisjoint({"mlm", "lm"}):
+        found.append("an output matrix of its own (transformers' layouts and albertine have it)")
+    return found
 
 
 _PLANS = {

@@ -10,7 +10,7 @@ import torch
 from albertine.core.batch import Packed, pack
 from albertine.core.randomness import generator
 from albertine.interop.tensorflow.config import EPSILON
-from albertine.interop.tensorflow.layouts import holds_plan
+from albertine.interop.tensorflow.layouts import foreign_features, holds_plan
 from albertine.interop.tied_expansion import model_with_state, multiplied_embeddings, size_change
 from albertine.model.model import Model, evaluating
 from albertine.model.resharing import replan
@@ -27,7 +27,7 @@ def fit_to_layout(model: Model, wanted: str) -> tuple[Model, tuple[str, ...]]:
         wanted: "google", "bert4keras", "brightmart" or "xlnet-tf".
     """
     losses: list[str] = []
-    if model.config.architecture is None:
+    if model.config.architecture is None or foreign_features(model):
         return model, ()
     if wanted != "brightmart" and (other := multiplied_embeddings(model)) is not model:
         losses.append(f"Its word embeddings are written multiplied: {size_change(model, other)}.")

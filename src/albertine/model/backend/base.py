@@ -74,8 +74,9 @@ class Backend:
 
     def activate(self, x: Tensor, name: str) -> Tensor:
         """The activation of that name; "gelu_new" is the tanh form, which Google's code calls "gelu"."""
-        if name == "relu":
-            return F.relu(x)
+        if name in ("relu", "relu2"):
+            x = F.relu(x)
+            return x if name == "relu" else x.square()
         return F.gelu(x, approximate="tanh" if name == "gelu_new" else "none")
 
     def linears(self, layers: Sequence[nn.Module], inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -92,7 +93,8 @@ class Backend:
         return residual + (F.dropout(y, dropout) if dropout > 0 else y)
 
     def tied(self, x_PE: Tensor, word_VE: Tensor, bias_V: Tensor) -> Tensor:
-        """Logits (P, V): rows times the word embeddings, plus a bias, in the format of the rows."""
+        """Logits (P, V): rows times the word embeddings, or another output matrix (V, E), plus a bias, in the
+        format of the rows."""
         return F.linear(
             *self.pad_columns(x_PE, self.cast(word_VE, x_PE.dtype)), self.cast(bias_V, x_PE.dtype)
         )

@@ -13,7 +13,8 @@ from torch import Tensor
 from albertine.model.backend.base import PLAIN
 
 KERNELS = {"gelu": ("gelu", "none"), "gelu_new": ("gelu", "tanh"), "relu": ("relu", "")}
-"""oneDNN's name and algorithm for every activation."""
+"""oneDNN's name and algorithm for the activations that it fuses. Of "relu2" it fuses the ReLU, and the square
+follows in place."""
 
 
 def activation_name(name: str, dtype: torch.dtype) -> str:
@@ -62,9 +63,13 @@ class FusedLinear:
             summed: Tensor = self._added(x_TI, residual, weight, self.bias, "add")
             return summed
         name, algorithm = "none", ""
+        squared = activation == "relu2"
         if activation is not None and not self.narrow:
-            name, algorithm = KERNELS[activation_name(activation, self.weight.dtype)]
+            fused = "relu" if squared else activation_name(activation, self.weight.dtype)
+            name, algorithm = KERNELS[fused]
         out = self._product(x_TI, weight, self.bias, name, [], algorithm)
+        if squared and not self.narrow:
+            out.square_()
         return activate_and_add(out, activation if self.narrow else None, residual)
 
     def _without_layout(self, rows: int) -> bool:

@@ -31,6 +31,7 @@ _IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": torch.ops.aten.gelu_.default,
     "gelu_new": torch.ops.aten.gelu_.default,
     "relu": torch.relu_,
+    "relu2": lambda y: torch.relu_(y).square_(),
 }
 
 PIECE = 3 << 19
