@@ -131,7 +131,7 @@ def finetuning_settings() -> Iterator[str]:
 
 def _settings(model: type[BaseModel], prefix: str, depth: int) -> Iterator[str]:
     fields = model.model_fields
-    if plain := {name: field for name, field in fields.items() if _part(field) is None}:
+    if plain := {name: field for name, field in fields.items() if _part(field) is None or _has_values(field)}:
         yield from _table(plain, prefix)
     yield from _parts(fields, prefix, depth)
 
@@ -157,6 +157,11 @@ def _part(field: FieldInfo) -> type[BaseModel] | None:
             if isinstance(inner, type) and issubclass(inner, BaseModel):
                 return inner
     return None
+
+
+def _has_values(field: FieldInfo) -> bool:
+    """Whether a setting that may have parts may also be one of several words."""
+    return any(get_origin(_bare(one)) is Literal for one in get_args(_bare(field.annotation)))
 
 
 def _bare(annotation: Any) -> Any:
@@ -198,6 +203,8 @@ def _values(annotation: Any) -> str:
         return "mapping"
     if isinstance(annotation, type) and issubclass(annotation, PurePath):
         return "path"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return "parts, below"
     names = {bool: "`true`, `false`", int: "integer", float: "number", str: "text"}
     return names.get(annotation, getattr(annotation, "__name__", "value"))
 

@@ -8,6 +8,7 @@ of the parameters.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -142,10 +143,12 @@ def feed_forward(p: dict[str, Tensor], name: str, x: Tensor, config: EncoderConf
     return dense(p, f"{name}.output", activation(y, config.hidden_act))
 
 
-def encode(model: Model, ids_BL: Tensor, mask_BL: Tensor, types_BL: Tensor) -> list[Tensor]:
+def encode(
+    model: Model, ids_BL: Tensor, mask_BL: Tensor, types_BL: Tensor, layers: Sequence[int] | None = None
+) -> list[Tensor]:
     """The embeddings and every depth's output, each (B, L, H), the last one finally normalised in a pre-norm
-    encoder; dropout is not modelled."""
-    return encode_with_weights(model, ids_BL, mask_BL, types_BL)[0]
+    encoder; dropout is not modelled. `layers` are those to compute, one after another, by default all."""
+    return encode_with_weights(model, ids_BL, mask_BL, types_BL, layers)[0]
 
 
 def attentions(model: Model, ids_BL: Tensor, mask_BL: Tensor, types_BL: Tensor) -> list[Tensor]:
@@ -154,10 +157,11 @@ def attentions(model: Model, ids_BL: Tensor, mask_BL: Tensor, types_BL: Tensor) 
 
 
 def encode_with_weights(
-    model: Model, ids_BL: Tensor, mask_BL: Tensor, types_BL: Tensor
+    model: Model, ids_BL: Tensor, mask_BL: Tensor, types_BL: Tensor, layers: Sequence[int] | None = None
 ) -> tuple[list[Tensor], list[Tensor]]:
     """`encode` and `attentions`."""
-    rows = [_encode_row(model, *row) for row in zip(ids_BL, mask_BL, types_BL, strict=True)]
+    layers = range(model.config.plan.depth) if layers is None else layers
+    rows = [_encode_row(model, *row, layers) for row in zip(ids_BL, mask_BL, types_BL, strict=True)]
     states, weights = zip(*rows, strict=True)
     return [torch.stack(x) for x in zip(*states, strict=True)], [
         torch.stack(x) for x in zip(*weights, strict=True)
@@ -192,13 +196,13 @@ def fixed_point(model: Model, ids_L: Tensor, types_L: Tensor, steps: int) -> Ten
 
 
 def _encode_row(
-    model: Model, ids_L: Tensor, mask_L: Tensor, types_L: Tensor
+    model: Model, ids_L: Tensor, mask_L: Tensor, types_L: Tensor, layers: Sequence[int]
 ) -> tuple[list[Tensor], list[Tensor]]:
     """States (L, H) and attention weights (N, L, L) of one sequence."""
     p, config = dict(model.named_parameters()), model.config
     x = start = _embed(p, config, ids_L, types_L)
     states, chances, weights = [x], [], []
-    for d in range(config.plan.depth):
+    for d in layers:
         x = x + signal(p, config, "step", config.step_signal, d)
         x = x + torch.stack([signal(p, config, "position", config.position_signal, i) for i in range(len(x))])
         if config.halting != "none":

@@ -93,7 +93,9 @@ def __dir__() -> list[str]:
 
 
 @needs_torch
-def load(what: str | Path, *, random: bool = False, seed: int = 0, **changes: Any) -> Model:
+def load(
+    what: str | Path, *, layers: int | None = None, random: bool = False, seed: int = 0, **changes: Any
+) -> Model:
     """A trained model by its folder, run folder, released name or `owner/name` on the Hugging Face hub; or,
     on request, random weights in the shape of a preset.
 
@@ -101,6 +103,8 @@ def load(what: str | Path, *, random: bool = False, seed: int = 0, **changes: An
         what: a path, which wins if it exists; or one of `released_models()`; or `owner/name`, perhaps with
             `@revision`, which is looked for in the hub's cache before anything is downloaded. With `random`
             one of `presets()`.
+        layers: another number of layers than the model has: other loops of a repeated core, also more than in
+            training, or the first layers of another encoder (`model.resharing.with_layers`).
         random: fill the shape of a preset with random weights, a function of `seed`.
         changes: with `random`, other values for fields of `model.config.EncoderConfig`, such as
             `hidden_size=128, num_hidden_layers=2`; heads, feed-forward part and the like then keep their
@@ -113,14 +117,18 @@ def load(what: str | Path, *, random: bool = False, seed: int = 0, **changes: An
 
     Raises:
         ModelError: nothing of these exists or can be had, or the folder is damaged.
-        SettingsError: there is no preset or field of that name, or values do not fit together.
+        SettingsError: there is no preset or field of that name, or values do not fit together; the encoder
+            cannot compute that number of layers.
     """
+    from albertine.errors import check_integer
     from albertine.interop.huggingface.folders import read_folder
     from albertine.interop.model_names import model_folder
     from albertine.model.model import Model
     from albertine.model.presets import changed_preset
     from albertine.tasks.readers.values import plain
 
+    if layers is not None:
+        check_integer("layers", layers, 1)
     if not random:
         if changes:
             raise SettingsError(
@@ -128,9 +136,13 @@ def load(what: str | Path, *, random: bool = False, seed: int = 0, **changes: An
                 where="albertine.load",
                 remedy="Add random=True for random weights, or leave it out",
             )
-        found = read_folder(folder := model_folder(what))
+        found = read_folder(folder := model_folder(what), layers=layers)
         _warn_of_head(found, what, folder)
         return found.model
+    if layers is not None:
+        raise SettingsError(
+            "layers are those of a trained model", where="albertine.load", remedy="Use num_hidden_layers"
+        )
     config = changed_preset(str(what), plain(changes, "albertine.load"))
     return Model(config, config.pretraining_heads, seed=seed).eval()
 

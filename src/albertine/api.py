@@ -343,6 +343,7 @@ def score(
     clamp: int | None = None,
     device: str = "cpu",
     precision: InferencePrecision = "float32",
+    layers: int | None = None,
     on_file: Callable[[FileReport], None] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """How a pretrained model does on text it has not seen, beside what no skill would score.
@@ -351,7 +352,7 @@ def score(
         model: any name of a model.
         corpus: whose held-out documents judge it.
         texts: files and folders in which to hide words instead; needs no corpus.
-        max_length, sequences, pairs, memory, reach, clamp, precision: as the command has them.
+        max_length, sequences, pairs, memory, reach, clamp, precision, layers: as the command has them.
         sentence_task: "sop" or "nsp", by whose pairs the sentence head is judged, whatever it was trained
             with, as in Table 5 of the ALBERT paper; default: its own.
         on_file: called with every file of `texts` that is read or skipped.
@@ -370,6 +371,8 @@ def score(
     for name, value in {"max_length": max_length, **memory_options}.items():
         if value is not None:
             check_integer(name, value, 8 if name == "max_length" else 0)
+    if layers is not None:
+        check_integer("layers", layers, 1)
     of_corpus = memory_options | {"pairs": pairs, "sentence_task": sentence_task}
     unused = pairs and sentence_task is None and set(memory_options.values()) == {None}
     if corpus is None and not unused:
@@ -385,6 +388,7 @@ def score(
         sequences=sequences,
         device=device,
         precision=precision,
+        layers=layers,
         on_file=on_file,
         **of_corpus,
     )
@@ -399,6 +403,7 @@ def evaluate(
     task: Part | None = None,
     device: str = "cpu",
     precision: InferencePrecision | None = None,
+    layers: int | None = None,
 ) -> dict[str, dict[str, float]]:
     """The scores of a tuned run.
 
@@ -408,6 +413,7 @@ def evaluate(
         task: settings over those of the run, such as `{"text": "review", "label": "stars"}`, the columns of
             these rows, or where files lie now.
         precision: default: as in training.
+        layers: another number of layers than the model has, as of `Predictor`.
 
     Returns:
         Scores by split: "dev", "test". Labels that no model can predict count as missed; a warning of the
@@ -419,7 +425,9 @@ def evaluate(
     from albertine.tasks.materialized_rows import MaterializedRows, materialized
     from albertine.tasks.rescore import evaluate_run, open_run
 
-    how: dict[str, Any] = {"task": _part("task", task), "precision": precision}
+    if layers is not None:
+        check_integer("layers", layers, 1)
+    how: dict[str, Any] = {"task": _part("task", task), "precision": precision, "layers": layers}
     if file is None:
         run = open_run(user_path(model), **how)
         return _scores(run, evaluate_run(run, device=device))
@@ -574,6 +582,7 @@ def suite(
     limit: int | None = None,
     device: str = "cpu",
     precision: InferencePrecision = "auto",
+    layers: int | None = None,
 ) -> dict[str, Any]:
     """A pretrained model on the minimal pairs of BLiMP or SLING: the right sentence should be likelier.
 
@@ -582,6 +591,7 @@ def suite(
         model: any name of a pretrained model.
         data: folder of the original files, or of their archive.
         limit: most pairs of a paradigm; default all.
+        layers: another number of layers than the model has, as of `Predictor`.
 
     Returns:
         What `albertine suite --json` prints: the share right with its standard error, over all and by
@@ -594,7 +604,9 @@ def suite(
 
     if limit is not None:
         check_integer("limit", limit, 1)
-    how: dict[str, Any] = {"limit": limit, "device": device, "precision": precision}
+    if layers is not None:
+        check_integer("layers", layers, 1)
+    how: dict[str, Any] = {"limit": limit, "device": device, "precision": precision, "layers": layers}
     scores = suite_scores(name, model, user_path(data), **how)
     return {"model": str(model), **scores.as_dict()}
 

@@ -303,7 +303,7 @@ def test_the_head_of_squad_2_goes_along_with_its_threshold(albertine: Command, t
 def test_what_makes_vectors_is_lost_only_with_lossy(albertine: Command, tmp_path: Path) -> None:
     """A whitening beside a causal model: it alone is left out, and only with --lossy."""
     model = xlnet_model({"lm"}, plan=SharingPlan.unshared(2))
-    learned = objective_config("causal")
+    learned = objective_config({"kind": "causal"})
     files = {"whitening.safetensors": b"whatever"}
     save_model(model, None, tmp_path / "hf", extra_config=learned, extra_files=files)
     refused = albertine("convert", tmp_path / "hf", tmp_path / "x", "--to", "xlnet-tf")

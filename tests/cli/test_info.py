@@ -191,7 +191,7 @@ def test_info_of_a_fine_tuning_recipe_reports_the_cost_of_its_encoder(
         (SharingPlan.unshared(12), "12 depths, each with its own block"),
         (SharingPlan.shared(1), "1 depth, one block"),
         (SharingPlan.grouped(12, 2), "12 depths, 2 blocks: 1 to 6 use number 0; 7 to 12 use number 1"),
-        (SharingPlan.grouped(2, 1, 2), "4 depths, 2 blocks: 1, 3 use number 0; 2, 4 use number 1"),
+        (SharingPlan.grouped(2, 1, 2), "4 depths, a core of 2 blocks used 2 times"),
         (
             SharingPlan.feed_forward_only(3),
             "3 depths, each with its own attention block, one feed-forward block used at every depth",

@@ -37,7 +37,11 @@ def _walk(node: dict[str, Any], definitions: dict[str, Any], prefix: str) -> lis
         parts = _objects(field, definitions)
         if parts:
             nullable = "" if field.get("default", "") is not None else " (none by default)"
-            found.append((f"{prefix}{name}", f"part{nullable}"))
+            plain = [
+                form for form in field.get("anyOf", ()) if "$ref" not in form and form != {"type": "null"}
+            ]
+            words = "".join(f"{_type(form, definitions)} or " for form in plain if "type" in form)
+            found.append((f"{prefix}{name}", f"{words}part{nullable}"))
             for part in parts:
                 found += _walk(part, definitions, f"{prefix}{name}.")
         else:

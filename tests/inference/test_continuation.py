@@ -201,7 +201,7 @@ def test_the_command_continues_texts_and_refuses_the_rest(
     printed = json.loads(capsys.readouterr().out)
     found = Predictor(tmp_path / "xl").go_on(TEXTS[0], Search(1, 6), Going(segment=4))
     assert printed["text"] == TEXTS[0] and printed["found"][0]["text"] == found[0].text
-    save_model(model, tokenizer, tmp_path / "causal", extra_config=objective_config("causal"))
+    save_model(model, tokenizer, tmp_path / "causal", extra_config=objective_config({"kind": "causal"}))
     assert run(["convert", str(tmp_path / "causal"), str(tmp_path / "again"), "--to", "albertine"]) == 0
     for left, name in ((False, "xl"), (True, "causal"), (True, "again")):
         predictor = Predictor(tmp_path / name)

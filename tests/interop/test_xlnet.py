@@ -247,7 +247,7 @@ def test_a_causal_model_attends_to_the_left_in_transformers_too(tmp_path: Path) 
     """`attn_type` uni, over two segments with a memory; a tuned model is bidirectional, and its configuration
     states it."""
     ours = our_model(plan=SharingPlan.unshared(3))
-    save_model(ours, None, tmp_path, extra_config=objective_config("causal"))
+    save_model(ours, None, tmp_path, extra_config=objective_config({"kind": "causal"}))
     theirs = transformers.XLNetLMHeadModel.from_pretrained(tmp_path, mem_len=8).eval()
     assert theirs.config.attn_type == "uni"
     found = read_folder(tmp_path)

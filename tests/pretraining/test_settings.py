@@ -90,6 +90,17 @@ def test_encoder_follows_preset_changes_and_vocabulary() -> None:
         assert encoder_config(groups, 777, 128).plan == SharingPlan((0, 0, 1), (0, 0, 1))
 
 
+def test_a_repeated_core_is_given_in_parts_or_whole() -> None:
+    parts = ["model.sharing.core=2", "model.sharing.loops=3", "model.sharing.coda=1"]
+    whole = ["model.sharing={core: 2, loops: 3, coda: 1}"]
+    found = [resolve(PretrainingSettings, apply_overrides(GOOD, given)) for given in (parts, whole)]
+    assert found[0] == found[1] == resolve(PretrainingSettings, yaml.safe_load(dump(found[0])))
+    assert encoder_config(found[0].model, 777, 128).plan == SharingPlan.looped(0, 2, 3, 1)
+    as_many = apply_overrides(GOOD, [*parts, "model.change.num_hidden_layers=7"])
+    config = encoder_config(resolve(PretrainingSettings, as_many).model, 777, 128)
+    assert config.num_hidden_layers == 7
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -103,6 +114,14 @@ def test_encoder_follows_preset_changes_and_vocabulary() -> None:
         ({"num_hidden_layers": 3, "sharing": 4}, "model.sharing: 4 groups.*has 3. Set it to 3 at most"),
         ({"sharing": 0}, "`model.sharing`"),
         ({"sharing": "some"}, "`model.sharing`"),
+        ({"sharing": {"core": 1}}, "`model.sharing`: `loops`: field required"),
+        ({"sharing": {"core": 0, "loops": 2}}, "`model.sharing`: `core`"),
+        ({"sharing": {"core": 1, "loops": 0}}, "`model.sharing`: `loops`"),
+        ({"sharing": {"core": 1, "loop": 2}}, "unknown setting `loop`; did you mean `loops`"),
+        (
+            {"num_hidden_layers": 5, "sharing": {"prelude": 1, "core": 2, "loops": 3}},
+            "model.sharing: has prelude .* = 7 layers, and model.change.num_hidden_layers is 5",
+        ),
         ({"max_position_embeddings": 64}, "objective.max_length 128"),
         ({"vocab_size": 5}, "unknown setting `model.change.vocab_size`"),
     ],

@@ -22,6 +22,7 @@ from albertine.errors import (
 from albertine.interop.huggingface.folders import load_model, save_model
 from albertine.interop.weights import read_json
 from albertine.model.model import Model
+from albertine.model.resharing import with_layers
 from albertine.model.sharing import SharingPlan
 from albertine.pretraining.initial_model import encoder_config
 from albertine.pretraining.settings import ModelChoice
@@ -195,6 +196,19 @@ def test_the_configuration_of_what_is_tuned_needs_no_weights(tune: Tune, own: di
         settings = tune(encoder={**own, "num_hidden_layers": depth})
         expected = encoder(settings).config
         assert tuned_config(open_encoder(settings)[0].config, settings.encoder) == expected
+
+
+def test_a_repeated_core_is_tuned_with_other_loops(tune: Tune) -> None:
+    """Not cut before its coda."""
+    settings = tune(encoder={"num_hidden_layers": 3})
+    plan = replace(SharingPlan.looped(1, 1, 3, 1), own=("norms",))
+    model = Model(open_encoder(settings)[0].config.with_plan(plan), {"sop"}, seed=3)
+    found, expected = first_encoder(settings, model, frozenset({"pooler"})), with_layers(model, 3)
+    assert found.config.plan == expected.config.plan == tuned_config(model.config, settings.encoder).plan
+    state = expected.state_dict()
+    assert all(torch.equal(value, state[name]) for name, value in found.state_dict().items())
+    with pytest.raises(SettingsError, match=r"encoder\.num_hidden_layers: 2 layers are no whole number"):
+        first_encoder(tune(encoder={"num_hidden_layers": 2}), model, frozenset({"pooler"}))
 
 
 def test_an_unshared_model_is_shared_again_and_the_difference_reported(tune: Tune) -> None:

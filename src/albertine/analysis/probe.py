@@ -50,7 +50,8 @@ class DepthScores:
     Attributes:
         model: its name. what: the suite or task. metric: what a score is a share of.
         baseline: the score of a guess; baseline_is: which guess.
-        count: pairs or examples that were scored. scores: of depth 0 to the number of layers.
+        count: pairs or examples that were scored. scores: of depth 0 to the number of layers,
+            or of some of these.
     """
 
     model: str

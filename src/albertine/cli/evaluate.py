@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from albertine.cli import show
 from albertine.cli.inputs import runs_and_settings, splits
-from albertine.cli.options import Dev, DeviceOption, Json, OwnFile, RunPrecision, Runs, Test
+from albertine.cli.options import Dev, DeviceOption, Json, LayersOption, OwnFile, RunPrecision, Runs, Test
 
 if TYPE_CHECKING:
     from albertine.tasks.rescore import TunedRun
@@ -29,13 +29,14 @@ def evaluate(
     ] = None,
     device: DeviceOption = "cpu",
     precision: RunPrecision = None,
+    layers: LayersOption = None,
     json: Json = False,
 ) -> None:
     """Score tuned runs again, on their own files or on another.
 
     `albertine ensemble` scores several runs as one model, `albertine score` a pretrained model."""
     chosen = splits(dev, test, file)
-    paths, found = runs_and_settings(runs, file, device, precision)
+    paths, found = runs_and_settings(runs, file, device, precision, layers=layers)
     from albertine.core.files import writable_folder
     from albertine.evaluation.report import write_report
     from albertine.evaluation.runs import read_run
@@ -47,7 +48,9 @@ def evaluate(
         with writable_folder(folder):  # a run's folder may belong to another user
             scored = evaluate_run(run, chosen, device)
         notes = run.notes([one.split for one in scored])
-        write_results(folder, run.name, run.family, scored, data=source, model_folder=model, notes=notes)
+        facts: dict[str, Any] = {"data": source, "model_folder": model, "notes": notes}
+        facts |= {} if layers is None else {"layers": layers}
+        write_results(folder, run.name, run.family, scored, **facts)
         write_report(folder, f"{run.name}, scored again", {run.name: [read_run(folder)]})
         for one in scored:
             count, scores = len(one.data.examples), dict(one.scores)

@@ -44,6 +44,8 @@ def info(
         costs,
         lengths_of,
         look_up,
+        loops_in_words,
+        trained_loops,
     )
 
     if json:
@@ -54,6 +56,8 @@ def info(
         show.facts(found.kind, found.facts)
         return
     _model(what, found, copies_behind(what), lengths_of(found, length))
+    if (loops := trained_loops(what)) is not None and found.plan.loop_structure is not None:
+        typer.echo(loops_in_words(found, loops))
     if (note := assumed(what)) is not None:
         typer.echo(note)
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -175,6 +175,7 @@ def opener(
     device: str = "cpu",
     batch_tokens: int | None = None,
     runtime: Runtime | None = None,
+    layers: int | None = None,
 ) -> Callable[..., Predictor]:
     """A function from texts to a `Predictor`: of the named model, else of the released one for their
     language, loaded once and named on standard error."""
@@ -184,7 +185,14 @@ def opener(
     def opened(name: str) -> Predictor:
         if model is None:
             typer.echo(f"using model {name}, since none is named", err=True)
-        return Predictor(name, device=device, precision=precision, batch_tokens=batch_tokens, runtime=runtime)
+        return Predictor(
+            name,
+            device=device,
+            precision=precision,
+            batch_tokens=batch_tokens,
+            runtime=runtime,
+            layers=layers,
+        )
 
     return lambda *texts: opened(_default_model(*texts) if model is None else model)
 
@@ -196,9 +204,11 @@ def runs_and_settings(
     precision: InferencePrecision | None,
     *,
     dev: bool | None = False,
+    layers: int | None = None,
 ) -> tuple[list[Path], list[TunedRun]]:
     """The folders among the words of a command, and the runs that they hold, with the settings written
-    key.sub=value among the words; data that they share is read once. `dev` as `open_run` has it."""
+    key.sub=value among the words; data that they share is read once. `dev` and `layers` as `open_run` has
+    them."""
     from albertine.core.devices import parse_device
     from albertine.core.files import user_path
     from albertine.tasks.rescore import open_run
@@ -210,7 +220,8 @@ def runs_and_settings(
         raise typer.BadParameter("name a run besides its settings", param_hint="RUN")
     parse_device(device)  # before any data is read
     read = once()
-    found = [open_run(path, settings, file=file, dev=dev, precision=precision, read=read) for path in paths]
+    how: Any = {"file": file, "dev": dev, "precision": precision, "layers": layers, "read": read}
+    found = [open_run(path, settings, **how) for path in paths]
     return paths, found
 
 

@@ -133,6 +133,15 @@ ExitOption = Annotated[
         "layers.",
     ),
 ]
+LayersOption = Annotated[
+    int | None,
+    typer.Option(
+        "--layers",
+        min=1,
+        help="Compute another number of layers: other loops of a repeated core (`albertine info` names it), "
+        "also more than in training; of another encoder the first layers. Default: all.",
+    ),
+]
 BatchTokensOption = Annotated[
     int | None,
     typer.Option(

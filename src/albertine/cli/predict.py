@@ -15,6 +15,7 @@ from albertine.cli.options import (
     DeviceOption,
     EachJson,
     Json,
+    LayersOption,
     PrecisionOption,
     RuntimeOption,
     Texts,
@@ -43,11 +44,12 @@ def fill_mask(
     precision: PrecisionOption = "auto",
     device: DeviceOption = "cpu",
     runtime: RuntimeOption = None,
+    layers: LayersOption = None,
     json: EachJson = False,
 ) -> None:
     """The likeliest words under every [MASK]."""
     model, text = model_and_texts(words, masked=True)
-    open_for = opener(model, precision, device, runtime=runtime)
+    open_for = opener(model, precision, device, runtime=runtime, layers=layers)
     used: set[Predictor] = set()
 
     def predict(line: str) -> list[list[Guess]]:
@@ -74,11 +76,12 @@ def order(
             help=f"{ANY_MODEL} A passage, and the one that is thought to follow it.",
         ),
     ],
+    layers: LayersOption = None,
     json: Json = False,
 ) -> None:
     """How likely the first passage is to come before the second."""
     model, first, second = model_and_pair(words)
-    predictor = opener(model)(first, second)
+    predictor = opener(model, layers=layers)(first, second)
     probability = predictor.sentence_order([(first, second)])[0]
     show.as_json({"in_order": probability}) if json else typer.echo(
         f"{probability:.1%} that they stand in order"
@@ -137,6 +140,7 @@ def zero_shot(
     ] = False,
     precision: PrecisionOption = "auto",
     device: DeviceOption = "cpu",
+    layers: LayersOption = None,
     json: EachJson = False,
 ) -> None:
     """The score of every given label for every text.
@@ -148,7 +152,7 @@ def zero_shot(
     named = [label.strip() for label in labels.split(",") if label.strip()]
     if not named:
         raise typer.BadParameter("name one or more", param_hint="--labels")
-    predictor = opener(model, precision, device)()
+    predictor = opener(model, precision, device, layers=layers)()
 
     def predict(batch: Sequence[str]) -> list[dict[str, float]]:
         return predictor.zero_shot(batch, named, template=template, multi_label=multi_label)

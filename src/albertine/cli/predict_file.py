@@ -16,6 +16,7 @@ from albertine.cli.options import (
     BatchTokensOption,
     DeviceOption,
     ExitOption,
+    LayersOption,
     Overwrite,
     PrecisionOption,
     RuntimeOption,
@@ -32,6 +33,7 @@ def _of_files(
     batch_tokens: BatchTokensOption = None,
     runtime: RuntimeOption = None,
     exit: ExitOption = None,
+    layers: LayersOption = None,
     file: Annotated[
         Path | None,
         typer.Option(
@@ -94,7 +96,7 @@ ONLY = Parameter.KEYWORD_ONLY
 MORE = [p.replace(kind=ONLY) for p in signature(_of_files, eval_str=True).parameters.values()]
 INPUTS = ("text", "passage", "passages", "question", "options")
 """Parameters of commands that hold inputs of the model."""
-OPENING = ("device", "batch_tokens", "precision", "runtime", "exit")
+OPENING = ("device", "batch_tokens", "precision", "runtime", "exit", "layers")
 """Parameters with which a model is loaded."""
 
 

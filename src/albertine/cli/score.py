@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from albertine.cli import show
-from albertine.cli.options import DeviceOption, Json, PrecisionOption
+from albertine.cli.options import DeviceOption, Json, LayersOption, PrecisionOption
 
 TASKS = {"mlm": "masked tokens", "sop": "sentence order", "nsp": "next sentence"}
 NO_SKILL = {"mlm": "the commonest word", "sop": "the commoner order", "nsp": "the commoner answer"}
@@ -90,6 +90,7 @@ def score(
     ] = None,
     device: DeviceOption = "cpu",
     precision: PrecisionOption = "float32",
+    layers: LayersOption = None,
     json: Json = False,
 ) -> None:
     """Score a pretrained model on text that it has not seen. Beside that stands what no skill would score.
@@ -113,6 +114,7 @@ def score(
         sequences=sequences,
         device=device,
         precision=precision,
+        layers=layers,
         on_file=source.add_report,
         pairs=pairs,
         **of_corpus,

@@ -11,7 +11,14 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from albertine.cli.options import BatchTokensOption, DeviceOption, ExitOption, PrecisionOption, RuntimeOption
+from albertine.cli.options import (
+    BatchTokensOption,
+    DeviceOption,
+    ExitOption,
+    LayersOption,
+    PrecisionOption,
+    RuntimeOption,
+)
 
 TOKEN, ADMIN_TOKEN = "ALBERTINE_TOKEN", "ALBERTINE_ADMIN_TOKEN"
 
@@ -86,6 +93,7 @@ def serve(
     batch_tokens: BatchTokensOption = None,
     runtime: RuntimeOption = None,
     exit: ExitOption = None,
+    layers: LayersOption = None,
     auto_truncate: Annotated[
         bool,
         typer.Option(
@@ -171,6 +179,7 @@ def serve(
 
     def opened(model: str) -> Predictor:
         how: dict[str, Any] = {"device": device, "precision": precision, "batch_tokens": batch_tokens}
+        how["layers"] = layers
         try:
             return Predictor(model, runtime=runtime, exit=exit, **how)
         except NoExits:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from albertine.cli import show
-from albertine.cli.options import DeviceOption, Json, PrecisionOption
+from albertine.cli.options import DeviceOption, Json, LayersOption, PrecisionOption
 
 if TYPE_CHECKING:
     from albertine.evaluation.minimal_pairs import PairAccuracy, SuiteScores
@@ -23,6 +23,7 @@ def suite(
     ] = None,
     device: DeviceOption = "cpu",
     precision: PrecisionOption = "auto",
+    layers: LayersOption = None,
     json: Json = False,
 ) -> None:
     """Judge a pretrained model by minimal pairs: BLiMP, SLING. The right sentence should be likelier."""
@@ -30,7 +31,7 @@ def suite(
 
     with show.progress("tokens scored") as update:
         scores = suite_scores(
-            name, model, data, limit=limit, device=device, precision=precision, update=update
+            name, model, data, limit=limit, device=device, precision=precision, layers=layers, update=update
         )
     if json:
         show.as_json({"model": model, **scores.as_dict()})

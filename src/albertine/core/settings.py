@@ -389,6 +389,8 @@ def _parsed(value: _Unparsed, annotation: Any, name: str) -> Any:
     lists = [k for k in kinds if get_origin(k) is tuple and all(map(_is_text, get_args(k)[:1]))]
     if lists and value.lstrip().startswith("["):
         return [node.value for node in _yaml(value, name, yaml.compose).value]
+    if _nested(annotation) and value.lstrip().startswith("{"):
+        return _yaml(value, name)
     return _unquoted(str(value)) if texts or lists else _yaml(value, name)
 
 

@@ -55,8 +55,8 @@ instance_group [
   # KIND_GPU computes on the GPU of the instance.
   { kind: KIND_CPU count: 1 }
 ]
-# As the options of `albertine serve`: device, precision, batch_tokens, runtime, exit, auto_truncate,
-# queue_tokens, deadline_seconds.
+# As the options of `albertine serve`: device, precision, batch_tokens, runtime, exit, layers,
+# auto_truncate, queue_tokens, deadline_seconds.
 parameters { key: "precision" value { string_value: "auto" } }
 """
 README = """\

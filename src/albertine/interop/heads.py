@@ -317,9 +317,15 @@ def without_head_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in config.items() if name not in words}
 
 
-def objective_config(objective: str) -> dict[str, Any]:
-    """The entry of config.json for a pretraining objective other than masked tokens."""
-    return {} if objective == "masked" else {"albertine": {"objective": objective}}
+def objective_config(objective: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of config.json for a pretraining objective, `ObjectiveChoice` as JSON data: its kind, if it
+    is other than masked tokens, and the loops of an elastic depth."""
+    flags: dict[str, Any] = {}
+    if (kind := objective.get("kind", "masked")) != "masked":
+        flags["objective"] = kind
+    if elastic := objective.get("elastic"):
+        flags["elastic"] = [elastic["least"], elastic["most"]]
+    return {"albertine": flags} if flags else {}
 
 
 def left_to_right(folder: ModelDescription) -> bool:

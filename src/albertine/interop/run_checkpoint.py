@@ -126,9 +126,7 @@ def _pretrained_config(model: Model, fingerprint: Mapping[str, Any]) -> dict[str
     kind = model_type(model.config)
     kind = "albertine" if model.lm is not None and kind != "xlnet" else kind
     tree = config_json(model, None, kind)
-    flags = our_flags(tree) | our_flags(
-        objective_config(fingerprint.get("objective", {}).get("kind", "masked"))
-    )
+    flags = our_flags(tree) | our_flags(objective_config(fingerprint.get("objective", {})))
     if kind == "xlnet":
         tree["attn_type"] = attention_type(flags)
     return tree | ({"albertine": flags} if flags else {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -29,7 +30,14 @@ from albertine.model.fixed_point import FixedPoint
 from albertine.model.halting import Halting, HaltingUnit
 from albertine.model.key_value_cache import LayerCache
 from albertine.model.layer_parameters import add_embeddings, hidden_norm, layer_parameters
-from albertine.model.loop import EncoderOutput, InterruptedLoop, LayerFunction, LayerLoop
+from albertine.model.loop import (
+    BranchingLoop,
+    EncoderOutput,
+    InterruptedLoop,
+    LayerFunction,
+    LayerLoop,
+    in_order,
+)
 from albertine.model.positions.coordinates import coordinate_embeddings, with_input_addition
 from albertine.model.positions.registry import ATTENTION_BLOCKS, attention_blocks, with_positions
 from albertine.model.rows import Rows, SelectedRows
@@ -113,6 +121,8 @@ class Encoder(nn.Module):
         packed: Packed,
         *,
         depth: int | None = None,
+        loops: int | None = None,
+        shallow_loops: int | None = None,
         rows: Tensor | None = None,
         all_depths: bool = False,
         attention_weights: bool = False,
@@ -121,19 +131,35 @@ class Encoder(nn.Module):
 
         Args:
             depth: number of layers to compute, default all, 0 none; with a solver the most iterations.
+            loops: how often to compute the core of a plan that repeats one, before its coda; more than the
+                plan has repeat the last loop (`SharingPlan.layer_order`). Not together with `depth`.
+            shallow_loops: also compute the output with this smaller number of loops, which shares all but the
+                coda with that of `loops`; not together with `all_depths` or `attention_weights`.
             rows: int64 (P,) into T, each at most twice: the only rows that the last layer computes.
             all_depths: also return the output of every layer; not together with `rows`.
             attention_weights: also return the attention weights of every layer, at a fixed point only those
                 there; computed by plain operations, and not together with `rows`.
 
         Raises:
-            SettingsError: `depth` or a sequence is out of range; `rows` with `all_depths` or
-                `attention_weights`; attention weights with int8.
+            SettingsError: `depth` or a sequence is out of range; `loops` with `depth`, or of a plan without
+                a repeated core; `rows` with `all_depths` or `attention_weights`; attention weights with int8.
         """
         most = len(self.config.plan.attention)
-        depth = most if depth is None else depth
-        if not 0 <= depth <= most:
-            raise SettingsError(f"depth {depth} is outside 0..{most}")
+        order = branch = None
+        if loops is not None:
+            if depth is not None:
+                raise SettingsError("depth counts layers and loops repeats of the core; use one of them")
+            depth = self.config.plan.depth_of(loops)
+            order = self.config.plan.layer_order(depth)
+            order = None if order == tuple(range(depth)) else order
+        else:
+            depth = most if depth is None else depth
+            if not 0 <= depth <= most:
+                raise SettingsError(f"depth {depth} is outside 0..{most}")
+        if shallow_loops is not None:
+            branch = self._branch(loops, shallow_loops)
+            if all_depths or attention_weights:
+                raise SettingsError("shallow_loops is of a pass without all_depths and attention_weights")
         if rows is not None and all_depths:
             raise SettingsError("all_depths computes every row; use rows or all_depths, not both")
         if rows is not None and attention_weights:
@@ -143,29 +169,47 @@ class Encoder(nn.Module):
             compute = self._with_attention_weights
             if is_dynamo_compiling():  # a compiled pass has its own backend, which stores no weights
                 compute = torch.compiler.disable(compute)  # type: ignore[no-untyped-call]
-            return self._finished(compute(packed, depth, all_depths), packed)
+            return self._finished(compute(packed, depth, all_depths, order), packed)
         with self.forward_pass() as ops:
-            out = None if all_depths else ops.replay(self, packed, depth, rows)
+            special = all_depths or order is not None or branch is not None
+            out = None if special else ops.replay(self, packed, depth, rows)
             if out is None:
                 batch, requested = ops.pad(packed, rows)
                 call = None if is_dynamo_compiling() else between_layers()
-                loop = None if call is None else InterruptedLoop(self.loop, call)
-                compute = partial(self.encode, ops, batch, depth, requested, all_depths, loop=loop)
+                loop = branch if call is None else InterruptedLoop(branch or self.loop, call)
+                compute = partial(
+                    self.encode, ops, batch, depth, requested, all_depths, loop=loop, order=order
+                )
                 out = ops.isolate_non_finite(compute, lambda out: out.last_hidden)
                 if batch is not packed or requested is not rows:
                     out = out.first(packed.num_tokens if rows is None else len(rows), packed.num_tokens)
         return self._finished(out, packed)
+
+    def _branch(self, loops: int | None, shallow_loops: int) -> BranchingLoop:
+        """
+        Raises:
+            SettingsError: not fewer than `loops`, or of an encoder that does not compute a fixed number of
+                layers.
+        """
+        structure = self.config.plan.loop_structure
+        if structure is None or loops is None or not 1 <= shallow_loops < loops:
+            raise SettingsError(f"shallow_loops {shallow_loops} is outside 1..loops - 1, with loops {loops}")
+        if type(self.loop) is not LayerLoop:
+            raise SettingsError("an encoder that halts or solves has no output of fewer loops beside another")
+        return BranchingLoop(structure, shallow_loops)
 
     def _finished(self, out: EncoderOutput, packed: Packed) -> EncoderOutput:
         if out.equilibrium is not None:
             out.equilibrium.finish(packed.num_sequences, warn=not self.training)
         return out
 
-    def _with_attention_weights(self, packed: Packed, depth: int, all_depths: bool) -> EncoderOutput:
+    def _with_attention_weights(
+        self, packed: Packed, depth: int, all_depths: bool, order: Sequence[int] | None
+    ) -> EncoderOutput:
         solves = isinstance(self.loop, FixedPoint) and not self.loop.unrolled
         ops = AttentionWeights(self._form(), only_last=solves)
         with forward_pass(ops, lambda: ops):  # a pass of its own, also within another one
-            out = self.encode(ops, packed, depth, None, all_depths)
+            out = self.encode(ops, packed, depth, None, all_depths, order=order)
         return replace(out, attentions=ops.by_layer(packed.lengths, depth))
 
     def encode(
@@ -177,6 +221,7 @@ class Encoder(nn.Module):
         all_depths: bool,
         every: Rows | None = None,
         loop: LayerLoop | None = None,
+        order: Sequence[int] | None = None,
     ) -> EncoderOutput:
         """Embeddings, layers and final norm of a batch that may be padded.
 
@@ -184,6 +229,7 @@ class Encoder(nn.Module):
             ops: the backend of the pass. depth, rows, all_depths: as of `forward`.
             every: metadata of all rows, with positions; None: that of the batch.
             loop: another loop over the layers; None: that of the encoder.
+            order: the layer of the plan that each of `depth` layers is; None: the first ones.
         """
         x_TH = self.embeddings(batch, ops.form.dtype)
         if every is None:
@@ -194,7 +240,9 @@ class Encoder(nn.Module):
             every = replace(every, injection=self.injection(x_TH))
         selected: SelectedRows | None = None if rows is None else every.select(rows)
         loop = self.loop if loop is None else loop
-        out = loop.run(self.layer_function(x_TH), x_TH, every, depth, selected, all_depths)
+        layer = self.layer_function(x_TH)
+        layer = layer if order is None else in_order(layer, order)
+        out = loop.run(layer, x_TH, every, depth, selected, all_depths)
         return out if self.final_norm is None or not depth else out.normed(self.final_norm)
 
     def layer_function(self, embeddings_TH: Tensor) -> LayerFunction:

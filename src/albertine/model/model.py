@@ -160,23 +160,35 @@ class Model(nn.Module, metaclass=IsolatedInit):
         return ModelOutput(to_padded(out.last_hidden, index, batch, length), pooled, states, attentions)
 
     def pretraining_forward(
-        self, packed: Packed, mlm_rows: Tensor, *, depth: int | None = None, sentence: bool = True
+        self,
+        packed: Packed,
+        mlm_rows: Tensor,
+        *,
+        depth: int | None = None,
+        loops: int | None = None,
+        sentence: bool = True,
     ) -> tuple[Tensor, Tensor | None]:
         """Logits of the pretraining heads; the last layer computes only the rows that they read.
 
         Args:
             mlm_rows: int64 (P,) predicted positions in T, none twice.
-            depth: number of layers to compute, default all.
+            depth, loops: as of `Encoder.forward`; default all layers.
             sentence: whether to compute sentence logits, where there is a head.
 
         Returns:
             Vocabulary logits (P, V), and sentence logits (S, 2) or None.
         """
-        return self.pondering_forward(packed, mlm_rows, depth=depth, sentence=sentence)[:2]
+        return self.pondering_forward(packed, mlm_rows, depth=depth, loops=loops, sentence=sentence)[:2]
 
     @without_autocast
     def pondering_forward(
-        self, packed: Packed, mlm_rows: Tensor, *, depth: int | None = None, sentence: bool = True
+        self,
+        packed: Packed,
+        mlm_rows: Tensor,
+        *,
+        depth: int | None = None,
+        loops: int | None = None,
+        sentence: bool = True,
     ) -> tuple[Tensor, Tensor | None, Ponder | None]:
         """As `pretraining_forward`, with the ponder time of an encoder that halts."""
         if (words := self.mlm or self.lm) is None:
@@ -184,10 +196,30 @@ class Model(nn.Module, metaclass=IsolatedInit):
         head = self.sentence if sentence else None
         rows = mlm_rows if head is None else torch.cat([self.summary_rows(packed), mlm_rows])
         with self.encoder.forward_pass():
-            out = self.encoder(packed, depth=depth, rows=rows)
+            out = self.encoder(packed, depth=depth, loops=loops, rows=rows)
             summary_SH, masked_PH = out.last_hidden.split([len(rows) - len(mlm_rows), len(mlm_rows)])
             order = None if head is None else head(self.pooled(summary_SH))
             return words(masked_PH, self.encoder.embeddings), order, out.ponder
+
+    @without_autocast
+    def elastic_forward(
+        self, packed: Packed, mlm_rows: Tensor, *, loops: int, shallow_loops: int, sentence: bool = True
+    ) -> tuple[tuple[Tensor, Tensor | None], tuple[Tensor, Tensor | None]]:
+        """`pretraining_forward` with `loops` and with the fewer `shallow_loops` loops of the core, in one
+        pass, as of `Encoder.forward`."""
+        if self.mlm is None:
+            raise SettingsError("this model has no masked-LM head", remedy='Build it with heads={"mlm", …}')
+        head = self.sentence if sentence else None
+        rows = mlm_rows if head is None else torch.cat([self.summary_rows(packed), mlm_rows])
+        with self.encoder.forward_pass():
+            out = self.encoder(packed, loops=loops, shallow_loops=shallow_loops, rows=rows)
+
+            def logits(x_RH: Tensor) -> tuple[Tensor, Tensor | None]:
+                summary_SH, masked_PH = torch.split(x_RH, [len(rows) - len(mlm_rows), len(mlm_rows)])
+                order = None if head is None else head(self.pooled(summary_SH))
+                return self.mlm_logits(masked_PH), order
+
+            return logits(out.last_hidden), logits(out.shallow)
 
     def summary_rows(self, packed: Packed) -> Tensor:
         """The summary row of every sequence, int64 (S,): that of [CLS]."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from albertine.core.batch import Packed
 from albertine.core.randomness import torch_generator
 from albertine.errors import SettingsError
+from albertine.model.init import sinusoids
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
 
@@ -72,6 +73,38 @@ def replan(
         for name, value in new.state_dict().items()
     }
     new.load_state_dict(state, assign=True)
+    return new.requires_grad_(True).train(model.training)
+
+
+def with_layers(model: Model, layers: int) -> Model:
+    """The model with another number of layers over the same blocks: other loops of a repeated core, or the
+    first layers of another encoder (`SharingPlan.layer_order`). Its outputs are those of `Encoder.forward`
+    with as many `loops`, or with that `depth`.
+
+    Raises:
+        SettingsError: as `SharingPlan.layer_order`; or more layers than an encoder may have.
+    """
+    plan = model.config.plan
+    order = plan.layer_order(layers)
+    if order == tuple(range(plan.depth)):
+        return model
+    if order != tuple(range(layers)):
+        model = _with_learned_steps(model)
+    found = replan(model, plan.with_layers(layers), source=order)
+    found.batch_tokens = model.batch_tokens
+    return found
+
+
+def _with_learned_steps(model: Model) -> Model:
+    """The model with its sinusoidal step signal as a table, of which layers can take rows in any order."""
+    if model.config.step_signal != "sinusoid":
+        return model
+    config = replace(model.config, step_signal="learned")
+    with torch.device("meta"):
+        new = Model(config, model.heads, precision=model.precision)
+    table = sinusoids(config.num_hidden_layers, config.hidden_size).to(model.device)
+    new.load_state_dict({**model.state_dict(), _STEPS: table}, assign=True)
+    new.batch_tokens = model.batch_tokens
     return new.requires_grad_(True).train(model.training)
 
 

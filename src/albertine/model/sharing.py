@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from albertine.errors import SettingsError
 
@@ -18,6 +19,19 @@ _OWN_IN_WORDS = {
     "injection": "share of the embeddings",
 }
 MAX_RANK = 1 << 12
+
+
+class LoopStructure(NamedTuple):
+    """Layers of their own before and after a core of blocks that is repeated.
+
+    Attributes:
+        prelude: layers before it. core: its blocks. loops: how often it is computed. coda: layers after it.
+    """
+
+    prelude: int
+    core: int
+    loops: int
+    coda: int
 
 
 @dataclass(frozen=True)
@@ -96,6 +110,27 @@ class SharingPlan:
         blocks = tuple(layer * groups // layers * inner + i for layer in range(layers) for i in range(inner))
         return cls(blocks, blocks)
 
+    @classmethod
+    def looped(cls, prelude: int, core: int, loops: int, coda: int) -> SharingPlan:
+        """`prelude` layers of their own, `core` blocks that are repeated `loops` times, and `coda` layers of
+        their own: the layout of recurrent-depth models (Geiping et al. 2025, arXiv 2502.05171).
+
+        Raises:
+            SettingsError: a negative number, no block in the core, or no loop.
+        """
+        for name, number, least in (
+            ("prelude", prelude, 0),
+            ("core", core, 1),
+            ("loops", loops, 1),
+            ("coda", coda, 0),
+        ):
+            if type(number) is not int or number < least:
+                raise SettingsError(f"{name} must be a whole number from {least} on, got {number!r}")
+        last = prelude + core
+        repeated = [*range(prelude, last)] * loops
+        blocks = (*range(prelude), *repeated, *range(last, last + coda))
+        return cls(blocks, blocks)
+
     @property
     def depth(self) -> int:
         return len(self.attention)
@@ -117,6 +152,71 @@ class SharingPlan:
     def blocks(self) -> SharingPlan:
         """The plan without `own` and `low_rank`."""
         return SharingPlan(self.attention, self.feed_forward)
+
+    @property
+    def loop_structure(self) -> LoopStructure | None:
+        """The arguments of `looped` that give these blocks; None where no core is repeated."""
+        first = next((d for d, block in enumerate(self.attention) if block in self.attention[:d]), None)
+        if first is None or self.attention != self.feed_forward:
+            return None
+        prelude = self.attention[first]
+        core = first - prelude
+        coda = self.num_attention_blocks - first
+        loops = (self.depth - prelude - coda) // core
+        found = LoopStructure(prelude, core, loops, coda)
+        return found if self.blocks == SharingPlan.looped(*found) else None
+
+    def depth_of(self, loops: int) -> int:
+        """Number of layers with another number of loops.
+
+        Raises:
+            SettingsError: this plan repeats no core, or there is no loop.
+        """
+        if (found := self.loop_structure) is None:
+            raise SettingsError(
+                "this plan repeats no core of blocks, so it has no number of loops",
+                remedy="Give a number of layers, or use SharingPlan.looped",
+            )
+        return SharingPlan.looped(*found._replace(loops=loops)).depth
+
+    def layer_order(self, depth: int) -> tuple[int, ...]:
+        """The layers of this plan, from 0, that an encoder of `depth` layers computes.
+
+        With a repeated core these are the prelude, as many loops as give `depth`, and the coda: the first
+        loops, and beyond the trained number the last one again and again. Without it the first layers.
+
+        Raises:
+            SettingsError: no number of loops gives `depth`, or there are fewer layers.
+        """
+        found = self.loop_structure
+        if found is None:
+            if not 1 <= depth <= self.depth:
+                raise SettingsError(
+                    f"{depth} layers: this encoder repeats no core of blocks, so it can compute its first 1 "
+                    f"to {self.depth} layers"
+                )
+            return tuple(range(depth))
+        prelude, core, trained, coda = found
+        loops, rest = divmod(depth - prelude - coda, core)
+        if rest or loops < 1:
+            below = prelude + coda + max(loops, 1) * core
+            near = [below] if loops < 1 else [below, below + core]
+            raise SettingsError(
+                f"{depth} layers are no whole number of loops of this encoder, which has {prelude} + "
+                f"{core} × loops + {coda}",
+                remedy=f"Take {' or '.join(map(str, near))}",
+            )
+        end = prelude + core * trained
+        repeated = (prelude + min(i, trained - 1) * core + j for i in range(loops) for j in range(core))
+        return (*range(prelude), *repeated, *range(end, end + coda))
+
+    def with_layers(self, depth: int) -> SharingPlan:
+        """The plan of the layers of `layer_order`. Raises as it."""
+        order = self.layer_order(depth)
+        attention, feed_forward = (
+            tuple(part[d] for d in order) for part in (self.attention, self.feed_forward)
+        )
+        return replace(self, attention=attention, feed_forward=feed_forward)
 
     def truncated(self, depth: int) -> SharingPlan:
         """The plan of the first `depth` layers."""
@@ -202,6 +302,16 @@ def sharing_in_words(plan: SharingPlan) -> str:
 
 def _blocks_in_words(plan: SharingPlan) -> str:
     depths = f"{plan.depth} depths" if plan.depth > 1 else "1 depth"
+    found = plan.loop_structure
+    if found is not None and found != (0, 1, plan.depth, 0):
+        blocks = f"{found.core} blocks" if found.core > 1 else "one block"
+        ends = [
+            f"{n} of their own {where}"
+            for n, where in ((found.prelude, "before"), (found.coda, "after"))
+            if n
+        ]
+        own = f", {' and '.join(ends)}" if ends else ""
+        return f"{depths}, a core of {blocks} used {found.loops} times{own}"
     if plan.attention == plan.feed_forward:
         return f"{depths}, {_share(plan.attention, 'block')}"
     attention = _share(plan.attention, "attention block")

@@ -74,6 +74,8 @@ class PretrainingBatch:
         sentence_count: number of labels that are not -100, known without synchronising with the device.
         samples: (epoch, sample) of every sequence, int64 (S, 2).
         depth: number of layers to compute; None: all.
+        loops: instead, how often to compute the core of a plan that repeats one; None: as `depth` says.
+        teacher_loops: also compute so many loops, of which the fewer `loops` learn; None: no teacher.
         mask_id: the id of [MASK] in `packed`, to distinguish masked positions from kept and random tokens in
             evaluation; None: unknown.
         ponders: whether the ponder cost is part of the loss.
@@ -92,6 +94,8 @@ class PretrainingBatch:
     ponders: bool = False
     penalised: bool = False
     distillation: tuple[str, ...] = ()
+    loops: int | None = None
+    teacher_loops: int | None = None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -105,6 +109,8 @@ class PretrainingBatch:
             counts["jacobian"] = self.num_tokens
         for name in self.distillation:
             counts[name] = counts["mlm"] if name == "soft" else self.num_tokens
+        if self.teacher_loops is not None:
+            counts |= {f"elastic_{name}": counts[name] for name in ("mlm", "sentence") if name in counts}
         return counts
 
     @property

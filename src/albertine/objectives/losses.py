@@ -38,10 +38,16 @@ class PretrainingModel(Protocol):
     """Interface of a model for the losses."""
 
     def pretraining_forward(
-        self, packed: Packed, mlm_rows: Tensor, *, depth: int | None = None, sentence: bool = True
+        self,
+        packed: Packed,
+        mlm_rows: Tensor,
+        *,
+        depth: int | None = None,
+        loops: int | None = None,
+        sentence: bool = True,
     ) -> tuple[Tensor, Tensor | None]:
         """Vocabulary logits (P, V) at the rows (P,) of T, and sentence logits (S, 2) or None, after `depth`
-        layers."""
+        layers or with `loops` loops of the core."""
         ...
 
 
@@ -54,6 +60,7 @@ def pretraining_losses(model: PretrainingModel, batch: PretrainingBatch) -> dict
         batch.packed,
         batch.mlm_positions,
         depth=batch.depth,
+        loops=batch.loops,
         sentence=batch.sentence_labels is not None,
     )
     return parts_of(mlm_logits, sentence_logits, batch)

@@ -23,7 +23,7 @@ class MicroBatchSize:
 
     Attributes:
         tokens, sequences, predictions: of the padded batch. longest: an upper bound of the lengths.
-        pairs: whether sequences have a sentence label. depth: as in `PretrainingBatch`.
+        pairs: whether sequences have a sentence label. depth, loops: as in `PretrainingBatch`.
     """
 
     tokens: int
@@ -32,6 +32,7 @@ class MicroBatchSize:
     longest: int
     pairs: bool
     depth: int | None
+    loops: int | None
 
     @classmethod
     def of(cls, batch: PretrainingBatch, longest: int | None = None) -> MicroBatchSize:
@@ -52,7 +53,7 @@ class MicroBatchSize:
             sequences = bucket_size(count - (-(size - tokens) // bound), 4, 8)
             if sequences - count <= size - tokens:
                 pairs = batch.sentence_labels is not None
-                return cls(size, sequences, predictions, bound, pairs, batch.depth)
+                return cls(size, sequences, predictions, bound, pairs, batch.depth, batch.loops)
             extra = sequences - count
 
     def filled(self, batch: PretrainingBatch) -> PretrainingBatch:

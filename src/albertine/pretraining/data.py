@@ -125,9 +125,11 @@ class PretrainingBatches:
         penalised = self.settings.objective.jacobian is not None and self.stages[stage].depth is None
         distillation = self.settings.objective.distillation
         names = () if distillation is None else distillation.loss_weights.names
-        return place, [
-            replace(batch, ponders=self.ponders, penalised=penalised, distillation=names) for batch in batches
-        ]
+        own: dict[str, Any] = {"ponders": self.ponders, "penalised": penalised, "distillation": names}
+        if (elastic := self.settings.objective.elastic) is not None:
+            own["loops"] = elastic.loops(self.settings.seed, place["epoch"], place["offset"])
+            own["teacher_loops"] = elastic.most if elastic.teacher else None
+        return place, [replace(batch, **own) for batch in batches]
 
 
 def held_out_batches(

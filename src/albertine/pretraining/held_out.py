@@ -33,7 +33,7 @@ def score_batches(
 
     Args:
         model: has `pondering_forward`.
-        batches: this process' share of the held-out batches, each computed at its own `depth`.
+        batches: this process' share of the held-out batches, each computed at its own `depth` or `loops`.
         add_up: sums a float64 vector over all processes.
         poll: called between batches, so that signals are handled.
         by_order: also the accuracies on pairs of each label.
@@ -116,7 +116,7 @@ def _sums(model: Model, batch: PretrainingBatch) -> Tensor:
     """Loss, correct predictions and predictions of every part, float64 (parts, 3); of `ponder` steps and
     tokens."""
     mlm_logits, sentence_logits, ponder = model.pondering_forward(
-        batch.packed, batch.mlm_positions, depth=batch.depth
+        batch.packed, batch.mlm_positions, depth=batch.depth, loops=batch.loops
     )
     loss_P, right_P = _losses(mlm_logits, batch.mlm_labels)
     sums = [_sum(loss_P, right_P)]

@@ -21,7 +21,13 @@ from albertine.model.presets import SHARING, preset
 from albertine.model.sharing import SharingPlan
 from albertine.model.two_streams import check_segments
 from albertine.objectives.unigram_baseline import Unigram
-from albertine.pretraining.settings import SHORTEST, ModelChoice, ObjectiveChoice, PretrainingSettings
+from albertine.pretraining.settings import (
+    SHORTEST,
+    LoopedSharing,
+    ModelChoice,
+    ObjectiveChoice,
+    PretrainingSettings,
+)
 from albertine.pretraining.student import student_of
 from albertine.tokenizers.base import CLS_SEGMENT, Tokenizer
 from albertine.tokenizers.load import check_tokenizer
@@ -53,8 +59,8 @@ def encoder_config(
     assert choice.preset is not None
     base = preset(choice.preset)
     changes = choice.change.model_dump()
-    depth = changes.pop("num_hidden_layers", base.num_hidden_layers)
-    plan = replace(_plan(choice.sharing, base.plan, depth), own=choice.own, low_rank=choice.low_rank)
+    plan = _plan(choice.sharing, base.plan, changes.pop("num_hidden_layers", None))
+    plan = replace(plan, own=choice.own, low_rank=choice.low_rank)
     if base.embedding_size == base.hidden_size and "hidden_size" in changes:
         changes = {"embedding_size": changes["hidden_size"], **changes}  # BERT has no factorised embeddings
     if cls_last:
@@ -76,8 +82,23 @@ def encoder_config(
     return config
 
 
-def _plan(sharing: str | int, preset: SharingPlan, depth: int) -> SharingPlan:
-    """The sharing plan of `model.sharing` for `depth` layers."""
+def _plan(sharing: str | int | LoopedSharing, preset: SharingPlan, given: int | None) -> SharingPlan:
+    """The sharing plan of `model.sharing`.
+
+    Args:
+        given: `model.change.num_hidden_layers`; None: the preset's, or what a repeated core gives.
+    """
+    if isinstance(sharing, LoopedSharing):
+        plan = sharing.plan
+        if given not in (None, plan.depth):
+            raise SettingsError(
+                f"has prelude + core × loops + coda = {plan.depth} layers, and "
+                f"model.change.num_hidden_layers is {given}",
+                where="model.sharing",
+                remedy="Leave num_hidden_layers out, or choose loops that give it",
+            )
+        return plan
+    depth = preset.depth if given is None else given
     if isinstance(sharing, int):
         if sharing > depth:
             raise SettingsError(

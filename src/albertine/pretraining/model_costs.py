@@ -12,7 +12,7 @@ from albertine.core.files import is_run_checkpoint
 from albertine.core.released import model_name_help
 from albertine.corpus.manifest import MANIFEST_FILE, Manifest, load_manifest
 from albertine.errors import ModelError, SettingsError, check_integer
-from albertine.interop.config_values import config_errors
+from albertine.interop.config_values import config_errors, our_flags
 from albertine.interop.exported_folder import REPORT, is_export
 from albertine.interop.huggingface.config import read_config, read_model_type
 from albertine.interop.model_files import checkpoint_in
@@ -108,13 +108,35 @@ def _config_files(folder: Path) -> list[Path]:
     return files
 
 
-def copies_behind(what: str) -> ExpandedModel | None:
-    """The shared encoder whose layers a named model repeats as copies, or None."""
+def _config_file(what: str) -> Path | None:
+    """The config.json of a named model, if it has one."""
     kind, path = identify(what)
     path = resolve_model(what) if kind == "hub" else path
     files = _config_files(path) if path.is_dir() else [path]
-    file = next((file for file in files if file.is_file() and file.suffix == ".json"), None)
-    if file is None:
+    return next((file for file in files if file.is_file() and file.suffix == ".json"), None)
+
+
+def trained_loops(what: str) -> tuple[int, int] | None:
+    """The fewest and the most loops of the core with which a named model was trained, if they were drawn."""
+    file = _config_file(what)
+    found = None if file is None else our_flags(read_json(file)).get("elastic")
+    if isinstance(found, list) and len(found) == 2 and all(type(n) is int and n > 0 for n in found):
+        return found[0], found[1]
+    return None
+
+
+def loops_in_words(config: EncoderConfig, loops: tuple[int, int]) -> str:
+    """For how many layers an encoder of elastic depth was trained."""
+    least, most = map(config.plan.depth_of, loops)
+    return (
+        f"Trained with {loops[0]} to {loops[1]} loops of its core, drawn for every step: {least} to {most} "
+        "layers; --layers computes as many, or more."
+    )
+
+
+def copies_behind(what: str) -> ExpandedModel | None:
+    """The shared encoder whose layers a named model repeats as copies, or None."""
+    if (file := _config_file(what)) is None:
         return None
     from albertine.interop.tensorflow.checkpoints import CONFIGS
     from albertine.interop.tied_detection import detect_expanded
@@ -264,6 +286,8 @@ def costs(what: str, lengths: Sequence[int] | None = None) -> dict[str, Any]:
     plan, copies = sharing_in_words(config.plan), copies_behind(what)
     found: dict[str, Any] = {"name": what, "encoder": config.to_dict(), "sharing": plan}
     found["block"] = block_in_words(config)
+    if (loops := trained_loops(what)) is not None and config.plan.loop_structure is not None:
+        found["elastic"] = {"loops": loops, "layers": [config.plan.depth_of(n) for n in loops]}
     if copies is not None:
         sharing, encoder = sharing_in_words(copies.config.plan), copies.config.to_dict()
         found["copies_of"] = {"sharing": sharing, "equal": copies.equal, "encoder": encoder}

@@ -44,6 +44,7 @@ def score_pretrained(
     sequences: int = SEQUENCES,
     device: str = "cpu",
     precision: InferencePrecision = "float32",
+    layers: int | None = None,
     on_file: Callable[[FileReport], None] | None = None,
     **of_corpus: Unpack[CorpusOptions],
 ) -> dict[str, dict[str, Any]]:
@@ -55,7 +56,7 @@ def score_pretrained(
     Raises:
         NotFinite: a loss is not finite. AlbertineError: something is missing, damaged or does not fit.
     """
-    pretrained = open_pretrained(model, device=device, precision=precision)
+    pretrained = open_pretrained(model, device=device, precision=precision, layers=layers)
     found: dict[str, dict[str, Any]] = {"mlm": {"task": "mlm"}}
     how: dict[str, Any] = {"max_length": max_length}
     if corpus is not None:

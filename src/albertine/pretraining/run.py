@@ -27,6 +27,7 @@ from albertine.model.model import Model
 from albertine.model.presets import preset
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.distillation import DistillationLosses
+from albertine.objectives.elastic import elastic_losses
 from albertine.objectives.equilibrium import EquilibriumLosses
 from albertine.objectives.losses import WEIGHT, pondering_losses, pretraining_losses
 from albertine.objectives.stream_losses import StreamLoss
@@ -36,7 +37,7 @@ from albertine.pretraining.cuda_graphs import cuda_graph_runner
 from albertine.pretraining.data import PretrainingBatches, branching, held_out_batches, predicted_counts
 from albertine.pretraining.held_out import score_batches, score_streams
 from albertine.pretraining.initial_model import initial_model, new_config, with_max_length
-from albertine.pretraining.settings import ModelChoice, ObjectiveChoice, PretrainingSettings
+from albertine.pretraining.settings import Elastic, ModelChoice, ObjectiveChoice, PretrainingSettings
 from albertine.pretraining.stages import (
     check_depths,
     check_processes,
@@ -133,7 +134,8 @@ def pretrain(
 def check_losses(objective: ObjectiveChoice, config: EncoderConfig) -> None:
     """
     Raises:
-        SettingsError: a ponder cost without halting, or a Jacobian penalty without a solver.
+        SettingsError: a ponder cost without halting, a Jacobian penalty without a solver, or elastic depth
+            outside of the plan.
     """
     if objective.ponder is not None and not config.halts:
         raise SettingsError(
@@ -146,6 +148,34 @@ def check_losses(objective: ObjectiveChoice, config: EncoderConfig) -> None:
             "the Jacobian is that of a fixed-point iteration, and this encoder has a fixed number of layers",
             where="objective.jacobian",
             remedy="Leave it out, or set model.change.solver=anderson",
+        )
+    if objective.elastic is not None:
+        check_elastic(objective.elastic, config)
+
+
+def check_elastic(elastic: Elastic, config: EncoderConfig) -> None:
+    """
+    Raises:
+        SettingsError: the encoder halts or solves, repeats no core of blocks, or repeats it less often.
+    """
+    where = "objective.elastic"
+    if config.halts or config.solves:
+        raise SettingsError(
+            "the loops of an encoder that halts or solves are not drawn",
+            where=where,
+            remedy="Leave it out, or set model.change.halting=none and model.change.solver=none",
+        )
+    if (structure := config.plan.loop_structure) is None:
+        raise SettingsError(
+            "this plan repeats no core of blocks, so there are no loops to draw",
+            where=where,
+            remedy="Leave it out, or set model.sharing=all, or model.sharing.core=1 and model.sharing.loops",
+        )
+    if elastic.most > structure.loops:
+        raise SettingsError(
+            f"most is {elastic.most}, and the plan has {structure.loops} loops",
+            where=where,
+            remedy=f"Set objective.elastic.most={structure.loops} or less, or raise the loops of the plan",
         )
 
 
@@ -177,6 +207,8 @@ def losses_of(
         return partial(pondering_losses, weight=WEIGHT if objective.ponder is None else objective.ponder)
     if config.solves:
         return EquilibriumLosses(model, objective.jacobian or 0.0, objective.jacobian_frequency)
+    if objective.elastic is not None and objective.elastic.teacher:
+        return elastic_losses
     return pretraining_losses
 
 
@@ -185,7 +217,9 @@ def parts_of_run(settings: PretrainingSettings, config: EncoderConfig) -> tuple[
     number of values on every rank."""
     objective = settings.objective
     paired = any(stage.objective.pairs != "none" for stage in resolved_stages(settings))
+    teaches = objective.elastic is not None and objective.elastic.teacher
     there = {"sentence": paired, "ponder": config.halts, "jacobian": objective.jacobian is not None}
+    there |= {"elastic_mlm": teaches, "elastic_sentence": teaches and paired}
     names = () if objective.distillation is None else objective.distillation.loss_weights.names
     return ("mlm", *(name for name, is_there in there.items() if is_there), *names)
 
@@ -211,7 +245,7 @@ class _Inputs:
 
     def save(self, folder: Path) -> None:
         """Write the model as a model folder."""
-        extra = objective_config(self.settings.objective.kind)
+        extra = objective_config(self.settings.objective.model_dump(mode="json"))
         save_model(self.model, self.tokenizer, folder, extra_config=extra)
 
 
@@ -321,7 +355,8 @@ def _is_outdated(folder: RunFolder) -> bool:
 
 def _evaluation(inputs: _Inputs, clock: Clock) -> tuple[Sequence[PretrainingBatch], Evaluate]:
     """The held-out batches of this process, and the scores of the model on them. In a stage of fewer layers
-    `stage_mask_loss` is the loss with these layers alone."""
+    `stage_mask_loss` is the loss with these layers alone; with elastic depth `least_mask_loss` that with the
+    fewest loops."""
     settings, model, world = inputs.settings, inputs.model, inputs.world
     objective, sequences = settings.objective, settings.watching.evaluate_sequences
     here = {"rank": world.rank, "world": world.size}
@@ -333,6 +368,9 @@ def _evaluation(inputs: _Inputs, clock: Clock) -> tuple[Sequence[PretrainingBatc
             score = partial(score_batches, model, device=world.device, add_up=world.add, poll=poll)
             stage = (clock.cursor or {}).get("stage")  # absent in a branch before its first batch
             scores = score(batches)
+            if objective.elastic is not None:
+                least = score([replace(batch, loops=objective.elastic.least) for batch in batches])
+                scores |= {"least_mask_loss": least["mask_loss"]} if "mask_loss" in least else {}
             depth = stages[stage_at(stages, clock.progress) if stage is None else stage].depth
             # A solver runs to its fixed point, whatever the depth.
             if not _is_shallower(depth, model.config) or model.config.solves:

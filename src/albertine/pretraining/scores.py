@@ -31,6 +31,7 @@ from albertine.interop.heads import task_of
 from albertine.interop.huggingface.folders import folder_config, read_folder
 from albertine.interop.model_names import model_folder
 from albertine.model.model import Model
+from albertine.model.resharing import with_layers
 from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.unigram_baseline import Unigram, count_tokens
 from albertine.pretraining.baselines import by_length, label_counts, masked_scores
@@ -65,18 +66,23 @@ class Pretrained(NamedTuple):
 
 
 def open_pretrained(
-    what: str | Path, *, device: str = "cpu", precision: InferencePrecision = "float32"
+    what: str | Path,
+    *,
+    device: str = "cpu",
+    precision: InferencePrecision = "float32",
+    layers: int | None = None,
 ) -> Pretrained:
     """A model with a pretraining head, and its tokenizer.
 
     Args:
-        what: any name of a model. precision: of matrix products.
+        what: any name of a model. precision: of matrix products. layers: as of `read_folder`.
 
     Raises:
         ModelError: there is no such model, it was fine-tuned, or it has no head that predicts tokens.
+        SettingsError: the encoder cannot compute that number of layers.
     """
     folder, place = model_folder(what), parse_device(device)
-    found = read_folder(folder)
+    found = read_folder(folder, layers=layers)
     model, task = found.model, task_of(found)
     if task is not None:
         from albertine.tasks.families import in_words
@@ -102,18 +108,20 @@ def suite_scores(
     limit: int | None = None,
     device: str = "cpu",
     precision: InferencePrecision = "auto",
+    layers: int | None = None,
     update: Callable[[int, int | None], None] = lambda done, total: None,
 ) -> SuiteScores:
     """The scores of a pretrained model on the minimal pairs of a suite.
 
     Args:
         name: of the suite, "blimp" or "sling". data: folder of its files. limit: most pairs per paradigm.
+        layers: as of `read_folder`.
         update: called with the number of scored tokens and their total.
 
     Raises:
         AlbertineError: something is missing, damaged or does not fit.
     """
-    folder, model, tokenizer = open_pretrained(what, device=device, precision=precision)
+    folder, model, tokenizer = open_pretrained(what, device=device, precision=precision, layers=layers)
     pairs, score = read_suite(name, data, limit=limit), PseudoLikelihood(model, tokenizer, folder)
     return score_suite(pairs, lambda texts: score(texts, update))
 
@@ -127,7 +135,8 @@ def suite_scores_by_depth(
     label: str | None = None,
     update: Callable[[int, int | None], None] = lambda done, total: None,
 ) -> DepthScores:
-    """The scores of a pretrained model on minimal pairs with its masked-LM head after every layer.
+    """The scores of a pretrained model on minimal pairs with its masked-LM head after every layer; of a model
+    whose repeated core has layers of their own after it, with every number of loops up to that of its plan.
 
     Args:
         label: name of the model in the result; default: `what`. The others as of `suite_scores`.
@@ -141,15 +150,19 @@ def suite_scores_by_depth(
     texts = [text for paradigm in pairs.paradigms for pair in paradigm.pairs for text in pair]
     lengths = [len(ids) for ids in tokenizer.encode_batch(texts)]
     flops = flops_of_depths(model.config, round(sum(lengths) / len(lengths)) + 2)
-    depths = range(model.config.num_hidden_layers + 1)
+    shallow = _shallow_models(model)
+    depths = range(model.config.num_hidden_layers + 1) if shallow is None else list(shallow)
     scores, count = [], 0
-    for depth in depths:
+    for number, depth in enumerate(depths):
 
-        def progress(done: int, total: int | None, depth: int = depth) -> None:
-            update(depth * (total or 0) + done, total and total * len(depths))
+        def progress(done: int, total: int | None, number: int = number) -> None:
+            update(number * (total or 0) + done, total and total * len(depths))
 
         begin = time.perf_counter()
-        score = PseudoLikelihood(model, tokenizer, folder, depth=depth)
+        if shallow is None:
+            score = PseudoLikelihood(model, tokenizer, folder, depth=depth)
+        else:
+            score = PseudoLikelihood(shallow[depth], tokenizer, folder)
         found = score_suite(pairs, lambda texts, score=score: score(texts, progress)).overall  # type: ignore[misc]
         seconds = time.perf_counter() - begin
         interval = of_error(found.value, found.error or 0.0)
@@ -158,6 +171,16 @@ def suite_scores_by_depth(
     return DepthScores(
         label or str(what), pairs.name, "pairs that are right", 0.5, "chance", count, tuple(scores)
     )
+
+
+def _shallow_models(model: Model) -> dict[int, Model] | None:
+    """The model with every number of loops up to its own, by its number of layers, where a repeated core has
+    a coda, without which the masked-LM head was not trained; else None."""
+    plan = model.config.plan
+    if (structure := plan.loop_structure) is None or not structure.coda:
+        return None
+    numbers = (plan.depth_of(loops) for loops in range(1, structure.loops + 1))
+    return {layers: with_layers(model, layers) for layers in numbers}
 
 
 def token_counts(pretrained: Pretrained, corpus_folder: Path) -> NDArray[np.int64]:

@@ -11,7 +11,9 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from albertine.core.settings import ComputeSettings, RunSettings, Settings
+from albertine.core.randomness import generator
+from albertine.core.settings import ComputeSettings, RunSettings, Settings, resolve
+from albertine.errors import SettingsError
 from albertine.model.config import (
     MAX_DEPTH,
     Activation,
@@ -30,6 +32,7 @@ from albertine.model.config import (
     Summary,
 )
 from albertine.model.presets import preset
+from albertine.model.sharing import SharingPlan
 from albertine.objectives.distillation import DistillationWeights
 from albertine.objectives.masking import MaskSettings
 from albertine.objectives.prediction_spans import SpanSettings
@@ -45,6 +48,19 @@ which has no order, or fragments of two."""
 
 
 Sharing = Literal["preset", "all", "attention", "ffn", "none"]
+
+
+class LoopedSharing(Settings):
+    """A core of blocks that is repeated: prelude + core × loops + coda layers."""
+
+    prelude: int = Field(0, ge=0, description="layers of their own before the core")
+    core: int = Field(1, ge=1, description="blocks of the core")
+    loops: int = Field(ge=1, description="how often the core is repeated")
+    coda: int = Field(0, ge=0, description="layers of their own after the core")
+
+    @property
+    def plan(self) -> SharingPlan:
+        return SharingPlan.looped(self.prelude, self.core, self.loops, self.coda)
 
 
 class EncoderChanges(Settings):
@@ -239,8 +255,10 @@ class ModelChoice(Settings):
     student: Student | None = Field(
         None, description="with start_from: sizes of a smaller model, such as depth: 2"
     )
-    sharing: Sharing | int = Field(
-        "preset", description="what all layers share; or a number of groups, each with a block of its own"
+    sharing: Sharing | int | LoopedSharing = Field(
+        "preset",
+        description="what all layers share; a number of groups, each with a block of its own; or prelude, "
+        "core, loops and coda of a core of blocks that is repeated",
     )
     own: tuple[Literal["norms", "residuals", "injection"], ...] = Field(
         (), description="parameters of every layer of its own, beside shared blocks"
@@ -284,9 +302,18 @@ class ModelChoice(Settings):
         # Checked here, because pydantic reports errors of a union as of two fields.
         if isinstance(given, str) and given.isdecimal():
             given = int(given)  # from a command line
-        if given in get_args(Sharing) or (type(given) is int and given >= 1):
+        if isinstance(given, str) and given in get_args(Sharing):
             return given
-        raise ValueError(f"should be {', '.join(get_args(Sharing))}, or a number of groups")
+        if (type(given) is int and given >= 1) or isinstance(given, LoopedSharing):
+            return given
+        if isinstance(given, dict):
+            try:
+                return resolve(LoopedSharing, given)
+            except SettingsError as error:
+                raise ValueError(error.what) from error
+        raise ValueError(
+            f"should be {', '.join(get_args(Sharing))}, a number of groups, or prelude, core, loops and coda"
+        )
 
     @field_validator("preset")
     @classmethod
@@ -362,6 +389,31 @@ class Permutation(Settings):
     both_directions: bool = Field(False, description="half of a batch has the text in reverse order")
 
 
+class Elastic(Settings):
+    """Training at a drawn number of loops of a repeated core, for any depth in use."""
+
+    least: int = Field(1, ge=1, description="fewest loops of a step")
+    most: int = Field(ge=1, description="most loops of a step, at most those of the plan")
+    teacher: bool = Field(
+        False,
+        description="true: every step is trained at `most` loops, and a drawn smaller number learns its "
+        "predictions",
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Elastic:
+        if self.least + self.teacher > self.most:
+            more = "teacher needs fewer loops to teach, and " if self.teacher else ""
+            raise ValueError(f"{more}least is {self.least} and most {self.most}; lower least, or raise most")
+        return self
+
+    def loops(self, seed: int, epoch: int, offset: int) -> int:
+        """The number of loops of the batch that ends at a position of the run: uniform from `least` to
+        `most`, or with a teacher to one fewer."""
+        count = self.most - self.least + (not self.teacher)
+        return self.least + int(generator(seed, "elastic", epoch, offset).integers(count))
+
+
 class ObjectiveChoice(Settings):
     """What is predicted."""
 
@@ -423,6 +475,12 @@ class ObjectiveChoice(Settings):
     distillation: Distillation | None = Field(
         None, description="learn from a teacher, too: distillation.teacher and the weights of its losses"
     )
+    elastic: Elastic | None = Field(
+        None,
+        exclude_if=operator.not_,  # as if it were not there: runs of before keep their fingerprints
+        description="draw the number of loops of every step: elastic.least to elastic.most; needs a repeated "
+        "core of blocks (model.sharing)",
+    )
 
     @model_validator(mode="after")
     def _excerpts_are_segments(self) -> ObjectiveChoice:
@@ -438,6 +496,16 @@ class ObjectiveChoice(Settings):
             raise ValueError(
                 "distillation needs masked tokens of single samples; set objective.kind: masked, memory: 0, "
                 "or leave objective.distillation out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _elastic_needs_samples(self) -> ObjectiveChoice:
+        if self.elastic is not None and (self.streamed or self.distillation is not None):
+            what = "text that is streamed" if self.streamed else "distillation"
+            raise ValueError(
+                f"objective.elastic draws the layers of a step, which {what} needs as they are; leave one of "
+                "the two out"
             )
         return self
 
@@ -692,6 +760,8 @@ def _stage_problem(stage: Stage, objective: ObjectiveChoice) -> str | None:
         return "is causal and masks nothing; leave out its masked, random and ngram"
     if objective.distillation is not None and (stage.causal or stage.depth is not None):
         return "is causal or computes some layers only, which distillation does not support; leave that out"
+    if objective.elastic is not None and stage.depth is not None:
+        return "has a depth, and objective.elastic draws the number of layers; leave one of the two out"
     if stage.causal and here.pairs != "none":
         return f"is causal and has pairs {here.pairs}, whose [CLS] would attend to itself; add pairs: none"
     return None

@@ -78,7 +78,7 @@ async def check_golden(service: Service, folder: Path) -> int:
                 f"golden answer {number} ({one.path}): the model answers otherwise at {place}",
                 where=file,
                 remedy="The model or its vocabulary is damaged, or the file is of another model, or was "
-                "written with another --exit than that of the server",
+                "written with another --exit or --layers than that of the server",
             )
     return len(known.answers)
 

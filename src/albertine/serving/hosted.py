@@ -27,6 +27,7 @@ class HostedSettings(BaseModel):
     batch_tokens: int | None = Field(None, ge=1)
     runtime: Runtime | None = None
     exit: str | None = None
+    layers: int | None = Field(None, ge=1)
     auto_truncate: bool = ServingLimits.auto_truncate
     body_bytes: int = Field(ServingLimits.body_bytes, ge=1)
     queue_tokens: int = Field(ServingLimits.queue_tokens, ge=1)
@@ -65,6 +66,7 @@ def running_models(folder: Path, name: str, settings: HostedSettings) -> Models:
             batch_tokens=settings.batch_tokens,
             runtime=settings.runtime,
             exit=settings.exit,
+            layers=settings.layers,
         ),
     )
     models.add(name, str(folder))

@@ -4,7 +4,7 @@ the learning rates of its layers."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,7 +92,9 @@ def first_encoder(settings: FinetuneSettings, pretrained: Model, heads: frozense
     if choice.unshare == "share":
         model = shared_again(model)  # the mean of all layers, before some are left out
     try:
-        model = model if config.plan == model.config.plan else replan(model, config.plan)
+        if config.plan != model.config.plan:
+            kept = _kept_layers(model.config.plan, choice, config.num_hidden_layers)
+            model = replan(model, config.plan, source=kept)
     except SettingsError as error:
         remedy = (
             "Choose encoder.groups into which the checkpoint's own can be split, or encoder.unshare=share"
@@ -117,8 +119,9 @@ def tuned_config(config: EncoderConfig, choice: EncoderChoice, usual: int | None
         config = replace(config, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     plan = shared_plan(config.plan) if choice.unshare == "share" else config.plan
     depth = choice.num_hidden_layers or (None if config.solves else usual) or plan.depth
+    kept = _kept_layers(plan, choice, depth)
     try:
-        return config.with_plan(_plan(plan, choice, depth))
+        return config.with_plan(_plan(plan, choice, kept))
     except SettingsError as error:
         if choice.groups is not None and choice.groups > depth:
             remedy = f"Set encoder.groups to {depth} at most, or leave it out"
@@ -144,14 +147,30 @@ def start_notes(settings: FinetuneSettings, pretrained: Model, family: Family) -
     return (*notes, *left_aside(folder, family))
 
 
-def _plan(plan: SharingPlan, choice: EncoderChoice, depth: int) -> SharingPlan:
-    unshare = choice.unshare
-    before = [d % plan.depth for d in range(depth)]  # additional layers repeat the plan from its first layer
+def _plan(plan: SharingPlan, choice: EncoderChoice, kept: Sequence[int]) -> SharingPlan:
+    """The sharing plan of a tuned encoder, from the layers of the pretrained one that it keeps."""
+    unshare, depth = choice.unshare, len(kept)
     # The unshared part gets a block for each layer or group; the other part keeps its plan.
     each = SharingPlan.grouped(depth, choice.groups or depth).attention
-    attention = each if unshare in ("all", "attention") else tuple(plan.attention[d] for d in before)
-    feed_forward = each if unshare in ("all", "ffn") else tuple(plan.feed_forward[d] for d in before)
+    attention = each if unshare in ("all", "attention") else tuple(plan.attention[d] for d in kept)
+    feed_forward = each if unshare in ("all", "ffn") else tuple(plan.feed_forward[d] for d in kept)
     return replace(plan, attention=attention, feed_forward=feed_forward)
+
+
+def _kept_layers(plan: SharingPlan, choice: EncoderChoice, depth: int) -> list[int]:
+    """For each of `depth` layers the layer that it was: other loops of a repeated core, if the number of
+    layers is a setting; else the first layers, and again from the first where there are more.
+
+    Raises:
+        SettingsError: no number of loops gives `depth`.
+    """
+    structure = plan.loop_structure
+    if choice.num_hidden_layers is None or structure is None or not (structure.prelude or structure.coda):
+        return [d % plan.depth for d in range(depth)]
+    try:
+        return list(plan.layer_order(depth))
+    except SettingsError as error:
+        raise SettingsError(error.what, where="encoder.num_hidden_layers", remedy=error.remedy) from error
 
 
 def embedding_rate(training: TuningChoice, model: TaskModel) -> float:

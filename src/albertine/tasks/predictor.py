@@ -101,13 +101,17 @@ class Predictor:
             `patience=2`, when two further layers predict the same, or `confidence=0.9`, when the prediction
             is that probable. Default: all layers. Answers do not depend on the other texts of a call, but for
             a text so near the limit that rounding decides.
+        layers: another number of layers than the model has, as of `model.resharing.with_layers`: other loops
+            of a repeated core, also more than in training, or the first layers of another encoder. Its
+            head reads the last of them; a whitening is left out. Default: all.
 
     Raises:
         ModelError, TokenizerError: the folder is missing, damaged, its vocabulary does not fit the model, or
             int8 changes its predictions too much; the export of a runtime is missing, or of other weights;
-            it has no head after every layer for `exit`.
+            it has no head after every layer for `exit`; it has one, or is an exported graph, and `layers`
+            is given.
         SettingsError: there is no such device or runtime, or no int8 on it; `batch_tokens` is less than 1;
-            `exit` is no rule.
+            `exit` is no rule; the encoder cannot compute `layers` layers.
     """
 
     def __init__(
@@ -119,21 +123,31 @@ class Predictor:
         batch_tokens: int | None = None,
         runtime: Runtime | None = None,
         exit: str | ExitRule | None = None,
+        layers: int | None = None,
     ) -> None:
         if batch_tokens is not None and batch_tokens < 1:
             raise SettingsError("batch_tokens must be at least 1", remedy="Leave batch_tokens out")
-        self._exit = ExitRule.parse(exit) if isinstance(exit, str) else exit
-        if self._exit is not None and runtime == "auto":
+        if layers is not None:
+            check_integer("layers", layers, 1)
+        self._exit, self._layers = ExitRule.parse(exit) if isinstance(exit, str) else exit, layers
+        if (self._exit is not None or layers is not None) and runtime == "auto":
             runtime = None  # a graph always computes all layers
         path, self._runtime = resolve_runtime(model_folder(path).absolute(), runtime, precision, device)
         self._path, self.cut = path, 0
         self.model: Model | ExportedModel
         self._folder: ModelDescription
         if is_exported(path):
+            if layers is not None:
+                raise ModelError(
+                    "is an exported graph, which always computes all layers",
+                    where=path,
+                    remedy="Use the model folder that it was exported from, with --runtime torch; or leave "
+                    "--layers out",
+                )
             self.model = ExportedModel(path, precision, batch_tokens, device, self._runtime)
             self._folder = self.model.folder
         else:
-            self._folder = _read_folder(path, device, precision, batch_tokens)
+            self._folder = _read_folder(path, device, precision, batch_tokens, layers)
             self.model = self._folder.model
         self.tokenizer = load_tokenizer(path)  # last: a missing model is reported before a missing vocabulary
         check_tokenizer(self.model.config, self.tokenizer, path)
@@ -199,13 +213,14 @@ class Predictor:
     @property
     def fingerprint(self) -> str:
         """A digest of all that determines predictions: the files of the folder, the precision, the runtime,
-        the rule of early exit.
+        the rule of early exit, the number of layers.
 
         Raises:
             ModelError: the folder is gone.
         """
+        layers = "" if self._layers is None else f"layers={self._layers}"
         digest = hashlib.blake2b(
-            f"{self.model.precision}{self._runtime or ''}{self._exit or ''}".encode(), digest_size=16
+            f"{self.model.precision}{self._runtime or ''}{self._exit or ''}{layers}".encode(), digest_size=16
         )
         if not (files := files_of_model(self._path)):
             raise ModelError("is gone, so that it has no fingerprint", where=self._path)
@@ -539,7 +554,8 @@ class Predictor:
                 a whitening that does not fit.
         """
         config, whitening = self.model.config, None
-        if not isinstance(self.model, ExportedModel):  # an exported graph includes the whitening
+        # An exported graph includes the whitening; other layers have another one, which is not there.
+        if not isinstance(self.model, ExportedModel) and self._layers is None:
             whitening = read_whitening(self._path, config.hidden_size, config.plan.depth)
         return TextEmbedder(self.model, self.tokenizer, vector_settings(self._folder, self._path), whitening)
 
@@ -669,7 +685,7 @@ class Predictor:
 
 
 def _read_folder(
-    path: Path, device: str, precision: InferencePrecision, batch_tokens: int | None
+    path: Path, device: str, precision: InferencePrecision, batch_tokens: int | None, layers: int | None
 ) -> ModelFolder:
     """A model folder with its model on the device, in evaluation mode."""
     try:
@@ -677,7 +693,7 @@ def _read_folder(
         from albertine.interop.huggingface.folders import read_folder
     except ModuleNotFoundError as error:
         raise missing_torch_error(error, where=path) from error
-    place, folder = parse_device(device), read_folder(path)
+    place, folder = parse_device(device), read_folder(path, layers=layers)
     model = folder.model.to(place).eval()
     model.precision, model.batch_tokens = precision, batch_tokens
     return folder

@@ -52,6 +52,7 @@ class TunedRun:
         settings: of its run. model_folder: of the model that is evaluated. data: encoded for it.
         precision: of matrix products. folder: the current folder of the run, or of a model without a run; for
             a name that is no local folder, the one that a run of that name would have.
+        layers: as of `read_folder`.
     """
 
     settings: FinetuneSettings
@@ -59,6 +60,7 @@ class TunedRun:
     folder: Path
     data: Data
     precision: InferencePrecision
+    layers: int | None = None
 
     @property
     def name(self) -> str:
@@ -106,6 +108,7 @@ def open_run(
     file: Path | None = None,
     dev: bool | None = False,
     precision: InferencePrecision | None = None,
+    layers: int | None = None,
     read: Reader | None = None,
 ) -> TunedRun:
     """Open a run by its folder, or by that of a model in it. Its best model is used, or the last one if there
@@ -120,7 +123,7 @@ def open_run(
             stay; columns have their default names unless they are set.
         dev: read the dev file of the run besides `file`; None: if the family tunes something on it, which an
             ensemble does anew.
-        precision: default: as in training.
+        precision: default: as in training. layers: as of `read_folder`.
         read: reader of the data; `once()` reads the data that runs share only once.
 
     Raises:
@@ -129,7 +132,7 @@ def open_run(
     assignments, overrides = list(assignments), {"task": task} if task else {}
     named = bool(task) or file is not None or any(text.startswith("task.") for text in assignments)
     run, where = _places(folder, named=named)
-    tokenizer, found = load_tokenizer(where), read_folder(where)
+    tokenizer, found = load_tokenizer(where), read_folder(where, layers=layers)
     known = family_of(found, tokenizer, where)
     tree: dict[str, Any] = {"name": folder.resolve().name, "encoder": {"folder": str(folder)}}
     tree["task"] = {"max_length": max_length_of(found), **known.settings}
@@ -152,7 +155,7 @@ def open_run(
     data = (read or once())(settings.task, tokenizer, known)
     named_folder = user_path(folder)
     here = run or (named_folder if named_folder.is_dir() else settings.folder)
-    return TunedRun(settings, where, here, data, precision or settings.training.precision)
+    return TunedRun(settings, where, here, data, precision or settings.training.precision, layers)
 
 
 def _of_own_files(task: Mapping[str, Any], known: Family) -> Mapping[str, Any]:
@@ -247,7 +250,7 @@ def model_of(run: TunedRun) -> TaskModel:
         ModelError: it was tuned for another task.
     """
     where, family = run.model_folder, run.family
-    found = read_folder(where)
+    found = read_folder(where, layers=run.layers)
     if (task := task_of(found)) != family.task:
         raise wrong_task_error(task, family.task, where)
     check_tokenizer(found.model.config, load_tokenizer(where), where)

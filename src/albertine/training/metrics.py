@@ -17,7 +17,12 @@ TIMINGS = ("elapsed", "tokens_per_second")
 """The only keys of a metrics line that differ between a resumed run and one that was never interrupted."""
 
 
-COUNTED = {"ponder": "mean_steps", "soft": "agreement"}
+COUNTED = {
+    "ponder": "mean_steps",
+    "soft": "agreement",
+    "elastic_mlm": "elastic_mlm_agreement",
+    "elastic_sentence": "elastic_sentence_agreement",
+}
 """Metric names of `correct / count` for the parts of a loss where it is not an accuracy."""
 PENALTIES = frozenset({"jacobian", "hidden", "attention"})
 """Parts of a loss without predictions, and so without accuracy."""

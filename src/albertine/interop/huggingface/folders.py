@@ -87,6 +87,7 @@ from albertine.interop.weights import (
 )
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
+from albertine.model.resharing import with_layers
 from albertine.model.sharing import SharingPlan
 from albertine.tokenizers.base import Tokenizer
 from albertine.tokenizers.load import check_tokenizer, load_tokenizer
@@ -126,9 +127,34 @@ def named_model(what: str | Path) -> tuple[Model, Tokenizer]:
 
 
 @on_cpu()
-def read_folder(folder: str | Path) -> ModelFolder:
+def read_folder(folder: str | Path, *, layers: int | None = None) -> ModelFolder:
     """Everything in a model folder, of transformers or with a checkpoint of TensorFlow, or in a checkpoint of
-    a run. Raises as `load_model`."""
+    a run.
+
+    Args:
+        layers: number of layers to compute, as of `model.resharing.with_layers`; None: those of the folder.
+
+    Raises:
+        ModelError: as `load_model`; or the folder has a head after every layer, and `layers` is given.
+        SettingsError: the encoder cannot compute that number of layers.
+    """
+    found = _read_folder(folder)
+    if layers is None:
+        return found
+    if our_flags(found.config).get("exits") is True:
+        raise ModelError(
+            "has a head after every layer, of which an exit rule chooses one for each text",
+            where=folder,
+            remedy="Leave --layers out, or use --exit",
+        )
+    try:
+        return replace(found, model=with_layers(found.model, layers))
+    except SettingsError as error:
+        raise SettingsError(error.what, where=folder, remedy=error.remedy) from error
+
+
+def _read_folder(folder: str | Path) -> ModelFolder:
+    """As `read_folder`, with all layers of the folder."""
     folder = resolve_folder(Path(folder))
     if not folder.is_dir():
         raise ModelError("is not a folder", where=folder, remedy="Name the folder that holds config.json")
