@@ -139,10 +139,8 @@ def load(
         found = read_folder(folder := model_folder(what), layers=layers)
         _warn_of_head(found, what, folder)
         return found.model
-    if layers is not None:
-        raise SettingsError(
-            "layers are those of a trained model", where="albertine.load", remedy="Use num_hidden_layers"
-        )
+    if layers is not None:  # refused by its name, with that of the field
+        changes = {"layers": layers, **changes}
     config = changed_preset(str(what), plain(changes, "albertine.load"))
     return Model(config, config.pretraining_heads, seed=seed).eval()
 

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.conftest import Command
 
 OPTIONS = {
-    "evaluate": {"--dev", "--test", "--file", "--output", "--device", "--precision", "--json"},
+    "evaluate": {"--dev", "--test", "--file", "--output", "--device", "--precision", "--layers", "--json"},
     "ensemble": {
         *("--pick", "--rule", "--dev", "--test", "--file", "--output", "--device", "--precision", "--json"),
     },
@@ -17,9 +17,9 @@ OPTIONS = {
     "score": {
         *("--texts", "--max-length", "--sequences", "--pairs", "--no-pairs", "--memory", "--reach"),
         "--sentence-task",
-        *("--clamp", "--device", "--precision", "--json"),
+        *("--clamp", "--device", "--precision", "--layers", "--json"),
     },
-    "suite": {"--data", "--limit", "--device", "--precision", "--json"},
+    "suite": {"--data", "--limit", "--device", "--precision", "--layers", "--json"},
 }
 
 

@@ -72,8 +72,11 @@ def two_that_train(file: Path, tmp_path: Path) -> tuple[WarmProcess, int]:
     return process, other
 
 
-def test_two_processes_are_one_run(build: Build, tmp_path: Path) -> None:
-    file = recipe(build, tmp_path, training=SIX, model={"change": {**MODEL, "hidden_dropout_prob": 0.0}})
+@pytest.mark.parametrize("elastic", [None, {"least": 1, "most": 2, "teacher": True}])
+def test_two_processes_are_one_run(build: Build, tmp_path: Path, elastic: dict[str, Any] | None) -> None:
+    model = {"change": {**MODEL, "hidden_dropout_prob": 0.0}}
+    objective = {"max_length": 32, "elastic": elastic}
+    file = recipe(build, tmp_path, training=SIX, model=model, objective=objective)
     environments, weights = {}, {}
     for name, words in {"one": (), "two": ("--processes", "2")}.items():
         process = command(file, f"name={name}", *words)

@@ -176,6 +176,22 @@ def test_what_cannot_have_other_layers_is_refused(
         Predictor(unshared, layers=3)
 
 
+def test_a_server_computes_these_layers(tuned: dict[int | None, Path]) -> None:
+    """As `albertine serve --layers` and the `layers` of Ray Serve and Triton."""
+    from starlette.testclient import TestClient
+
+    from albertine.serving.app import application
+    from albertine.serving.hosted import HostedSettings, running_models
+
+    models = running_models(tuned[None], "few", HostedSettings(layers=3, precision="float32"))
+    with TestClient(application(models), "http://localhost") as client:
+        found = client.post("/predict", json={"inputs": [[text] for text in TEXTS[:3]]}).json()
+    assert models.stop(10.0)
+    expected = Predictor(tuned[3], precision="float32").classify(TEXTS[:3])
+    for row, values in zip(found, expected, strict=True):
+        assert {one["label"]: one["score"] for one in row} == pytest.approx(values, abs=1e-5)
+
+
 def test_an_export_has_its_own_number_of_layers(tuned: dict[int | None, Path], tmp_path: Path) -> None:
     exported = albertine.export(tuned[None], tmp_path / "exported").folder
     with pytest.raises(ModelError, match=r"always computes all layers.*--layers"):
