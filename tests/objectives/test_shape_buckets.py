@@ -96,6 +96,13 @@ def test_the_next_batch_takes_the_place_of_the_first() -> None:
         assert torch.equal(getattr(place.packed, name), getattr(other.packed, name))
 
 
+def test_passes_of_other_layers_are_of_another_size() -> None:
+    """Each size has a captured pass of its own."""
+    batch = batch_of([20, 30])
+    sizes = {MicroBatchSize.of(replace(batch, loops=loops)) for loops in (None, 1, 2, 2)}
+    assert len(sizes | {MicroBatchSize.of(replace(batch, depth=1))}) == 4
+
+
 def test_few_sizes() -> None:
     for number in range(1, 5000):
         assert number <= bucket_size(number, 16, 64) <= max(number + 63, number * 17 / 16)
