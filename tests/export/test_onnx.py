@@ -46,7 +46,7 @@ def test_the_release_is_exact_and_verified_over_a_dozen_shapes(exported: Path) -
         assert file["bytes"] == (exported / name).stat().st_size
 
 
-@pytest.mark.sample(1, keep=["modernbert"])
+@pytest.mark.sample(2, keep=["modernbert", "recgpt"])
 @pytest.mark.parametrize(
     ("plan", "name", "packed", "opset"),
     [
@@ -54,6 +54,7 @@ def test_the_release_is_exact_and_verified_over_a_dozen_shapes(exported: Path) -
         ("own", "relate", True, 20),
         ("modernbert", "fill-mask", False, 18),
         ("albert", "compare", True, 20),
+        ("recgpt", "fill-mask", True, 20),
     ],
 )
 def test_other_encoders_and_heads(plan: str, name: str, packed: bool, opset: int, tmp_path: Path) -> None:

@@ -29,7 +29,10 @@ from albertine.training.optimizers import build_optimizer
 from tests.model import builders
 
 RANKS = 2
-PLANS = {"shared": SharingPlan.shared(3), "unshared": SharingPlan.unshared(3)}
+PLANS: dict[str, dict[str, Any]] = {
+    "shared": {"plan": SharingPlan.shared(3)},
+    "unshared": {"plan": SharingPlan.unshared(3), "head_gate": True, "output": "own"},
+}
 UNITS = ("blocks and encoder", "blocks and model", "encoder", "model")
 PASSES = ("padded", "pretraining")
 CASES = list(product(PLANS, UNITS, (False, True), PASSES))
@@ -72,7 +75,7 @@ def apart(found: list[Tensor], expected: list[Tensor]) -> float:
 def compare(case: tuple[str, str, bool, str], rank: int, mesh: DeviceMesh) -> dict[str, Any]:
     """Largest differences between the sharded model and the whole one."""
     plan, units, recompute, which = case
-    one, model = builders.model(PLANS[plan]).train(), builders.model(PLANS[plan]).train()
+    one, model = (builders.model(**PLANS[plan]).train() for _ in range(2))
     model.encoder.recompute = recompute
     shard(model, units, mesh)
     sharded = sum(isinstance(p, DTensor) for p in model.parameters())
