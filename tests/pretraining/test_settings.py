@@ -34,6 +34,9 @@ def test_settings_survive_being_written_down() -> None:
     [
         ("training.batchsize=3", "did you mean `training.batch_size`"),
         ("objective.masking.n_gram=2", "did you mean `objective.masking.ngram`"),
+        ("model.change.output=own", "did you mean `model.output`"),
+        ("model.change.residual_factor=0.5", "did you mean `model.residuals`"),
+        ("model.tie_word_embeddings=false", "did you mean `model.output`"),
         ("training.minutes=3", "not both; that of a recipe is removed by training.steps=null or"),
         ("training.steps=null", "steps or training.minutes"),
         ("model.start_from=folder", "model.preset or model.start_from, and not both"),

@@ -27,8 +27,11 @@ RECIPES = Path(__file__).parents[1] / "recipes"
 COMMENT_WIDTH = 100
 MAX_NAME_BYTES = 255
 """Of a file or folder name, on Linux and macOS."""
-ABBREVIATIONS = {"lr": "learning_rate", "bs": "batch_size", "wd": "weight_decay"}
-"""Common short names of settings in other programs."""
+ABBREVIATIONS = {
+    **{"lr": "learning_rate", "bs": "batch_size", "wd": "weight_decay"},
+    **{"tie_word_embeddings": "output", "residual_factor": "residuals"},
+}
+"""Common names of settings in other programs, and in configurations of encoders."""
 
 
 class Settings(BaseModel):
@@ -474,7 +477,14 @@ def _nearest_key(name: str, keys: Iterable[str]) -> str | None:
     # Do not suggest a parent of the unknown key.
     known = {key: key.rpartition(".")[2] for key in sorted(keys) if not name.startswith(f"{key}.")}
     same = [key for key, last_part in known.items() if last_part in (last, ABBREVIATIONS.get(last))]
-    same.sort(key=lambda key: (not key.startswith(f"{part}."), key.count(".")))
+    parents = [part.rsplit(".", i)[0] for i in range(part.count(".") + 1)] if part else []
+
+    def distance(key: str) -> tuple[int, int]:
+        """Levels up to a parent of both, then the depth of the key."""
+        up = next((i for i, parent in enumerate(parents) if key.startswith(f"{parent}.")), len(parents))
+        return up, key.count(".")
+
+    same.sort(key=distance)
     alike = difflib.get_close_matches(name, known, n=1, cutoff=0.5 if part else 0.7)
     lasts = difflib.get_close_matches(last, set(known.values()), n=1, cutoff=0.8)
     found = [*same, *alike, *(key for key, last_part in known.items() if last_part in lasts)]

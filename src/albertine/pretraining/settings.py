@@ -284,7 +284,7 @@ class ModelChoice(Settings):
         "plain",
         exclude_if=_is("plain"),
         description="fixed factor of each sublayer's output: 1; or with n layers 1/sqrt(n), or 1/n; "
-        "own: residuals are learned",
+        "`residuals` among model.own are learned",
     )
     residual_init: Literal["reference", "zeros"] = Field(
         "reference",
