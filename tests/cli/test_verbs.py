@@ -642,8 +642,8 @@ def test_every_option_of_score_reaches_it(albertine: Command, monkeypatch: pytes
 
     monkeypatch.setattr("albertine.pretraining.probes.score_pretrained", noted)
     words = ("--texts", "t", "--max-length", 16, "--sequences", 5, "--no-pairs", "--memory", 7, "--reach", 3)
-    words += ("--clamp", 9, "--sentence-task", "nsp")
+    words += ("--clamp", 9, "--sentence-task", "nsp", "--layers", 4)
     assert albertine("score", "m", "c", *words, "--device", "cuda", "--precision", "int8", "--json").code == 0
     how = {"texts": [Path("t")], "max_length": 16, "sequences": 5, "pairs": False, "memory": 7, "reach": 3}
-    how["sentence_task"] = "nsp"
+    how |= {"sentence_task": "nsp", "layers": 4}
     assert calls == [("m", Path("c"), how | {"clamp": 9, "device": "cuda", "precision": "int8"})]
