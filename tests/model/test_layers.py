@@ -20,6 +20,7 @@ ENCODERS = {
     "rotary": {"positions": "rotary", "own": ("norms",)},
     "signals": {"step_signal": "sinusoid", "position_signal": "learned"},
     "learned steps": {"step_signal": "learned"},
+    "gates": {"head_gate": True, "hidden_act": "relu2", "residual_factor": 0.5, "own": ("norms",)},
 }
 
 
