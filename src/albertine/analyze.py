@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from albertine.analysis.layers import LayerStatistics
     from albertine.analysis.lens import Lens
     from albertine.analysis.probe import DepthScores
+    from albertine.evaluation.minimal_pairs import Scoring
 
 __all__ = ["attention", "depth", "layers", "lens", "parameters", "probe"]
 
@@ -144,6 +145,7 @@ def probe(
     task: str | Path | None = None,
     data: str | Path | None = None,
     limit: int | None = None,
+    scoring: Scoring = "pll",
 ) -> DepthScores:
     """The score of every depth with operations and seconds: of minimal pairs by the masked-LM head, or of a
     linear probe on the mean over tokens of the states.
@@ -153,6 +155,7 @@ def probe(
         suite: "blimp" or "sling", with its folder in `data`.
         task: a folder with the tables train and dev, or a data set by name with its folder in `data`.
         limit: most pairs of a paradigm, default 100; or most examples of train and of dev, default 2000.
+        scoring: of minimal pairs, as of `albertine.suite`.
 
     Raises:
         AlbertineError: neither or both of suite and task, or something is missing or does not fit.
@@ -169,7 +172,9 @@ def probe(
 
         if folder is None:
             raise SettingsError("a suite needs the folder of its files", remedy="Give it as data=")
-        return suite_scores_by_depth(suite, model, folder, limit=limit or 100)
+        return suite_scores_by_depth(suite, model, folder, scoring=scoring, limit=limit or 100)
+    if scoring != "pll":
+        raise SettingsError("scoring is of a suite, not of a task", remedy="Leave it out")
     from albertine.tasks.layer_probe import EXAMPLES, probe_layers, task_of_name
 
     return probe_layers(model, task_of_name(str(task), folder), examples=limit or EXAMPLES)

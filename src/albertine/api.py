@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from albertine.corpus.manifest import Manifest
     from albertine.corpus.vocabulary import VocabularyKind
     from albertine.evaluation.ensembles import Rule
+    from albertine.evaluation.minimal_pairs import Scoring
     from albertine.export.convert import Converted
     from albertine.export.export_model import Exported
     from albertine.interop.huggingface.folders import Stored
@@ -580,6 +581,7 @@ def suite(
     data: str | Path,
     *,
     limit: int | None = None,
+    scoring: Scoring = "pll",
     device: str = "cpu",
     precision: InferencePrecision = "auto",
     layers: int | None = None,
@@ -591,6 +593,8 @@ def suite(
         model: any name of a pretrained model.
         data: folder of the original files, or of their archive.
         limit: most pairs of a paradigm; default all.
+        scoring: "pll": each token from all others, masked; "causal": from those before it, for a model
+            pretrained with `objective.causal_share`.
         layers: another number of layers than the model has, as of `Predictor`.
 
     Returns:
@@ -607,7 +611,7 @@ def suite(
     if layers is not None:
         check_integer("layers", layers, 1)
     how: dict[str, Any] = {"limit": limit, "device": device, "precision": precision, "layers": layers}
-    scores = suite_scores(name, model, user_path(data), **how)
+    scores = suite_scores(name, model, user_path(data), scoring=scoring, **how)
     return {"model": str(model), **scores.as_dict()}
 
 

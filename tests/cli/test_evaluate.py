@@ -19,7 +19,7 @@ OPTIONS = {
         "--sentence-task",
         *("--clamp", "--device", "--precision", "--layers", "--json"),
     },
-    "suite": {"--data", "--limit", "--device", "--precision", "--layers", "--json"},
+    "suite": {"--data", "--limit", "--scoring", "--device", "--precision", "--layers", "--json"},
 }
 
 

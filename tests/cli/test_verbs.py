@@ -276,7 +276,22 @@ def test_suite(albertine: Command, home: Path, tmp_path: Path) -> None:
     assert report["suite"] == "BLiMP" and report["pairs"] == 67 * 2 and len(report["paradigms"]) == 67
     printed = albertine(*command).out
     assert f"{report['right']:.1%}" in printed and "island_effects" in printed and "GPT-2 83.0%" in printed
+    assert report["scoring"] == "pll" and "summed pseudo-log-likelihood" in printed
+    causal = tmp_path / "causal"
+    shutil.copytree(final, causal)
+    config = json.loads((causal / "config.json").read_text())
+    config["albertine"] = {**config.get("albertine", {}), "causal_share": 0.5}
+    (causal / "config.json").write_text(json.dumps(config))
+    command = ("suite", "blimp", causal, *command[3:], "--scoring", "causal")
+    other = json.loads(albertine(*command, "--json").out)
+    assert other["scoring"] == "causal" and other["paradigms"] != report["paradigms"]
+    assert "right by summed log-likelihood from left to right" in albertine(*command).out
     for words, message in (
+        (
+            ("suite", "blimp", final, "--data", folder, "--scoring", "causal"),
+            "does not record that it was trained causally, and would predict tokens from earlier ones badly. "
+            "Score it by pll, or pretrain with objective.causal_share=0.5",
+        ),
         (("suite", "glue", final, "--data", folder), "no suite `glue`"),
         (("suite", "sling", final, "--data", folder), "lacks 54 of the 54 files of SLING"),
         (("suite", "blimp", final), "--data"),

@@ -1,4 +1,4 @@
-"""Pseudo-log-likelihoods against a slow loop over the padded reference, one masked copy at a time."""
+"""Log-likelihoods against a slow loop over the padded reference, one sentence, or masked copy, at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ import torch
 from albertine.core.batch import Packed
 from albertine.errors import ModelError, SettingsError
 from albertine.inference import likelihood
-from albertine.inference.likelihood import MaskedInput, PseudoLikelihood, score_masked_tokens
+from albertine.inference.likelihood import (
+    CausalLikelihood,
+    MaskedInput,
+    PseudoLikelihood,
+    score_masked_tokens,
+)
 from albertine.model.config import EncoderConfig
 from albertine.model.model import Model
 from albertine.model.sharing import SharingPlan
@@ -60,6 +65,53 @@ def slow(model: Model, tokenizer: Tokenizer, text: str, depth: int = -1) -> floa
         hidden = reference.encode(model, row, mask, segments)[depth]
         total += float(reference.mlm_logits(model, hidden)[0, place].log_softmax(-1)[ids[place]])
     return total
+
+
+def slow_causal(model: Model, tokenizer: Tokenizer, text: str, depth: int = -1) -> float:
+    """Each token by a pass over [CLS] and the tokens before it, as far as they stand."""
+    ids, types = tokenizer.layout(tokenizer.encode(text))
+    total = 0.0
+    for place in range(1, len(ids) - 1):
+        row, segments = (torch.tensor([x[:place]]) for x in (ids, types))
+        mask = torch.ones(1, place, place).tril()
+        hidden = reference.encode(model, row, mask, segments)[depth]
+        total += float(reference.mlm_logits(model, hidden)[0, -1].log_softmax(-1)[ids[place]])
+    return total
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+def test_from_left_to_right_against_the_reference(
+    tokenizer: Tokenizer, positions: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = made(positions=positions)
+    expected = [slow_causal(model, tokenizer, text) for text in TEXTS]
+    assert len(set(expected)) == 5 and expected[-1] == 0
+    calls: list[tuple[int, int | None]] = []
+    found = CausalLikelihood(model, tokenizer)(TEXTS, lambda done, total: calls.append((done, total)))
+    np.testing.assert_allclose(found.nats, expected, rtol=1e-4)
+    assert found.tokens.tolist() == [len(tokenizer.encode(text)) for text in TEXTS]
+    assert found.nats[0] == found.nats[3] and calls[-1][0] == calls[-1][1]
+    monkeypatch.setattr(likelihood, "ROWS", 3)
+    model.batch_tokens = 12
+    again = CausalLikelihood(model, tokenizer)(TEXTS)
+    np.testing.assert_allclose(again.nats, expected, rtol=1e-4)
+    for depth in (0, 1):
+        one = CausalLikelihood(model, tokenizer, depth=depth)(TEXTS[:3])
+        slow_ones = [slow_causal(model, tokenizer, text, depth) for text in TEXTS[:3]]
+        np.testing.assert_allclose(one.nats, slow_ones, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_from_left_to_right_a_score_does_not_depend_on_other_texts(tokenizer: Tokenizer) -> None:
+    score = CausalLikelihood(made(), tokenizer)
+    together = score(TEXTS).nats
+    np.testing.assert_allclose([score([text]).nats[0] for text in TEXTS], together, rtol=1e-5)
+    np.testing.assert_allclose(score(TEXTS[::-1]).nats[::-1], together, rtol=1e-5)
+    with pytest.raises(ModelError, match="no masked-LM head"):
+        CausalLikelihood(made({"sop"}), tokenizer)
+    with pytest.raises(SettingsError, match="and the model reads 8"):
+        CausalLikelihood(made(max_position_embeddings=8), tokenizer)(TEXTS)
 
 
 @torch.no_grad()

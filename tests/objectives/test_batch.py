@@ -221,8 +221,8 @@ def test_cls_may_be_last(corpus: MemoryCorpus, kind: str) -> None:
 
 
 def test_a_causal_row_whose_cls_is_last_does_not_predict_its_first_token(corpus: MemoryCorpus) -> None:
-    special = SPECIALS._replace(cls_last=True)
-    made = BatchBuilder(corpus, PairSettings("none", 64), MaskSettings(), 1, special, causal=1.0)
+    special, share = SPECIALS._replace(cls_last=True), {"causal_share": 1.0, "causal_predictions": 1.0}
+    made = BatchBuilder(corpus, PairSettings("none", 64), MaskSettings(), 1, special, **share)
     [batch] = made.build(some_rows(50))
     ends = torch.tensor(batch.packed.lengths)
     wanted = [
@@ -234,11 +234,11 @@ def test_a_causal_row_whose_cls_is_last_does_not_predict_its_first_token(corpus:
     assert torch.equal(batch.mlm_labels, batch.packed.input_ids[batch.mlm_positions + 1])
 
 
-@pytest.mark.parametrize("causal", [None, 1 / 3])
-def test_text_cut_alike_is_predicted_otherwise_under_another_seed(causal: float | None) -> None:
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_text_cut_alike_is_predicted_otherwise_under_another_seed(share: float) -> None:
     corpus = MemoryCorpus([[30]] * 200, word=1)
     pairs, rows = PairSettings("none", 64), [(0, r) for r in range(200)]
-    made = [BatchBuilder(corpus, pairs, MaskSettings(), seed, causal=causal) for seed in (1, 2)]
+    made = [BatchBuilder(corpus, pairs, MaskSettings(), seed, causal_share=share) for seed in (1, 2)]
     for column in ("a_start", "a_length"):
         np.testing.assert_array_equal(*(getattr(m.plan(0), column) for m in made))
     first, second = (as_samples(m.build(rows)) for m in made)

@@ -94,7 +94,8 @@ def test_a_ramp_of_lengths_has_as_many_tokens_a_step(build: Build) -> None:
     assert (odd.batch_size, odd.objective.pairs) == (21, "none"), "21.3 samples of 12 are 8 of 32"
     causal = {"begin": 0, "causal": True, "pairs": "none"}
     pair = resolved_stages(build(stages=[causal, {**causal, "begin": 0.5, "mask_probability": 0.5}]))
-    assert [stage.causal for stage in pair] == [1 / 3, 0.5]
+    assert [stage.objective.causal_share for stage in pair] == [1, 1]
+    assert [stage.objective.causal_predictions for stage in pair] == [1 / 3, 0.5]
     short = build(objective={"max_length": 16}, stages=[{"begin": 0}])
     assert resolved_stages(short)[0].objective == short.objective, "a stage that changes nothing is the run"
 

@@ -38,6 +38,23 @@ def test_a_window_weighs_predictions_and_survives_json() -> None:
     assert window.steps == 2 and window.tokens == 200
 
 
+def test_the_total_loss_weighs_its_parts() -> None:
+    window = RunningSums()
+    for weight in (0.25, 0.75):
+        parts = {"mlm": PartSum(20.0, 10, 1, 1 - weight), "causal": PartSum(6.0, 2, 1, weight)}
+        window.add(StepReport(parts, 1.0, 100, True))
+    found = window.means()
+    assert (found["mlm_loss"], found["causal_loss"]) == (2.0, 3.0), "without the weight"
+    assert found["loss"] == pytest.approx(0.5 * 2.0 + 0.5 * 3.0)
+
+
+def test_a_window_of_a_checkpoint_before_weights_continues() -> None:
+    saved = {"steps": 1, "tokens": 9, "grad_norm": 1.0, "parts": {"mlm": [30.0, 10, 4]}, "extra": {}}
+    window = RunningSums(saved)
+    window.add(report(10.0, 30, 2, 3.0))
+    assert window.means() == {"mlm_loss": 1.0, "mlm_accuracy": 0.15, "loss": 1.0, "grad_norm": 2.0}
+
+
 def test_extra_metrics_are_means_and_survive_json() -> None:
     def report(iterations: float, sequences: float) -> StepReport:
         parts = {"jacobian": PartSum(6.0, 3, 0)}

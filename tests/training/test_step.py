@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -93,6 +94,24 @@ def test_every_part_is_divided_by_its_own_count() -> None:
     assert report.parts["sentence"].count == 12
     assert report.parts["mlm"].correct == sum(int(f["mlm"].correct) for f in found)
     assert not torch.equal(weights(model), weights(reference))
+
+
+def test_a_weight_is_of_the_gradient_and_not_of_the_reported_sums() -> None:
+    @dataclass(frozen=True)
+    class Weighted(ToyBatch):
+        weights = {"sentence": 0.25}  # noqa: RUF012
+
+    batches = [Weighted(batch.ids, batch.labels) for batch in cut(whole_batch(), [4, 20])]
+    _, report = step(batches)
+    reference = Toy(0.0).double()
+    found = [toy_loss(reference, b) for b in batches]
+    sums = {name: sum(f[name].loss_sum for f in found) for name in ("mlm", "sentence")}
+    torch.autograd.backward(sums["mlm"] / 24 + 0.25 * sums["sentence"] / 12)
+    norm = torch.cat([p.grad.reshape(-1) for p in reference.parameters() if p.grad is not None]).norm()
+    assert report.grad_norm == pytest.approx(float(norm))
+    assert report.parts["sentence"].loss_sum == pytest.approx(float(sums["sentence"].detach()))
+    assert (report.parts["sentence"].weight, report.parts["mlm"].weight) == (0.25, 1.0)
+    assert report.grad_norm != pytest.approx(step(cut(whole_batch(), [4, 20]))[1].grad_norm)
 
 
 def test_a_part_without_predictions_is_no_division_by_zero() -> None:

@@ -9,7 +9,7 @@ import typer
 
 from albertine.cli import show
 from albertine.cli.analyze_options import Html, Plot, check_outputs
-from albertine.cli.options import Json
+from albertine.cli.options import Json, Scoring
 
 
 def probe(
@@ -34,6 +34,10 @@ def probe(
     data: Annotated[
         Path | None, typer.Option("--data", help="Folder of the files of the suite or data set.")
     ] = None,
+    scoring: Annotated[
+        Scoring,
+        typer.Option("--scoring", help="Of minimal pairs, as of `albertine suite`."),
+    ] = "pll",
     limit: Annotated[
         int | None,
         typer.Option(
@@ -55,6 +59,8 @@ def probe(
 
     if (suite is None) == (task is None):
         raise typer.BadParameter("give one of --suite and --task", param_hint="--suite")
+    if task is not None and scoring != "pll":
+        raise typer.BadParameter("is for minimal pairs, not for a task", param_hint="--scoring")
     check_outputs(plot, html)
     models = list(dict.fromkeys(models))
     found: list[DepthScores] = []
@@ -66,7 +72,15 @@ def probe(
         for model, label in zip(models, model_labels(models), strict=True):
             with show.progress(f"{label}: tokens scored") as update:
                 found.append(
-                    suite_scores_by_depth(suite, model, data, limit=limit or 100, label=label, update=update)
+                    suite_scores_by_depth(
+                        suite,
+                        model,
+                        data,
+                        scoring=scoring,
+                        limit=limit or 100,
+                        label=label,
+                        update=update,
+                    )
                 )
     else:
         from albertine.tasks.layer_probe import EXAMPLES, probe_layers, task_of_name

@@ -98,6 +98,7 @@ ANY_MODEL = (
     "the released model of the texts' language."
 )
 """Of a model that stands first among the words of a command."""
+Scoring = Literal["pll", "causal"]
 Language = Literal["auto", "en", "zh"]
 """Whose sentences and words; `auto` looks at the beginning of the text."""
 LanguageOption = Annotated[

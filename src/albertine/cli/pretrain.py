@@ -80,14 +80,14 @@ def run(
 
             config = check_new_encoder(settings)
         typer.echo(commented_yaml(settings), nl=False)
-        if settings.stages:
-            from albertine.pretraining.stages import stage_summaries, untrained
+        from albertine.pretraining.stages import stage_summaries, untrained
 
+        if settings.stages:
             typer.echo("# stages as they resolve:")
             for line in stage_summaries(settings):
                 typer.echo(f"#   {line}")
-            for line in untrained(settings, config):
-                typer.echo(f"warning: {line}", err=True)
+        for line in untrained(settings, config):
+            typer.echo(f"warning: {line}", err=True)
         raise typer.Exit
     import torch
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from albertine.cli import show
-from albertine.cli.options import DeviceOption, Json, LayersOption, PrecisionOption
+from albertine.cli.options import DeviceOption, Json, LayersOption, PrecisionOption, Scoring
 
 if TYPE_CHECKING:
     from albertine.evaluation.minimal_pairs import PairAccuracy, SuiteScores
@@ -21,6 +21,14 @@ def suite(
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="Most pairs of a paradigm; default: all.")
     ] = None,
+    scoring: Annotated[
+        Scoring,
+        typer.Option(
+            "--scoring",
+            help="pll: each token from all others, masked; causal: from those before it, for a model "
+            "pretrained with objective.causal_share.",
+        ),
+    ] = "pll",
     device: DeviceOption = "cpu",
     precision: PrecisionOption = "auto",
     layers: LayersOption = None,
@@ -31,7 +39,15 @@ def suite(
 
     with show.progress("tokens scored") as update:
         scores = suite_scores(
-            name, model, data, limit=limit, device=device, precision=precision, layers=layers, update=update
+            name,
+            model,
+            data,
+            scoring=scoring,
+            limit=limit,
+            device=device,
+            precision=precision,
+            layers=layers,
+            update=update,
         )
     if json:
         show.as_json({"model": model, **scores.as_dict()})
@@ -44,7 +60,8 @@ def _print(scores: SuiteScores) -> None:
     reported = [name for name in names if any(name in s.published for s in scores.phenomena.values())]
     rows = [_row(name, share, reported) for name, share in scores.phenomena.items()]
     rows.append(_row("mean of the paradigms", scores.overall, reported))
-    title = f"{scores.suite.name}, right by summed pseudo-log-likelihood"
+    sums = {"pll": "pseudo-log-likelihood", "causal": "log-likelihood from left to right"}
+    title = f"{scores.suite.name}, right by summed {sums[scores.scoring]}"
     head = ("phenomenon", "right", "± standard error", "by perplexity", "pairs", *reported)
     show.table(head, rows, title=title)
     if scores.suite.aside:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ TIE = 1e-4
 """Difference in nats up to which two sentences tie: the rounding error of float32, so that a model without
 word order ties on sentences that differ only in it."""
 
+Scoring = Literal["pll", "causal"]
+"""Pseudo-log-likelihood, or log-likelihood from left to right."""
 Scorer = Callable[[Sequence[str]], tuple[NDArray[np.float64], NDArray[np.int64]]]
 """The log-likelihood of every text, in nats, and how many tokens it has."""
 
@@ -56,17 +58,20 @@ class SuiteScores:
     Attributes:
         overall: mean over the paradigms, except those of the phenomenon `aside`.
         phenomena: means over their paradigms. paradigms: by name.
+        scoring: of the sentences.
     """
 
     suite: PairSuite
     overall: PairAccuracy
     phenomena: Mapping[str, PairAccuracy]
     paradigms: Mapping[str, PairAccuracy]
+    scoring: Scoring = "pll"
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data."""
         return {
             "suite": self.suite.name,
+            "scoring": self.scoring,
             "published_by": self.suite.published_by,
             **self.overall.as_dict(),
             "not_in_the_mean": [self.suite.aside] if self.suite.aside else [],
@@ -78,7 +83,7 @@ class SuiteScores:
         }
 
 
-def score_suite(suite: PairSuite, score: Scorer) -> SuiteScores:
+def score_suite(suite: PairSuite, score: Scorer, scoring: Scoring = "pll") -> SuiteScores:
     """Score a model: a pair is correct where the acceptable sentence has the higher sum (T = 1, no division
     by length), and counts half for a tie (2025.babylm-main.16: with ties as correct, chance level is 54)."""
     texts = [text for paradigm in suite.paradigms for pair in paradigm.pairs for text in pair]
@@ -99,6 +104,7 @@ def score_suite(suite: PairSuite, score: Scorer) -> SuiteScores:
         replace(overall, published=suite.published),
         {name: _mean(own) for name, own in by_phenomenon.items()},
         shares,
+        scoring,
     )
 
 

@@ -1,9 +1,12 @@
-"""Pseudo-log-likelihood of sentences under a masked language model.
+"""Log-likelihoods of sentences under a masked language model.
 
-The sum over the tokens of a sentence of log p(token | all other tokens), each token masked by itself (Salazar
-et al. 2020, "Masked Language Model Scoring", section 2): one masked copy for each token. Equal copies are
-computed once: those of repeated sentences, and those of two sentences that differ in the masked token alone,
-as in many minimal pairs.
+Pseudo-log-likelihood is the sum over the tokens of a sentence of log p(token | all other tokens), each token
+masked by itself (Salazar et al. 2020, "Masked Language Model Scoring", section 2): one masked copy for each
+token. Equal copies are computed once: those of repeated sentences, and those of two sentences that differ in
+the masked token alone, as in many minimal pairs.
+
+A model that was also trained causally has a log-likelihood, the sum of log p(token | earlier tokens): one
+pass for each sentence.
 """
 
 from __future__ import annotations
@@ -27,7 +30,11 @@ from albertine.tokenizers.base import Tokenizer
 COPIES = 32768
 """Masked copies that are built and sorted by length at once; bounds the memory, not the result."""
 
+ROWS = 2048
+"""Rows whose logits are computed at once; bounds the memory, not the result."""
+
 Ints = NDArray[np.int64]
+Progress = Callable[[int, int | None], None]
 
 
 class MaskedInput(NamedTuple):
@@ -49,7 +56,7 @@ class TokenScores(NamedTuple):
 
 
 class TextScores(NamedTuple):
-    """The pseudo-log-likelihood of every text in nats, at most 0, and the number of tokens summed."""
+    """The log-likelihood of every text in nats, at most 0, and the number of tokens summed."""
 
     nats: NDArray[np.float64]
     tokens: Ints
@@ -101,17 +108,10 @@ class PseudoLikelihood:
     def __init__(
         self, model: Model, tokenizer: Tokenizer, where: Path | None = None, *, depth: int | None = None
     ) -> None:
-        if model.mlm is None:
-            raise ModelError(
-                "has no masked-LM head, so no sentence can be scored with it",
-                where=where,
-                remedy="Name a pretrained model",
-            )
+        _check_head(model, where)
         self.model, self.tokenizer, self.depth = model, tokenizer, depth
 
-    def __call__(
-        self, texts: Sequence[str], progress: Callable[[int, int | None], None] = lambda done, total: None
-    ) -> TextScores:
+    def __call__(self, texts: Sequence[str], progress: Progress = lambda done, total: None) -> TextScores:
         """Score texts, summed over their tokens without [CLS] and [SEP]; (texts,) each.
 
         Args:
@@ -122,8 +122,7 @@ class PseudoLikelihood:
             NotFinite: a sum is not finite; names the text.
         """
         place = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-        rows = [self.tokenizer.layout(ids) for ids in self.tokenizer.encode_batch(list(place))]
-        self._check(rows, list(place))
+        rows = _layouts(self.model, self.tokenizer, list(place))
         edges = (self.tokenizer.cls_id, self.tokenizer.sep_id)
         targets = [[i for i, token in enumerate(ids) if token not in edges] for ids, _ in rows]
         sums = np.zeros(len(rows))
@@ -138,15 +137,6 @@ class PseudoLikelihood:
         order = [place[text] for text in texts]
         check_finite(sums[order], "text")
         return TextScores(sums[order], np.array([len(t) for t in targets], dtype=np.int64)[order])
-
-    def _check(self, rows: Sequence[tuple[list[int], list[int]]], texts: Sequence[str]) -> None:
-        limit = self.model.config.max_position_embeddings
-        for (ids, _), text in zip(rows, texts, strict=True):
-            if len(ids) > limit:
-                raise SettingsError(
-                    f"the sentence `{text:.60}` has {len(ids)} tokens, and the model reads {limit}",
-                    remedy="Use a model with more positions",
-                )
 
     def _log_probabilities(self, copies: _Copies) -> NDArray[np.float64]:
         """The log-probability of every target token."""
@@ -206,3 +196,91 @@ class _Copies:
         """The targets of some copies, and for each target the index of its copy among them."""
         parts = [self._targets[c] for c in chosen]
         return np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(p) for p in parts])
+
+
+class CausalLikelihood:
+    """Scores sentences by their log-likelihood from left to right, under a causal attention mask.
+
+    Each token is predicted from [CLS] and the tokens before it, as in causal samples of pretraining; [SEP],
+    which these do not predict, is not scored. Without a [CLS] before it the first token is not scored either.
+
+    Args: as of `PseudoLikelihood`; the model was trained causally.
+
+    Raises:
+        ModelError: the model has no masked-LM head.
+    """
+
+    def __init__(
+        self, model: Model, tokenizer: Tokenizer, where: Path | None = None, *, depth: int | None = None
+    ) -> None:
+        _check_head(model, where)
+        self.model, self.tokenizer, self.depth = model, tokenizer, depth
+
+    def __call__(self, texts: Sequence[str], progress: Progress = lambda done, total: None) -> TextScores:
+        """As `PseudoLikelihood`."""
+        place = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+        rows = _layouts(self.model, self.tokenizer, list(place))
+        edges = (self.tokenizer.cls_id, self.tokenizer.sep_id)
+        targets = [[i for i, token in enumerate(ids) if i and token not in edges] for ids, _ in rows]
+        sums, total, done = np.zeros(len(rows)), sum(map(len, targets)), 0
+        chosen = [i for i, places in enumerate(targets) if places]
+        lengths = [targets[i][-1] for i in chosen]  # the last token is predicted and not read
+        with evaluating(self.model), torch.inference_mode():
+            for part in batch_longest_first(lengths, self.model.tokens_per_pass):
+                own = [chosen[i] for i in part]
+                scores = self._log_probabilities([rows[i] for i in own], [targets[i] for i in own])
+                np.add.at(sums, np.repeat(own, [len(targets[i]) for i in own]), scores)
+                done += len(scores)
+                progress(done, total)
+        order = [place[text] for text in texts]
+        check_finite(sums[order], "text")
+        return TextScores(sums[order], np.array([len(t) for t in targets], dtype=np.int64)[order])
+
+    def _log_probabilities(
+        self, rows: Sequence[tuple[list[int], list[int]]], targets: Sequence[Sequence[int]]
+    ) -> NDArray[np.float64]:
+        """The log-probability of every target token, sentence by sentence."""
+        device = self.model.device
+        sizes = [places[-1] for places in targets]
+        read = [(ids[:size], types[:size]) for (ids, types), size in zip(rows, sizes, strict=True)]
+        packed = pack([ids for ids, _ in read], [types for _, types in read], prefix=[1] * len(rows))
+        first = np.cumsum(sizes) - sizes
+        before = np.concatenate([at + np.array(own) - 1 for at, own in zip(first, targets, strict=True)])
+        labels = [ids[place] for (ids, _), own in zip(rows, targets, strict=True) for place in own]
+        labels_P1 = torch.tensor(labels, device=device)[:, None]
+        with self.model.encoder.forward_pass():
+            where = torch.from_numpy(before).to(device)
+            states_PH = self.model.encoder(packed.to(device), rows=where, depth=self.depth).last_hidden
+            found = []
+            for begin in range(0, len(labels), ROWS):
+                part = slice(begin, begin + ROWS)
+                logits_PV = self.model.mlm_logits(states_PH[part]).float()
+                scores = logits_PV.gather(1, labels_P1[part])[:, 0] - logits_PV.logsumexp(1)
+                found.append(scores.double().cpu().numpy())
+        return np.concatenate(found)
+
+
+def _check_head(model: Model, where: Path | None) -> None:
+    if model.mlm is None:
+        raise ModelError(
+            "has no masked-LM head, so no sentence can be scored with it",
+            where=where,
+            remedy="Name a pretrained model",
+        )
+
+
+def _layouts(model: Model, tokenizer: Tokenizer, texts: list[str]) -> list[tuple[list[int], list[int]]]:
+    """Token and segment ids of texts.
+
+    Raises:
+        SettingsError: a text is longer than the model's maximum.
+    """
+    limit = model.config.max_position_embeddings
+    rows = [tokenizer.layout(ids) for ids in tokenizer.encode_batch(texts)]
+    for (ids, _), text in zip(rows, texts, strict=True):
+        if len(ids) > limit:
+            raise SettingsError(
+                f"the sentence `{text:.60}` has {len(ids)} tokens, and the model reads {limit}",
+                remedy="Use a model with more positions",
+            )
+    return rows

@@ -319,13 +319,21 @@ def without_head_keys(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def objective_config(objective: Mapping[str, Any]) -> dict[str, Any]:
     """The entries of config.json for a pretraining objective, `ObjectiveChoice` as JSON data: its kind, if it
-    is other than masked tokens, and the loops of an elastic depth."""
+    is other than masked tokens, the share of causal samples, and the loops of an elastic depth."""
     flags: dict[str, Any] = {}
     if (kind := objective.get("kind", "masked")) != "masked":
         flags["objective"] = kind
+    if share := objective.get("causal_share"):
+        flags["causal_share"] = share
     if elastic := objective.get("elastic"):
         flags["elastic"] = [elastic["least"], elastic["most"]]
     return {"albertine": flags} if flags else {}
+
+
+def causal_share(config: Mapping[str, Any]) -> float:
+    """The share of causal samples when the training of a masked LM ended, by its config.json."""
+    found = our_flags(config).get("causal_share", 0.0)
+    return float(found) if isinstance(found, int | float) else 0.0
 
 
 def left_to_right(folder: ModelDescription) -> bool:

@@ -33,7 +33,7 @@ def encoder_of_checkpoint(folder: Path) -> EncoderConfig:
     Raises:
         ModelError: its fingerprint has none, or it is damaged.
     """
-    return _encoder(_fingerprint(folder), folder)[0]
+    return _encoder(_state(folder).get("fingerprint", {}), folder)[0]
 
 
 def checkpoint_config(folder: Path) -> dict[str, Any]:
@@ -43,12 +43,12 @@ def checkpoint_config(folder: Path) -> dict[str, Any]:
         ModelError: its fingerprint has none, or it is damaged; or of a tuned one, its run has saved no model
             yet.
     """
-    fingerprint = _fingerprint(folder)
-    config, heads = _encoder(fingerprint, folder)
+    state = _state(folder)
+    config, heads = _encoder(state.get("fingerprint", {}), folder)
     if heads is None:
         return _tuned_config(folder)
     with torch.device("meta"):
-        return _pretrained_config(Model(config, heads), fingerprint)
+        return _pretrained_config(Model(config, heads), state)
 
 
 def read_run_checkpoint(folder: Path) -> ModelFolder:
@@ -64,8 +64,7 @@ def read_run_checkpoint(folder: Path) -> ModelFolder:
         found = read(folder)
     except CheckpointError as error:
         raise ModelError(error.what, where=error.where, remedy=error.remedy) from error
-    fingerprint = found.state.get("fingerprint", {})
-    config, heads = _encoder(fingerprint, folder)
+    config, heads = _encoder(found.state.get("fingerprint", {}), folder)
     averages = {n.rsplit("/", 1)[0]: x for n, x in found.optimizer.items() if n.endswith(f"/{AVERAGE}")}
     tensors = {name: averages.get(name, x) for name, x in found.model.items()}
     prefix = next((name.removesuffix(WORDS) for name in tensors if name.endswith(WORDS)), None)
@@ -87,14 +86,14 @@ def read_run_checkpoint(folder: Path) -> ModelFolder:
     check_finite({**own, **extra}, folder)
     model.load_state_dict(own, assign=True)
     model.requires_grad_(True).eval()
-    tree = _tuned_config(folder) if tuned else _pretrained_config(model, fingerprint)
+    tree = _tuned_config(folder) if tuned else _pretrained_config(model, found.state)
     head = fold_whitening(extra) if not tuned or task_in(tree) is not None else {}
     return ModelFolder(model, tree, head, (), model_type(config))
 
 
-def _fingerprint(folder: Path) -> dict[str, Any]:
+def _state(folder: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = read_state(folder).get("fingerprint", {})
+        found: dict[str, Any] = read_state(folder)
     except CheckpointError as error:
         raise ModelError(error.what, where=error.where, remedy=error.remedy) from error
     return found
@@ -122,14 +121,23 @@ def _heads_in(names: Mapping[str, Tensor]) -> frozenset[str]:
     return frozenset(head for head in ("pooler", "mlm", "lm") if any(n.startswith(f"{head}.") for n in names))
 
 
-def _pretrained_config(model: Model, fingerprint: Mapping[str, Any]) -> dict[str, Any]:
+def _pretrained_config(model: Model, state: Mapping[str, Any]) -> dict[str, Any]:
     kind = model_type(model.config)
     kind = "albertine" if model.lm is not None and kind != "xlnet" else kind
     tree = config_json(model, None, kind)
-    flags = our_flags(tree) | our_flags(objective_config(fingerprint.get("objective", {})))
+    flags = our_flags(tree) | our_flags(objective_config(_objective(state)))
     if kind == "xlnet":
         tree["attn_type"] = attention_type(flags)
     return tree | ({"albertine": flags} if flags else {})
+
+
+def _objective(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The objective of a run at this state, with the share of causal samples of its stage."""
+    fingerprint, number = state.get("fingerprint", {}), (state.get("cursor") or {}).get("stage")
+    objective: dict[str, Any] = fingerprint.get("objective", {})
+    stage = {} if number is None else fingerprint["stages"][number]
+    share = 1.0 if stage.get("causal") else stage.get("causal_share", objective.get("causal_share", 0.0))
+    return {**objective, "causal_share": share}
 
 
 def _tuned_config(folder: Path) -> dict[str, Any]:

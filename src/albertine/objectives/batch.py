@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -17,11 +17,12 @@ from albertine.core.batch import Packed
 from albertine.core.randomness import uniforms
 from albertine.corpus.reader import Shards, SpanReader
 from albertine.errors import CorpusError, SettingsError
-from albertine.objectives.masking import MaskSettings, mask_batch, next_tokens
+from albertine.objectives.masking import CAUSAL_PREDICTIONS, MaskSettings, mask_batch, next_tokens
 from albertine.objectives.pairs import EpochPlan, PairSettings, Sentences, plan_epoch
 from albertine.tokenizers.base import CLS_SEGMENT
 
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 Row = tuple[int, int]  # (epoch, sample of that epoch)
 
 
@@ -62,14 +63,14 @@ class SpecialTokens(NamedTuple):
 
 @dataclass(frozen=True)
 class PretrainingBatch:
-    """One micro-batch.
+    """One micro-batch, of masked samples or of causal ones.
 
     Attributes:
-        packed: the masked samples, [CLS] A [SEP] B [SEP] or [CLS] A [SEP], segment ids 0 and 1, or with
-            XLNet's tokenizer A [SEP] B [SEP] [CLS], [CLS] in segment 2; with a causal objective not masked,
-            under a causal attention mask.
+        packed: the samples, [CLS] A [SEP] B [SEP] or [CLS] A [SEP], segment ids 0 and 1, or with XLNet's
+            tokenizer A [SEP] B [SEP] [CLS], [CLS] in segment 2; causal ones are not masked, and are under a
+            causal attention mask.
         mlm_positions: predicted positions in T, increasing, int64 (P,).
-        mlm_labels: original ids there, or with a causal objective the next ids, int64 (P,).
+        mlm_labels: original ids there, or in causal samples the next ids, int64 (P,).
         sentence_labels: int64 (S,), -100 where a sample has no sentence task; None where no sample has one.
         sentence_count: number of labels that are not -100, known without synchronising with the device.
         samples: (epoch, sample) of every sequence, int64 (S, 2).
@@ -81,6 +82,9 @@ class PretrainingBatch:
         ponders: whether the ponder cost is part of the loss.
         penalised: whether the Jacobian penalty is part of the loss.
         distillation: names of the distillation losses: "soft" over predicted positions, others over tokens.
+        part: name of the loss of the predicted tokens: "causal" in the causal samples of a run that masks
+            others.
+        causal_share: of the samples, in a run that masks others; 0: all are of one kind.
     """
 
     packed: Packed
@@ -96,11 +100,13 @@ class PretrainingBatch:
     distillation: tuple[str, ...] = ()
     loops: int | None = None
     teacher_loops: int | None = None
+    part: Literal["mlm", "causal"] = "mlm"
+    causal_share: float = 0.0
 
     @property
     def counts(self) -> dict[str, int]:
         """Number of predictions in the sum of each part of the loss."""
-        counts = {"mlm": self.mlm_positions.shape[0]}
+        counts: dict[str, int] = {self.part: self.mlm_positions.shape[0]}
         if self.sentence_labels is not None:
             counts["sentence"] = self.sentence_count
         if self.ponders:
@@ -108,10 +114,19 @@ class PretrainingBatch:
         if self.penalised:
             counts["jacobian"] = self.num_tokens
         for name in self.distillation:
-            counts[name] = counts["mlm"] if name == "soft" else self.num_tokens
+            counts[name] = counts[self.part] if name == "soft" else self.num_tokens
         if self.teacher_loops is not None:
-            counts |= {f"elastic_{name}": counts[name] for name in ("mlm", "sentence") if name in counts}
+            parts = (self.part, "sentence")
+            counts |= {f"elastic_{name}": counts[name] for name in parts if name in counts}
         return counts
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weights of the parts of the loss of a mixed run: the shares of the samples."""
+        if not self.causal_share:
+            return {}
+        shares = {"mlm": 1 - self.causal_share, "causal": self.causal_share}
+        return shares | {f"elastic_{name}": share for name, share in shares.items()}
 
     @property
     def num_tokens(self) -> int:
@@ -144,22 +159,24 @@ class BatchBuilder:
         vocabulary: Vocabulary | None = None,
         *,
         depth: int | None = None,
-        causal: float | None = None,
+        causal_share: float = 0.0,
+        causal_predictions: float = CAUSAL_PREDICTIONS,
     ) -> None:
         """
         Args:
             vocabulary: default the corpus' own tokenizer.
             depth: number of layers to compute for these batches; None: all.
-            causal: share of the tokens to predict from earlier ones; None: masked LM. Excludes pairs, because
-                [CLS] sees neither segment.
+            causal_share: share of the samples that are causal: not masked, and tokens are predicted from
+                those before them. Excludes pairs, because [CLS] sees neither segment.
+            causal_predictions: of the tokens of a causal sample, the share that is predicted.
 
         Raises:
-            SettingsError: `causal` with pairs.
+            SettingsError: causal samples with pairs.
         """
-        if causal is not None and pairs.kind != "none":
+        if causal_share and pairs.kind != "none":
             raise SettingsError("a causal objective has no sentence pairs", remedy="Set pairs: none")
         self.corpus, self.pairs, self.masks, self.seed = corpus, pairs, masks, seed
-        self.depth, self.causal = depth, causal
+        self.depth, self.causal_share, self.causal_predictions = depth, causal_share, causal_predictions
         names = corpus.tokenizer() if vocabulary is None else vocabulary
         self.specials = SpecialTokens(
             names.cls_id, names.sep_id, names.mask_id, names.vocab_size, names.cls_last
@@ -169,7 +186,12 @@ class BatchBuilder:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A spawned loader process gets the arguments, not the tokens: it maps the shards and plans by itself.
-        make = partial(BatchBuilder, depth=self.depth, causal=self.causal)
+        make = partial(
+            BatchBuilder,
+            depth=self.depth,
+            causal_share=self.causal_share,
+            causal_predictions=self.causal_predictions,
+        )
         return make, (self.corpus, self.pairs, self.masks, self.seed, self.specials)
 
     @property
@@ -212,19 +234,36 @@ class BatchBuilder:
 
         Args:
             rows: the global batch; every rank passes the same.
-            micro_batches: number per rank; default 1, or as many as `micro_batch_tokens` requires.
+            micro_batches: number per rank; default 1, or as many as `micro_batch_tokens` requires. Of
+                masked and of causal samples each.
             micro_batch_tokens: maximum tokens of a micro-batch, or the longest sample where that is more.
 
         Returns:
-            The micro-batches; those of all ranks together hold every row once. With fewer rows than ranks
-            times micro-batches the last ones would be empty and are left out.
+            The micro-batches, those of masked samples first; those of all ranks together hold every row once.
+            With fewer rows than ranks times micro-batches the last ones would be empty and are left out.
         """
         spans = _Spans.of(self, rows)
-        lengths = spans.lengths
-        bins = split(lengths, world, micro_batches, micro_batch_tokens)
-        return [self._micro_batch(spans.take(chosen)) for chosen in bins[rank] if len(chosen)]
+        is_causal = self._causal_rows(spans)
+        found: list[PretrainingBatch] = []
+        tokens = np.zeros(world, dtype=np.int64)  # of every rank
+        for causal in (False, True):
+            own = spans.take(np.flatnonzero(is_causal == causal))
+            bins = split(own.lengths, world, micro_batches, micro_batch_tokens)
+            if tokens.any():
+                bins = _balanced(bins, own.lengths, tokens)
+            tokens += _tokens(bins, own.lengths)
+            found += [self._micro_batch(own.take(part), causal) for part in bins[rank] if len(part)]
+        return found
 
-    def _micro_batch(self, spans: _Spans) -> PretrainingBatch:
+    def _causal_rows(self, spans: _Spans) -> Bools:
+        """Which samples are causal, (S,): the same in any batch."""
+        if self.causal_share in (0, 1):
+            return np.full(len(spans.samples), bool(self.causal_share))
+        ones = [1] * len(spans.samples)
+        draws = uniforms(self.seed, "causal", spans.epochs.tolist(), spans.samples.tolist(), ones)
+        return draws < self.causal_share
+
+    def _micro_batch(self, spans: _Spans, causal: bool) -> PretrainingBatch:
         lengths = spans.lengths
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         total = int(offsets[-1])
@@ -245,14 +284,16 @@ class BatchBuilder:
         types = (position > np.repeat(a_end, lengths)).astype(np.int64)
         if last:
             types[cls] = CLS_SEGMENT
-        shown, where, labels = self._predicted(spans, ids, starts, special, offsets)
+        predicted = self._next if causal else self._masked
+        shown, where, labels = predicted(spans, ids, starts, special, offsets)
+        mixed = 0 < self.causal_share < 1
         packed = Packed(
             torch.from_numpy(shown),
             torch.from_numpy(types),
             torch.from_numpy(position),
             torch.from_numpy(offsets.astype(np.int32)),
             tuple(lengths.tolist()),
-            None if self.causal is None else (1,) * len(lengths),
+            (1,) * len(lengths) if causal else None,
         )
         return PretrainingBatch(
             packed,
@@ -263,18 +304,25 @@ class BatchBuilder:
             torch.from_numpy(np.stack([spans.epochs, spans.samples], 1)),
             self.depth,
             self.specials.mask_id,
+            part="causal" if mixed and causal else "mlm",
+            causal_share=self.causal_share if mixed else 0.0,
         )
 
-    def _predicted(
-        self, spans: _Spans, ids: Ints, starts: NDArray[np.bool_], special: NDArray[np.bool_], offsets: Ints
+    def _next(
+        self, spans: _Spans, ids: Ints, starts: Bools, special: Bools, offsets: Ints
+    ) -> tuple[Ints, Ints, Ints]:
+        """Input ids (T,), positions (P,) that predict the next token, and these tokens (P,)."""
+        epochs, samples, lengths = spans.epochs.tolist(), spans.samples.tolist(), spans.lengths.tolist()
+        draws = uniforms(self.seed, "next token", epochs, samples, lengths)
+        special = special.copy()
+        special[offsets[:-1]] = True  # no token comes before it, [CLS] or not
+        return ids, *next_tokens(ids, special, offsets, draws, self.causal_predictions)
+
+    def _masked(
+        self, spans: _Spans, ids: Ints, starts: Bools, special: Bools, offsets: Ints
     ) -> tuple[Ints, Ints, Ints]:
         """Input ids (T,), predicted positions (P,), and labels (P,)."""
         epochs, samples, lengths = spans.epochs.tolist(), spans.samples.tolist(), spans.lengths.tolist()
-        if self.causal is not None:
-            draws = uniforms(self.seed, "next token", epochs, samples, lengths)
-            special = special.copy()
-            special[offsets[:-1]] = True  # no token comes before it, [CLS] or not
-            return ids, *next_tokens(ids, special, offsets, draws, self.causal)
         draws = uniforms(self.seed, "masking", epochs, samples, [self.masks.draws(n) for n in lengths])
         return mask_batch(
             ids,
@@ -353,6 +401,19 @@ def split(
     )
     # Neighbouring bins belong to different ranks.
     return [shares[rank::world] for rank in range(world)]
+
+
+def _tokens(bins: list[list[Ints]], lengths: Ints) -> Ints:
+    """Number of tokens of every rank, (world,)."""
+    return np.array([sum(int(lengths[part].sum()) for part in parts) for parts in bins], dtype=np.int64)
+
+
+def _balanced(bins: list[list[Ints]], lengths: Ints, tokens: Ints) -> list[list[Ints]]:
+    """Shares of all ranks in another order: the largest for the rank that has the fewest `tokens`."""
+    largest_first = np.argsort(-_tokens(bins, lengths), kind="stable")
+    share_of = np.empty(len(bins), dtype=np.int64)
+    share_of[np.argsort(tokens, kind="stable")] = largest_first
+    return [bins[share] for share in share_of.tolist()]
 
 
 def _serpentine(count: int, bins: int) -> Ints:

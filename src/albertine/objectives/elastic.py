@@ -17,9 +17,9 @@ from albertine.objectives.losses import Part, parts_of
 
 
 def elastic_losses(model: Model, batch: PretrainingBatch) -> dict[str, Part]:
-    """As `pretraining_losses` with `batch.teacher_loops`, and the parts "elastic_mlm" and "elastic_sentence":
-    the KL divergence of the predictions with `batch.loops` from them, whose `correct` counts equal
-    predictions.
+    """As `pretraining_losses` with `batch.teacher_loops`, and the parts "elastic_mlm", or "elastic_causal" for
+    causal samples, and "elastic_sentence": the KL divergence of the predictions with `batch.loops` from them,
+    whose `correct` counts equal predictions.
 
     The teacher gets no gradient from these parts; the layers that both compute get that of both.
     """
@@ -33,7 +33,7 @@ def elastic_losses(model: Model, batch: PretrainingBatch) -> dict[str, Part]:
         sentence=labels is not None,
     )
     parts = parts_of(*deep, batch)
-    parts["elastic_mlm"] = _part(shallow[0], deep[0], batch.counts["mlm"])
+    parts[f"elastic_{batch.part}"] = _part(shallow[0], deep[0], batch.counts[batch.part])
     if labels is not None and shallow[1] is not None and deep[1] is not None:
         paired = labels >= 0
         parts["elastic_sentence"] = _part(shallow[1][paired], deep[1][paired], batch.sentence_count)

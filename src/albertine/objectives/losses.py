@@ -67,8 +67,8 @@ def pretraining_losses(model: PretrainingModel, batch: PretrainingBatch) -> dict
 
 
 def parts_of(mlm_logits: Tensor, sentence_logits: Tensor | None, batch: PretrainingBatch) -> dict[str, Part]:
-    """The parts of the loss for the logits (P, V) of masked tokens and (S, 2) of pairs."""
-    parts = {"mlm": part_of(mlm_logits, batch.mlm_labels, batch.counts["mlm"])}
+    """The parts of the loss for the logits (P, V) of predicted tokens and (S, 2) of pairs."""
+    parts: dict[str, Part] = {batch.part: part_of(mlm_logits, batch.mlm_labels, batch.counts[batch.part])}
     if batch.sentence_labels is not None:
         if sentence_logits is None:
             raise ValueError("the batch has sentence labels and the model no sentence head")

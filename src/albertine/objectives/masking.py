@@ -21,6 +21,8 @@ from albertine.errors import SettingsError
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+CAUSAL_PREDICTIONS = 1 / 3
+"""Share of the next tokens of a causal sample that is predicted by default."""
 
 
 @dataclass(frozen=True)
@@ -246,7 +248,7 @@ def _choose(
 def next_tokens(
     ids: Ints, special: NDArray[np.bool_], offsets: Ints, draws: NDArray[np.float64], share: float
 ) -> tuple[Ints, Ints]:
-    """Positions that predict the next token in a causal stage: a share of them, so that a step costs as much
+    """Positions that predict the next token in causal samples: a share of them, so that a step costs as much
     as a masked one.
 
     With a causal mask a token learns from its left neighbour at once; an encoder pretrained so attends to

@@ -53,10 +53,15 @@ class Baselines(NamedTuple):
             counts: of every token in the training text, (V,).
         """
         unigram = Unigram(counts)
+        causal = [batch for batch in batches if batch.part == "causal"]
+        batches = [batch for batch in batches if batch.part != "causal"]
         baseline = _over_ranks(unigram.score_batches(batches), world)
         scores = {"mlm_loss": baseline.cross_entropy, "mlm_accuracy": baseline.accuracy}
         if objective.kind == "masked":
             scores = _masked_baselines(unigram, batches, world)
+        following = _over_ranks(unigram.score_batches(causal), world)
+        if following.count:
+            scores |= {"causal_loss": following.cross_entropy, "causal_accuracy": following.accuracy}
         pairs = _pair_baselines(batches, objective.pairs, world)
         if pairs is not None:
             scores["sentence_accuracy"] = max(pairs)
@@ -65,9 +70,11 @@ class Baselines(NamedTuple):
     @property
     def levels(self) -> dict[str, dict[str, float]]:
         """Horizontal lines for the plots of a run, by the names of the plots."""
-        accuracies = ("mlm_accuracy", "sentence_accuracy")
+        accuracies = ("mlm_accuracy", "sentence_accuracy", "causal_accuracy")
         lines = {name: {"baseline": self.scores[name]} for name in accuracies if name in self.scores}
-        return {"mlm_loss": {"unigram baseline": self.unigram.cross_entropy}, **lines}
+        losses = {"mlm_loss": self.unigram.cross_entropy}
+        losses |= {name: x for name, x in self.scores.items() if name == "causal_loss"}
+        return {name: {"unigram baseline": loss} for name, loss in losses.items()} | lines
 
 
 def _over_ranks(score: BaselineScore, world: World) -> BaselineScore:

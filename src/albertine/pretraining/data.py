@@ -29,17 +29,12 @@ evaluated on the same pairs, cuts and masks."""
 
 
 def builder_of(
-    corpus: Corpus,
-    objective: ObjectiveChoice,
-    seed: int,
-    *,
-    depth: int | None = None,
-    causal: float | None = None,
+    corpus: Corpus, objective: ObjectiveChoice, seed: int, *, depth: int | None = None
 ) -> BatchBuilder:
     """The pure function from sample numbers to batches of an objective.
 
     Args:
-        depth, causal: as in `BatchBuilder`.
+        depth: as in `BatchBuilder`.
     """
     pairs = PairSettings(
         kind=objective.pairs,
@@ -48,8 +43,16 @@ def builder_of(
         reference_defects=objective.reference_defects,
         repeats=objective.repeats,
     )
-    names = corpus.tokenizer()
-    return BatchBuilder(corpus, pairs, objective.masks, seed, names, depth=depth, causal=causal)
+    return BatchBuilder(
+        corpus,
+        pairs,
+        objective.masks,
+        seed,
+        corpus.tokenizer(),
+        depth=depth,
+        causal_share=objective.causal_share,
+        causal_predictions=objective.causal_predictions,
+    )
 
 
 def predicted_counts(corpus: Corpus, objective: ObjectiveChoice, vocab_size: int) -> NDArray[np.int64]:
@@ -94,9 +97,7 @@ class PretrainingBatches:
         """The builder of a stage; only the last one is kept, as a run never returns to a stage."""
         if self.stage != stage:
             here = self.stages[stage]
-            self.builder = builder_of(
-                self.corpus, here.objective, self.settings.seed, depth=here.depth, causal=here.causal
-            )
+            self.builder = builder_of(self.corpus, here.objective, self.settings.seed, depth=here.depth)
             self.stage = stage
         return self.builder
 
@@ -133,20 +134,29 @@ class PretrainingBatches:
 
 
 def held_out_batches(
-    folder: Path, objective: ObjectiveChoice, *, sequences: int, rank: int = 0, world: int = 1
+    folder: Path,
+    objective: ObjectiveChoice,
+    *,
+    sequences: int,
+    rank: int = 0,
+    world: int = 1,
+    causal: bool = False,
 ) -> list[PretrainingBatch]:
     """Batches of held-out documents, with the same pairs and masks in every call and for every seed of a run.
 
     Args:
         sequences: their number, or fewer if the held-out part is smaller.
         rank, world: every process gets its share, which may be empty.
+        causal: predict next tokens of the same samples, as part "causal"; without pairs.
 
     Raises:
         CorpusError: the corpus was prepared without held-out documents, or with one where pairs need two.
     """
     corpus = held_out_corpus(folder)
     # Without excerpts, whose tokens can be copied from the first segment.
-    builder = builder_of(corpus, objective.model_copy(update={"repeats": 0.0}), HELD_OUT_SEED)
+    changed: dict[str, Any] = {"repeats": 0.0, "causal_share": float(causal)}
+    changed |= {"pairs": "none"} if causal else {}
+    builder = builder_of(corpus, objective.model_copy(update=changed), HELD_OUT_SEED)
     if builder.pairs.crosses and corpus.num_documents < 2:
         raise CorpusError(
             "has one held-out document, and pairs across documents need two",
@@ -156,11 +166,12 @@ def held_out_batches(
     chosen = np.sort(permutation(builder.rows(0), HELD_OUT_SEED, "held-out")[:sequences])
     rows = [(0, int(i)) for i in chosen]
     parts = [rows[i : i + 128] for i in range(0, len(rows), 128)]
-    return [
+    found = [
         batch
         for part in parts[rank::world]
         for batch in builder.build(part, micro_batch_tokens=HELD_OUT_TOKENS)
     ]
+    return [replace(batch, part="causal") for batch in found] if causal else found
 
 
 def held_out_corpus(folder: Path) -> Corpus:

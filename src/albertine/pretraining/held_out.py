@@ -15,7 +15,8 @@ from albertine.objectives.batch import PretrainingBatch
 from albertine.objectives.stream_batch import StreamBatch
 from albertine.objectives.stream_losses import read_batch
 
-NAMES = ("mlm", "mask", "sentence", "sentence_first", "sentence_second", "ponder")
+NAMES = ("mlm", "mask", "sentence", "causal", "sentence_first", "sentence_second", "ponder")
+ALWAYS = NAMES[:4]
 NO_SUMS = torch.zeros(3, dtype=torch.float64, device="cpu")
 
 
@@ -33,7 +34,8 @@ def score_batches(
 
     Args:
         model: has `pondering_forward`.
-        batches: this process' share of the held-out batches, each computed at its own `depth` or `loops`.
+        batches: this process' share of the held-out batches, each computed at its own `depth` or `loops`; those
+            of part "causal" beside the others.
         add_up: sums a float64 vector over all processes.
         poll: called between batches, so that signals are handled.
         by_order: also the accuracies on pairs of each label.
@@ -44,8 +46,9 @@ def score_batches(
         the cosine between their final hidden states, near 1 where a model has the same prediction for every
         token; `sentence_loss`, `sentence_accuracy` where the model has a sentence head, and with `by_order`
         `sentence_first_accuracy` (label 0: in order, or truly next) and `sentence_second_accuracy`; and
-        `mean_steps` over all tokens, of an encoder that halts. All are host numbers that do not depend on
-        the split into batches and processes.
+        `mean_steps` over all tokens, of an encoder that halts; all these without causal batches, which have
+        `causal_loss` and `causal_accuracy` over next tokens. All are host numbers that do not depend on the
+        split into batches and processes.
     """
     sums = torch.zeros(len(NAMES), 3, dtype=torch.float64)
     directions = torch.zeros(model.config.hidden_size, dtype=torch.float64)
@@ -53,14 +56,16 @@ def score_batches(
         for batch in batches:
             poll()
             sums += _sums(model, batch.to(device))
-            directions += _unit(states.pop()).sum(0).double().cpu()
+            rows_PH = states.pop()
+            if batch.part == "mlm":
+                directions += _unit(rows_PH).sum(0).double().cpu()
     total = add_up(torch.cat([sums.flatten(), directions]))
     sums, directions = total[: sums.numel()].view_as(sums), total[sums.numel() :]
     scores: dict[str, float] = {}
     for name, (loss, correct, count) in zip(NAMES, sums.tolist(), strict=True):
         if count and name == "ponder":
             scores["mean_steps"] = loss / count
-        elif count and (by_order or name in NAMES[:3]):
+        elif count and (by_order or name in ALWAYS):
             scores[f"{name}_loss"] = loss / count
             scores[f"{name}_accuracy"] = correct / count
     if (count := float(sums[0, 2])) > 1:
@@ -119,6 +124,8 @@ def _sums(model: Model, batch: PretrainingBatch) -> Tensor:
         batch.packed, batch.mlm_positions, depth=batch.depth, loops=batch.loops
     )
     loss_P, right_P = _losses(mlm_logits, batch.mlm_labels)
+    if batch.part == "causal":
+        return torch.stack([_sum(loss_P, right_P) if name == "causal" else NO_SUMS for name in NAMES])
     sums = [_sum(loss_P, right_P)]
     read_P = batch.packed.input_ids[batch.mlm_positions]
     is_mask_P = torch.zeros_like(right_P) if batch.mask_id is None else read_P == batch.mask_id
@@ -128,9 +135,12 @@ def _sums(model: Model, batch: PretrainingBatch) -> Tensor:
         if sentence_logits is None:
             raise ValueError("the batch has sentence labels and the model no sentence head")
         loss_S, right_S = _losses(sentence_logits, labels)
-        sums += [_sum(loss_S[chosen], right_S[chosen]) for chosen in (labels >= 0, labels == 0, labels == 1)]
+        both, first, second = (
+            _sum(loss_S[chosen], right_S[chosen]) for chosen in (labels >= 0, labels == 0, labels == 1)
+        )
+        sums += [both, NO_SUMS, first, second]
     else:
-        sums += [NO_SUMS] * 3
+        sums += [NO_SUMS] * 4
     sums.append(NO_SUMS if ponder is None else _sum(ponder.steps, torch.zeros(batch.num_tokens)))
     return torch.stack(sums)
 

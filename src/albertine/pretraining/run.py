@@ -42,6 +42,7 @@ from albertine.pretraining.stages import (
     check_depths,
     check_processes,
     check_unused_settings,
+    last_stage,
     resolved_stages,
     stage_at,
     untrained,
@@ -125,7 +126,7 @@ def pretrain(
             if world.main and (outcome.updates or _is_outdated(folder)):
                 if outcome.done:
                     with nullcontext() if job.average is None else job.average.in_place():
-                        inputs.save(folder.final)
+                        inputs.save(folder.final, last_stage(settings))
                 words = "masked words" if settings.objective.kind == "masked" else "predicted words"
                 draw_curves(folder, baselines.levels, words)
     return PretrainResult(folder.path, outcome, baselines.unigram, baselines.scores)
@@ -215,11 +216,14 @@ def losses_of(
 def parts_of_run(settings: PretrainingSettings, config: EncoderConfig) -> tuple[str, ...]:
     """The names of the parts of the loss over all stages. Every rank needs them all, as a step sums an equal
     number of values on every rank."""
-    objective = settings.objective
-    paired = any(stage.objective.pairs != "none" for stage in resolved_stages(settings))
+    objective, stages = settings.objective, resolved_stages(settings)
+    paired = any(stage.objective.pairs != "none" for stage in stages)
+    mixed = any(0 < stage.objective.causal_share < 1 for stage in stages)
     teaches = objective.elastic is not None and objective.elastic.teacher
-    there = {"sentence": paired, "ponder": config.halts, "jacobian": objective.jacobian is not None}
+    there = {"sentence": paired, "causal": mixed, "ponder": config.halts}
+    there |= {"jacobian": objective.jacobian is not None}
     there |= {"elastic_mlm": teaches, "elastic_sentence": teaches and paired}
+    there |= {"elastic_causal": teaches and mixed}
     names = () if objective.distillation is None else objective.distillation.loss_weights.names
     return ("mlm", *(name for name, is_there in there.items() if is_there), *names)
 
@@ -243,9 +247,9 @@ class _Inputs:
     teacher: Teacher | None
     world: World
 
-    def save(self, folder: Path) -> None:
-        """Write the model as a model folder."""
-        extra = objective_config(self.settings.objective.model_dump(mode="json"))
+    def save(self, folder: Path, stage: int) -> None:
+        """Write the model as a model folder, with the objective of a stage, by its index."""
+        extra = objective_config(resolved_stages(self.settings)[stage].objective.model_dump(mode="json"))
         save_model(self.model, self.tokenizer, folder, extra_config=extra)
 
 
@@ -337,7 +341,7 @@ def _job(
         alarms=_alarms(settings, baselines, model.config) if world.main else None,
         reporter=reporter,
         on_start=partial(_write_records, inputs, folder),
-        on_best=lambda step, scores: inputs.save(folder.best),
+        on_best=lambda step, scores: inputs.save(folder.best, (clock.cursor or {}).get("stage", 0)),
         branching=branching(inputs.corpus, settings),
         clock=clock,
         no_gradient=NO_GRADIENT if teacher is None else None,
@@ -354,32 +358,35 @@ def _is_outdated(folder: RunFolder) -> bool:
 
 
 def _evaluation(inputs: _Inputs, clock: Clock) -> tuple[Sequence[PretrainingBatch], Evaluate]:
-    """The held-out batches of this process, and the scores of the model on them. In a stage of fewer layers
-    `stage_mask_loss` is the loss with these layers alone; with elastic depth `least_mask_loss` that with the
-    fewest loops."""
+    """The held-out batches of this process, with those of the same samples as causal ones in a run that has
+    such; and the scores of the model on them. In a stage of fewer layers `stage_mask_loss` is the loss with
+    these layers alone; with elastic depth `least_mask_loss` that with the fewest loops."""
     settings, model, world = inputs.settings, inputs.model, inputs.world
     objective, sequences = settings.objective, settings.watching.evaluate_sequences
-    here = {"rank": world.rank, "world": world.size}
+    here: dict[str, Any] = {"sequences": sequences, "rank": world.rank, "world": world.size}
     if not objective.streamed:
-        batches = held_out_batches(settings.corpus, objective, sequences=sequences, **here)
         stages = resolved_stages(settings)
+        read = partial(held_out_batches, settings.corpus, objective, **here)
+        masked, causal = read(), list[PretrainingBatch]()
+        if any(stage.objective.causal_share for stage in stages):
+            causal = read(causal=True)
 
         def evaluate(poll: Callable[[], None]) -> Mapping[str, float]:
             score = partial(score_batches, model, device=world.device, add_up=world.add, poll=poll)
             stage = (clock.cursor or {}).get("stage")  # absent in a branch before its first batch
-            scores = score(batches)
+            scores = score([*masked, *causal])
             if objective.elastic is not None:
-                least = score([replace(batch, loops=objective.elastic.least) for batch in batches])
+                least = score([replace(batch, loops=objective.elastic.least) for batch in masked])
                 scores |= {"least_mask_loss": least["mask_loss"]} if "mask_loss" in least else {}
             depth = stages[stage_at(stages, clock.progress) if stage is None else stage].depth
             # A solver runs to its fixed point, whatever the depth.
             if not _is_shallower(depth, model.config) or model.config.solves:
                 return scores
-            shallow = score([replace(batch, depth=depth) for batch in batches])
+            shallow = score([replace(batch, depth=depth) for batch in masked])
             return scores | ({"stage_mask_loss": shallow["mask_loss"]} if "mask_loss" in shallow else {})
 
-        return batches, evaluate
-    segments = held_out_streams(settings.corpus, objective, sequences=sequences, **here)
+        return [*masked, *causal], evaluate
+    segments = held_out_streams(settings.corpus, objective, **here)
     return segments, lambda poll: score_streams(
         model, segments, memory=objective.memory, device=world.device, add_up=world.add, poll=poll
     )
@@ -484,7 +491,8 @@ def _uninformative_stages(settings: PretrainingSettings, config: EncoderConfig) 
     for number, stage in enumerate(resolved_stages(settings)):
         longest = max(longest, stage.objective.max_length)
         untrained_positions = config.positions == "learned" and longest < settings.objective.max_length
-        if stage.causal is not None or _is_shallower(stage.depth, config) or untrained_positions:
+        causal = stage.objective.causal_share == 1
+        if causal or _is_shallower(stage.depth, config) or untrained_positions:
             found.add(number)
     return frozenset(found)
 
@@ -565,7 +573,7 @@ def run_curves(
     Args:
         words: of predicted tokens.
     """
-    for part, what in (("mlm", words), ("sentence", "sentence pairs")):
+    for part, what in (("mlm", words), ("causal", "next tokens"), ("sentence", "sentence pairs")):
         for number, unit in (("loss", "loss, nats"), ("accuracy", "share that is right")):
             key = f"{part}_{number}"
             found = {

@@ -23,11 +23,11 @@ from albertine.core.settings import read_yaml, resolve
 from albertine.corpus.reader import Corpus
 from albertine.errors import ModelError, SettingsError, TokenizerError
 from albertine.evaluation.intervals import of_error
-from albertine.evaluation.minimal_pairs import SuiteScores, score_suite
+from albertine.evaluation.minimal_pairs import Scoring, SuiteScores, score_suite
 from albertine.evaluation.suites import read_suite
-from albertine.inference.likelihood import PseudoLikelihood
+from albertine.inference.likelihood import CausalLikelihood, PseudoLikelihood
 from albertine.interop.config_values import our_flags
-from albertine.interop.heads import task_of
+from albertine.interop.heads import causal_share, task_of
 from albertine.interop.huggingface.folders import folder_config, read_folder
 from albertine.interop.model_names import model_folder
 from albertine.model.model import Model
@@ -105,6 +105,7 @@ def suite_scores(
     what: str | Path,
     data: Path,
     *,
+    scoring: Scoring = "pll",
     limit: int | None = None,
     device: str = "cpu",
     precision: InferencePrecision = "auto",
@@ -115,15 +116,41 @@ def suite_scores(
 
     Args:
         name: of the suite, "blimp" or "sling". data: folder of its files. limit: most pairs per paradigm.
+        scoring: of a sentence: "pll", its pseudo-log-likelihood, or "causal", its log-likelihood from left to
+            right, of a model with causal samples in its training.
         layers: as of `read_folder`.
         update: called with the number of scored tokens and their total.
 
     Raises:
         AlbertineError: something is missing, damaged or does not fit.
     """
-    folder, model, tokenizer = open_pretrained(what, device=device, precision=precision, layers=layers)
-    pairs, score = read_suite(name, data, limit=limit), PseudoLikelihood(model, tokenizer, folder)
-    return score_suite(pairs, lambda texts: score(texts, update))
+    opened = open_pretrained(what, device=device, precision=precision, layers=layers)
+    score = _scorer(opened, scoring)
+    pairs = read_suite(name, data, limit=limit)
+    return score_suite(pairs, lambda texts: score(texts, update), scoring)
+
+
+def _scorer(
+    pretrained: Pretrained, scoring: Scoring, depth: int | None = None
+) -> PseudoLikelihood | CausalLikelihood:
+    """
+    Raises:
+        SettingsError: there is no such scoring. ModelError: the model has no masked-LM head, or its folder
+            does not record that it was trained causally.
+    """
+    folder, model, tokenizer = pretrained
+    if scoring not in get_args(Scoring):
+        raise SettingsError(f"there is no scoring `{scoring}`", remedy="Give pll or causal")
+    if scoring == "pll":
+        return PseudoLikelihood(model, tokenizer, folder, depth=depth)
+    score = CausalLikelihood(model, tokenizer, folder, depth=depth)
+    if not causal_share(folder_config(folder)):
+        raise ModelError(
+            "does not record that it was trained causally, and would predict tokens from earlier ones badly",
+            where=folder,
+            remedy="Score it by pll, or pretrain with objective.causal_share=0.5 objective.pairs=none",
+        )
+    return score
 
 
 def suite_scores_by_depth(
@@ -131,6 +158,7 @@ def suite_scores_by_depth(
     what: str | Path,
     data: Path,
     *,
+    scoring: Scoring = "pll",
     limit: int | None = None,
     label: str | None = None,
     update: Callable[[int, int | None], None] = lambda done, total: None,
@@ -144,8 +172,9 @@ def suite_scores_by_depth(
     Raises:
         AlbertineError: as `suite_scores`.
     """
-    folder, model, tokenizer = open_pretrained(what)
-    PseudoLikelihood(model, tokenizer, folder)  # refuses a model without the head before files are read
+    opened = open_pretrained(what)
+    _scorer(opened, scoring)  # refuses an unsuitable model before files are read
+    _, model, tokenizer = opened
     pairs = read_suite(name, data, limit=limit)
     texts = [text for paradigm in pairs.paradigms for pair in paradigm.pairs for text in pair]
     lengths = [len(ids) for ids in tokenizer.encode_batch(texts)]
@@ -160,17 +189,16 @@ def suite_scores_by_depth(
 
         begin = time.perf_counter()
         if shallow is None:
-            score = PseudoLikelihood(model, tokenizer, folder, depth=depth)
+            score = _scorer(opened, scoring, depth)
         else:
-            score = PseudoLikelihood(shallow[depth], tokenizer, folder)
+            score = _scorer(opened._replace(model=shallow[depth]), scoring)
         found = score_suite(pairs, lambda texts, score=score: score(texts, progress)).overall  # type: ignore[misc]
         seconds = time.perf_counter() - begin
         interval = of_error(found.value, found.error or 0.0)
         scores.append(DepthScore(depth, found.value, interval.low, interval.high, flops[depth], seconds))
         count = found.pairs
-    return DepthScores(
-        label or str(what), pairs.name, "pairs that are right", 0.5, "chance", count, tuple(scores)
-    )
+    title = pairs.name if scoring == "pll" else f"{pairs.name} from left to right"
+    return DepthScores(label or str(what), title, "pairs that are right", 0.5, "chance", count, tuple(scores))
 
 
 def _shallow_models(model: Model) -> dict[int, Model] | None:

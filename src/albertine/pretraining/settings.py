@@ -34,7 +34,7 @@ from albertine.model.config import (
 from albertine.model.presets import preset
 from albertine.model.sharing import SharingPlan
 from albertine.objectives.distillation import DistillationWeights
-from albertine.objectives.masking import MaskSettings
+from albertine.objectives.masking import CAUSAL_PREDICTIONS, MaskSettings
 from albertine.objectives.prediction_spans import SpanSettings
 from albertine.objectives.stream_settings import StreamSettings
 from albertine.training.optimizers import ADAMW_SHARE, OptimizerKind
@@ -367,6 +367,13 @@ class Masking(Settings):
             raise ValueError(f"masked {self.masked:g} and random {self.random:g} are more than all tokens")
         return self
 
+    @property
+    def over_a_recipe(self) -> str:
+        """How to undo the settings of a recipe that differ from the defaults."""
+        usual = ((name, field.default) for name, field in type(self).model_fields.items())
+        back = [f"objective.masking.{name}={value}" for name, value in usual if getattr(self, name) != value]
+        return f"over a recipe write {', '.join(back)}"
+
 
 class Permutation(Settings):
     """Permutation language modelling, as in XLNet (1906.08237, sections 2.2 to 2.5)."""
@@ -460,6 +467,21 @@ class ObjectiveChoice(Settings):
         "they have no sentence order",
     )
     masking: Masking = Masking()
+    causal_share: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        exclude_if=operator.not_,  # as if it were not there: runs of before keep their fingerprints
+        description="share of the samples that are causal: not masked, and tokens are predicted from those "
+        "before them; its loss has this weight, that of masked tokens the rest. Needs pairs: none",
+    )
+    causal_predictions: float = Field(
+        CAUSAL_PREDICTIONS,
+        gt=0,
+        le=1,
+        exclude_if=lambda share: bool(share == CAUSAL_PREDICTIONS),
+        description="of the tokens of a causal sample, the share that is predicted",
+    )
     ponder: float | None = Field(
         None,
         ge=0,
@@ -517,17 +539,21 @@ class ObjectiveChoice(Settings):
                 f"{what} for streamed text, and pairs {self.pairs} are single samples; "
                 "set objective.pairs: none"
             )
+        if self.streamed and self.causal_share:
+            what = "has a memory" if self.kind == "masked" else f"is {self.kind}"
+            raise ValueError(
+                f"objective.causal_share is for single samples, and this objective {what} and streams text; "
+                "leave it out"
+            )
         if self.kind != "permutation" and self.permutation != Permutation():
             raise ValueError(
                 f"objective.permutation belongs to objective.kind permutation, and it is {self.kind}"
             )
         if self.kind != "masked" and self.masking != Masking():
-            usual = ((name, field.default) for name, field in Masking.model_fields.items())
-            back = [f"{name}={value}" for name, value in usual if getattr(self.masking, name) != value]
             instead = ", or set objective.permutation" if self.kind == "permutation" else ""
             raise ValueError(
                 f"objective.masking belongs to objective.kind masked, and it is {self.kind}; leave it "
-                f"out{instead}; over a recipe write objective.masking.{', objective.masking.'.join(back)}"
+                f"out{instead}; {self.masking.over_a_recipe}"
             )
         return self
 
@@ -587,8 +613,12 @@ class Stage(Settings):
     depth: int | None = Field(None, ge=1, le=MAX_DEPTH, description="compute only the first layers")
     causal: bool = Field(
         False,
-        description="predict next tokens, with causal attention; mask_probability is then the share of "
-        "predicted tokens, by default a third",
+        description="predict next tokens alone, as causal_share: 1; mask_probability is then "
+        "causal_predictions",
+    )
+    causal_share: float | None = Field(None, ge=0, le=1, description="objective.causal_share here")
+    causal_predictions: float | None = Field(
+        None, gt=0, le=1, description="objective.causal_predictions here"
     )
 
     @model_serializer(mode="wrap")
@@ -610,10 +640,14 @@ class Stage(Settings):
         masking = objective.masking.model_copy(update={k: v for k, v in given.items() if v is not None})
         pairs = self.pairs or short
         usual = 0.0 if pairs == "none" else objective.repeats
+        share = 1.0 if self.causal else self.causal_share
+        predictions = (self.mask_probability if self.causal else None) or self.causal_predictions
         changed = {
             "max_length": self.max_length or objective.max_length,
             "pairs": pairs,
             "repeats": usual if self.repeats is None else self.repeats,
+            "causal_share": objective.causal_share if share is None else share,
+            "causal_predictions": predictions or objective.causal_predictions,
         }
         return objective.model_copy(update={**changed, "masking": masking})
 
@@ -736,6 +770,21 @@ class PretrainingSettings(RunSettings):
                 raise ValueError(f"stages: number {number} {problem}")
         return self
 
+    @model_validator(mode="after")
+    def _causal_samples_fit(self) -> PretrainingSettings:
+        objective = self.objective
+        if not self.stages and (problem := _causal_problem(objective)):
+            raise ValueError(f"objective {problem}")
+        everywhere = objective.causal_share == 1 and all(
+            stage.applied(objective).causal_share == 1 for stage in self.stages
+        )
+        if everywhere and objective.masking != Masking():
+            raise ValueError(
+                "objective.masking belongs to masked samples, and objective.causal_share is 1; leave one of "
+                f"the two out, {objective.masking.over_a_recipe}"
+            )
+        return self
+
 
 def _stage_problem(stage: Stage, objective: ObjectiveChoice) -> str | None:
     """The error of a stage in a run with this objective, or None."""
@@ -756,12 +805,39 @@ def _stage_problem(stage: Stage, objective: ObjectiveChoice) -> str | None:
         return (
             "has repeats and no pairs; an excerpt is a second segment, so set its pairs or leave repeats out"
         )
+    if stage.causal and stage.causal_share is not None:
+        return "has causal_share and is causal, which is causal_share: 1; leave one of the two out"
+    if stage.causal and None not in (stage.mask_probability, stage.causal_predictions):
+        return (
+            "is causal and has mask_probability and causal_predictions, which mean the same there; leave one "
+            "of the two out"
+        )
     if stage.causal and (stage.masked, stage.random, stage.ngram) != (None, None, None):
         return "is causal and masks nothing; leave out its masked, random and ngram"
+    masks = (stage.mask_probability, stage.masked, stage.random, stage.ngram)
+    if stage.causal_share == 1 and masks != (None, None, None, None):
+        return (
+            "has causal_share 1 and masks nothing; leave out its mask_probability, masked, random and ngram"
+        )
+    if stage.causal_predictions is not None and not here.causal_share:
+        return "has causal_predictions and no causal samples; leave it out, or set its causal_share"
     if objective.distillation is not None and (stage.causal or stage.depth is not None):
         return "is causal or computes some layers only, which distillation does not support; leave that out"
     if objective.elastic is not None and stage.depth is not None:
         return "has a depth, and objective.elastic draws the number of layers; leave one of the two out"
     if stage.causal and here.pairs != "none":
         return f"is causal and has pairs {here.pairs}, whose [CLS] would attend to itself; add pairs: none"
+    return _causal_problem(here)
+
+
+def _causal_problem(here: ObjectiveChoice) -> str | None:
+    """The error of causal samples with this objective, or None."""
+    share = here.causal_share
+    if share and here.pairs != "none":
+        return (
+            f"has causal_share {share:g} and pairs {here.pairs}, whose [CLS] would attend to itself in "
+            "causal samples; set pairs: none"
+        )
+    if share and here.distillation is not None:
+        return f"has causal_share {share:g}, which distillation does not support; leave one of the two out"
     return None

@@ -30,8 +30,6 @@ from albertine.pretraining.settings import (
     TrainingChoice,
 )
 
-CAUSAL_SHARE = 1 / 3
-
 
 @dataclass(frozen=True)
 class ResolvedStage:
@@ -40,14 +38,12 @@ class ResolvedStage:
     Attributes:
         begin: share of the run. batch_size: sequences per update.
         depth: number of layers that are computed; None: all.
-        causal: share of the tokens that are predicted as next tokens; None: masked tokens are.
     """
 
     begin: float
     objective: ObjectiveChoice
     batch_size: int
     depth: int | None = None
-    causal: float | None = None
 
 
 def resolved_stages(settings: PretrainingSettings) -> tuple[ResolvedStage, ...]:
@@ -61,8 +57,7 @@ def _resolved(stage: Stage, settings: PretrainingSettings) -> ResolvedStage:
     objective = stage.applied(settings.objective)
     tokens = settings.training.batch_size * settings.objective.max_length
     batch_size = stage.batch_size or max(1, round(tokens / objective.max_length))
-    causal = (stage.mask_probability or CAUSAL_SHARE) if stage.causal else None
-    return ResolvedStage(stage.begin, objective, batch_size, stage.depth, causal)
+    return ResolvedStage(stage.begin, objective, batch_size, stage.depth)
 
 
 def stage_summaries(settings: PretrainingSettings) -> list[str]:
@@ -71,14 +66,16 @@ def stage_summaries(settings: PretrainingSettings) -> list[str]:
     for stage in resolved_stages(settings):
         objective, masking = stage.objective, stage.objective.masking
         words = [f"max_length {objective.max_length}", f"batch_size {stage.batch_size}"]
-        if stage.causal is not None:
-            words += [f"causal, {stage.causal:.0%} of the next tokens"]
+        share, predicted = objective.causal_share, f"{objective.causal_predictions:.0%} of the next tokens"
+        if share == 1:
+            words += [f"causal, {predicted}"]
         else:
             kept = 1 - masking.masked - masking.random
             shares = f"{masking.masked:.0%} [MASK], {masking.random:.0%} random, {abs(kept):.0%} kept"
             words += [f"pairs {objective.pairs}"]
             words += [f"{objective.repeats:.0%} repeats"] if objective.repeats else []
             words += [f"mask {masking.probability:g} ({shares})"]
+            words += [f"{share:.0%} of the samples causal, {predicted}"] if share else []
         depth = "" if stage.depth is None else f", depth {stage.depth}"
         lines.append(f"from {stage.begin:.0%}: {', '.join(words)}{depth}")
     return lines
@@ -99,16 +96,21 @@ def check_depths(settings: PretrainingSettings, depth: int) -> None:
 
 
 def untrained(settings: PretrainingSettings, config: EncoderConfig | None) -> list[str]:
-    """Warnings, with remedies, of what the stages of a run leave untrained in the saved model; none without
-    stages.
+    """Warnings, with remedies, of what the stages of a run leave untrained in the saved model; of a run
+    without stages, that it is causal.
 
     Args:
         config: of an encoder with random weights; None for a run that starts from trained ones.
     """
     if not settings.stages:
-        return []
+        if settings.objective.causal_share < 1:
+            return []
+        return [
+            "objective.causal_share is 1: the model, saved as a masked LM, attends to earlier tokens only; "
+            "lower it, or set objective.kind=causal in its place"
+        ]
     stages, objective = resolved_stages(settings), settings.objective
-    reached = [i for i in range(len(stages)) if _reached(stages, i, settings.training.steps)]
+    reached = _reached_stages(settings)
     found = []
     if missed := [f"{i + 1} (from {one.begin:g})" for i, one in enumerate(stages) if i not in reached]:
         found.append(
@@ -116,7 +118,7 @@ def untrained(settings: PretrainingSettings, config: EncoderConfig | None) -> li
             "raise training.steps"
         )
     last, name = stages[reached[-1]], f"the run ends in number {reached[-1] + 1}, which"
-    if last.causal is not None:
+    if last.objective.causal_share == 1:
         found.append(
             f"{name} is causal: the model, saved as a masked LM, attends to earlier tokens only; "
             "end with a stage that is not causal, or leave stages out and set objective.kind=causal"
@@ -141,6 +143,16 @@ def untrained(settings: PretrainingSettings, config: EncoderConfig | None) -> li
                 "end with a stage that has them, or set objective.pairs=none"
             )
     return [f"stages: {line}" for line in found]
+
+
+def last_stage(settings: PretrainingSettings) -> int:
+    """The index of the last stage that a run reaches."""
+    return _reached_stages(settings)[-1]
+
+
+def _reached_stages(settings: PretrainingSettings) -> list[int]:
+    stages = resolved_stages(settings)
+    return [i for i in range(len(stages)) if _reached(stages, i, settings.training.steps)]
 
 
 def _reached(stages: Sequence[ResolvedStage], number: int, steps: int | None) -> bool:
@@ -295,10 +307,12 @@ def check_unused_settings(settings: PretrainingSettings, config: EncoderConfig) 
         "objective.distillation": (distillation, default),
         "model.change": (model.change, config if model.preset is None else preset(model.preset)),
     }
+    causal = any(stage.objective.causal_share for stage in resolved_stages(settings))
     conditions = (  # part, name, whether it has an effect, with what it would
         ("training", "decay", training.schedule == "wsd", "training.schedule=wsd"),
         ("objective", "jacobian_frequency", objective.jacobian is not None, "objective.jacobian"),
         ("objective", "reference_defects", *_has_defects(settings)),
+        ("objective", "causal_predictions", causal, "objective.causal_share"),
         ("objective.masking", "favor_shorter", _masks_ngrams(settings), "objective.masking.ngram=2 or more"),
         ("objective.distillation", "temperature", distillation.soft > 0, "objective.distillation.soft"),
         ("objective", "short_probability", not objective.streamed, "text that is cut into samples"),

@@ -21,6 +21,7 @@ COUNTED = {
     "ponder": "mean_steps",
     "soft": "agreement",
     "elastic_mlm": "elastic_mlm_agreement",
+    "elastic_causal": "elastic_causal_agreement",
     "elastic_sentence": "elastic_sentence_agreement",
 }
 """Metric names of `correct / count` for the parts of a loss where it is not an accuracy."""
@@ -33,6 +34,9 @@ LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 class RunningSums:
     """Sums over the steps since the last metrics line; part of a checkpoint, so that a line may span a
     restart.
+
+    Attributes:
+        parts: sums of every part of the loss: nats, predictions, correct ones, and nats times its weight.
     """
 
     def __init__(self, saved: Mapping[str, Any] | None = None) -> None:
@@ -40,7 +44,10 @@ class RunningSums:
         self.steps: int = saved["steps"]
         self.tokens: int = saved["tokens"]
         self.grad_norm: float = saved["grad_norm"]
-        self.parts: dict[str, list[float]] = {name: list(sums) for name, sums in saved["parts"].items()}
+        self.parts: dict[str, list[float]] = {
+            name: [*sums, sums[0]][:4]  # checkpoints of before weights have three sums
+            for name, sums in saved["parts"].items()
+        }
         self.extra: dict[str, list[float]] = {name: list(sums) for name, sums in saved["extra"].items()}
 
     def add(self, report: StepReport) -> None:
@@ -49,23 +56,26 @@ class RunningSums:
         self.tokens += report.tokens
         self.grad_norm += report.grad_norm
         for name, part in report.parts.items():
-            sums = self.parts.setdefault(name, [0.0, 0, 0])
-            for i, value in enumerate((part.loss_sum, part.count, part.correct)):
+            sums = self.parts.setdefault(name, [0.0, 0, 0, 0.0])
+            values = (part.loss_sum, part.count, part.correct, part.weight * part.loss_sum)
+            for i, value in enumerate(values):
                 sums[i] += value
         for name, pair in report.extra.items():
             before = self.extra.get(name, [0.0, 0.0])
             self.extra[name] = [a + b for a, b in zip(before, pair, strict=True)]
 
     def means(self) -> dict[str, float]:
-        """Loss (nats per prediction) and accuracy of every part, total loss, mean gradient norm and the extra
-        metrics; of ponder costs the mean number of steps."""
+        """Loss (nats per prediction) and accuracy of every part, weighted total loss, mean gradient norm and
+        the extra metrics; of ponder costs the mean number of steps."""
         row: dict[str, float] = {}
-        for name, (loss, count, correct) in sorted(self.parts.items()):
+        whole = 0.0
+        for name, (loss, count, correct, weighted) in sorted(self.parts.items()):
             if count:
                 row[f"{name}_loss"] = loss / count
+                whole += weighted / count
                 if name not in PENALTIES:
                     row[COUNTED.get(name, f"{name}_accuracy")] = correct / count
-        row["loss"] = sum(value for key, value in row.items() if key.endswith("_loss"))
+        row["loss"] = whole
         if self.steps:
             row["grad_norm"] = self.grad_norm / self.steps
         return row | {name: total / count for name, (total, count) in self.extra.items() if count}

@@ -39,6 +39,14 @@ class MicroBatch(Protocol):
     def to(self, device: torch.device | str) -> Any: ...
 
 
+@runtime_checkable
+class WeightedMicroBatch(Protocol):
+    """A micro-batch that names the weights of parts of the loss; the same in all micro-batches of a step."""
+
+    @property
+    def weights(self) -> Mapping[str, float]: ...
+
+
 LossFunction = Callable[[Any, Any], Mapping[str, LossPart]]
 """From the model and a micro-batch to the parts of the loss by name."""
 
@@ -96,11 +104,13 @@ class EagerRunner:
 
 @dataclass(frozen=True)
 class PartSum:
-    """A part of the loss over all micro-batches and ranks: sum in nats, predictions, correct predictions."""
+    """A part of the loss over all micro-batches and ranks: sum in nats without the weight, predictions,
+    correct predictions, and the weight in the total loss."""
 
     loss_sum: float
     count: int
     correct: int
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -171,7 +181,8 @@ def train_step(
     """Forward and backward over the micro-batches, one update of the weights.
 
     Each part of the loss is divided by its number of predictions over all micro-batches and ranks, so the
-    split of a global batch never changes the result. A step whose loss or gradient is not finite changes
+    split of a global batch never changes the result; the total is their sum, with the weights of a
+    `WeightedMicroBatch`. A step whose loss or gradient is not finite changes
     nothing; all ranks make the same decision, because it depends on sums over all ranks.
 
     Args:
@@ -193,7 +204,8 @@ def train_step(
     here = [float(sum(b.counts.get(n, 0) for b in micro_batches)) for n in names]
     *counts, tokens = world.add_numbers([*here, float(sum(b.num_tokens for b in micro_batches))])
     total = dict(zip(names, counts, strict=True))
-    divisors = {name: count for name, count in total.items() if count}
+    weights = {n: w for b in micro_batches if isinstance(b, WeightedMicroBatch) for n, w in b.weights.items()}
+    divisors = {name: count / weights.get(name, 1.0) for name, count in total.items() if count}
 
     optimizer.zero_grad(set_to_none=True)
     sums = torch.zeros(len(names), 2, dtype=torch.float64, device=world.device)
@@ -228,7 +240,10 @@ def train_step(
         _update(optimizer, parameters, lr, clip / grad_norm if clip is not None and too_long else None)
     optimizer.zero_grad(set_to_none=True)
     pairs = zip(names, loss_sums[::2], loss_sums[1::2], strict=True)
-    found = {name: PartSum(loss, int(total[name]), int(correct)) for name, loss, correct in pairs}
+    found = {
+        name: PartSum(loss, int(total[name]), int(correct), weights.get(name, 1.0))
+        for name, loss, correct in pairs
+    }
     return StepReport(found, grad_norm, int(tokens), finite, _over_ranks(extra_metrics(), world))
 
 
@@ -252,7 +267,8 @@ def backward(
 
     Args:
         losses: the parts of the loss of the micro-batch.
-        divisors: number of predictions of each part over all micro-batches and ranks, where there are any.
+        divisors: number of predictions of each part over all micro-batches and ranks, over its weight in the
+            total loss, where there are any.
         sums: float64 (names, 2), to which loss in nats and number of correct predictions are added.
     """
     rows = {name: row for row, name in enumerate(names)}
