@@ -329,3 +329,18 @@ def test_a_run_without_masked_samples_is_warned_of(build: Build) -> None:
     assert untrained(build(objective=MIXED), None) == []
     stage = stage_summaries(build(objective=MIXED, stages=[{"begin": 0}]))[0]
     assert "mask 0.15" in stage and "50% of the samples causal, 33% of the next tokens" in stage
+
+
+def test_elastic_depth_teaches_both_kinds(build: Build) -> None:
+    """Each kind of samples has a part of its own, with the weight of its loss."""
+    sharing = {"core": 1, "loops": 3}
+    change = {name: size for name, size in MODEL.items() if name != "num_hidden_layers"}
+    settings = build(
+        model={"sharing": sharing, "change": change},
+        objective={**MIXED, "causal_share": 0.25, "elastic": {"least": 1, "most": 3, "teacher": True}},
+    )
+    for batch in first_batches(settings):
+        assert batch.counts.keys() == {batch.part, f"elastic_{batch.part}"}
+        assert batch.weights["elastic_causal"] == 0.25 and batch.weights["elastic_mlm"] == 0.75
+    trained = [row for row in lines(run(settings)) if "lr" in row and "causal_loss" in row]
+    assert all(row["elastic_causal_loss"] >= 0 for row in trained) and trained

@@ -17,9 +17,9 @@ from albertine.objectives.losses import Part, parts_of
 
 
 def elastic_losses(model: Model, batch: PretrainingBatch) -> dict[str, Part]:
-    """As `pretraining_losses` with `batch.teacher_loops`, and the parts "elastic_mlm", or "elastic_causal" for
-    causal samples, and "elastic_sentence": the KL divergence of the predictions with `batch.loops` from them,
-    whose `correct` counts equal predictions.
+    """As `pretraining_losses` with `batch.teacher_loops`, and the parts "elastic_mlm" (of causal samples
+    "elastic_causal") and "elastic_sentence": the KL divergence of the predictions with `batch.loops` from
+    them, whose `correct` counts equal predictions.
 
     The teacher gets no gradient from these parts; the layers that both compute get that of both.
     """

@@ -34,8 +34,8 @@ def score_batches(
 
     Args:
         model: has `pondering_forward`.
-        batches: this process' share of the held-out batches, each computed at its own `depth` or `loops`; those
-            of part "causal" beside the others.
+        batches: this process' share of the held-out batches, each computed at its own `depth` or `loops`;
+            those of part "causal" beside the others.
         add_up: sums a float64 vector over all processes.
         poll: called between batches, so that signals are handled.
         by_order: also the accuracies on pairs of each label.
