@@ -5,8 +5,9 @@
 
 Every row is `PLAIN`, an ALBERT of four depths of 256, with changes. A run gets the same minutes (or, with
 --steps, the same updates and tokens: for a machine that others use too), is decayed to zero inside them, and
-is judged by the same masked tokens, all shown as [MASK] (`albertine score`), in samples of its own length.
-Runs that are done are not run again, so the ladder can be stopped and resumed.
+is judged by the same masked tokens, all shown as [MASK] (`albertine score`), in samples of its own length;
+with --suite also by minimal pairs, 200 of every paradigm (`albertine suite`), causally too where a run ends
+with a causal share. Runs that are done are not run again, so the ladder can be stopped and resumed.
 """
 
 from __future__ import annotations
@@ -19,9 +20,13 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from safetensors.numpy import load_file
+
 from albertine.training.metrics import read_metrics
 
 LENGTH, BATCH = 64, 64
+PAIRS = 200
+"""Of a paradigm, to judge a run by minimal pairs."""
 
 Change = dict[str, Any]
 PLAIN: Change = {
@@ -71,6 +76,34 @@ CAUSAL = {
     "stages": [{"begin": 0, "max_length": LENGTH, "causal": True}, {"begin": 0.2, "max_length": LENGTH}]
 }
 CAUSAL_RAMP = {"stages": [s | {"causal": True} if s["begin"] < 0.3 else s for s in STAGES]}
+UNSHARED = ROFORMER | {"model.sharing": "none"}
+
+
+def share(causal: float) -> Change:
+    """A share of causal sequences throughout."""
+    return {"objective.causal_share": causal}
+
+
+def one_block(loops: int, hidden: int, width: int) -> Change:
+    """One block `loops` times, `hidden` wide, with heads of 64 and a feed-forward part of `width`."""
+    return ROFORMER | {
+        "model.change.num_hidden_layers": loops,
+        "model.change.hidden_size": hidden,
+        "model.change.num_attention_heads": hidden // 64,
+        "model.change.intermediate_size": width,
+    }
+
+
+RECURSIVE: Change = {
+    "model.change.norm": "pre",
+    "model.change.qk_norm": True,
+    "model.change.head_gate": True,
+    "model.change.hidden_act": "relu2",
+    "model.own": ["norms"],
+    "model.output": "own",
+    "model.residual_init": "zeros",
+}
+"""The block of RecGPT (serdardoesml/bblm26-recgpt)."""
 ROWS: dict[str, Change] = {
     "albert": PLAIN,
     "albert-muon": PLAIN | MUON,
@@ -98,7 +131,24 @@ ROWS: dict[str, Change] = {
     "rotary-adamw": PLAIN | ROTARY,
     "rotary": PLAIN | ROTARY | MUON,
     "rotary-ramp": ROFORMER,
-    "unshared": ROFORMER | {"model.sharing": "none"},
+    "unshared": UNSHARED,
+    "unshared-causal-start": UNSHARED | CAUSAL,
+    "causal-25": UNSHARED | share(0.25),
+    "causal-50": UNSHARED | share(0.5),
+    "causal-75": UNSHARED | share(0.75),
+    "own-output": UNSHARED | {"model.output": "own"},
+    "head-gate": UNSHARED | {"model.change.head_gate": True},
+    "relu2": UNSHARED | {"model.change.hidden_act": "relu2"},
+    "zeros": UNSHARED | {"model.residual_init": "zeros"},
+    "recursive": UNSHARED | RECURSIVE,
+    **{
+        f"one-{loops}x{hidden}-{width}": one_block(loops, hidden, width)
+        for loops, hidden, width in (
+            *((n, 256, 256 * k) for n in (4, 6, 8) for k in (4, 8, 16)),
+            *((n, 512, 2048) for n in (2, 4)),
+            (3, 384, 3072),
+        )
+    },
     "half-as-deep": ROFORMER | TWO,
     "half-as-deep-causal": ROFORMER | TWO | CAUSAL,
     "half-as-deep-causal-ramp": ROFORMER | TWO | CAUSAL_RAMP,
@@ -189,7 +239,26 @@ def one_run(row: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
     judge = [*command, "score", str(folder / "final"), str(options.corpus), "--json"]
     printed = json.loads(subprocess.run(judge, check=True, stdout=subprocess.PIPE, text=True).stdout)
     found = {"row": row, "seed": seed, **summary(folder, printed)}
+    if options.suite is not None:
+        found["suite"] = {
+            "name": options.suite.name,
+            **suite_scores(folder / "final", changes, options.suite),
+        }
     kept.write_text(json.dumps(found | {"asked": changes}, indent=2) + "\n")
+    return found
+
+
+def suite_scores(model: Path, settings: Change, data: Path) -> dict[str, float]:
+    """Shares of minimal pairs that are right, by scoring: "pll", and where the run was causal "causal"."""
+    stages = settings.get("stages") or [{}]
+    share = stages[-1].get("causal_share", settings.get("objective.causal_share", 0))
+    found = {}
+    for scoring in ("pll", "causal") if share else ("pll",):
+        command = [sys.executable, "-m", "albertine", "suite", data.name, str(model), "--data", str(data)]
+        command += ["--limit", str(PAIRS), "--json"]
+        command += ["--scoring", "causal"] if scoring == "causal" else []
+        printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        found[scoring] = json.loads(printed)["right"]
     return found
 
 
@@ -207,16 +276,22 @@ def summary(folder: Path, judged: Any) -> dict[str, Any]:
         "tokens": last["tokens"],
         "minutes": last["elapsed"] / 60,
         "steps": last["step"],
+        "parameters": sum(
+            tensor.size for tensor in load_file(folder / "final" / "model.safetensors").values()
+        ),
         "curve": [{"step": line["step"], **line["evaluation"]} for line in lines if line.get("evaluation")],
     }
 
 
 def table(runs: list[dict[str, Any]]) -> str:
     """A line a row: means over the seeds, with the least and the greatest, and what became of it."""
+    scorings = [name for name in ("pll", "causal") if any(name in run.get("suite", {}) for run in runs)]
+    suite = next((run["suite"]["name"] for run in runs if "suite" in run), "")
     lines = [
         "| row | seeds | tokens | nats a character | right, [MASK] alone | loss, [MASK] alone "
-        "| measured | kept, and why |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | --- | --- |",
+        + "".join(f"| {suite}, {name} " for name in scorings)
+        + "| measured | kept, and why |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |" + " ---: |" * len(scorings) + " --- | --- |",
     ]
     for row in dict.fromkeys(run["row"] for run in runs):
         of = [run for run in runs if run["row"] == row]
@@ -225,12 +300,18 @@ def table(runs: list[dict[str, Any]]) -> str:
             f"| {_over([r['spans']['nats_per_character'] for r in of], '.3f')} "
             f"| {_over([r['mask_accuracy'] for r in of], '.1%')} "
             f"| {_over([r['mask_loss'] for r in of], '.3f')} "
-            f"| {of[0].get('date', 'now')} | {KEPT.get(row, '')} |"
+            + "".join(
+                f"| {_over([r['suite'][name] for r in of if name in r.get('suite', {})], '.1%')} "
+                for name in scorings
+            )
+            + f"| {of[0].get('date', 'now')} | {KEPT.get(row, '')} |"
         )
     return "\n".join(lines)
 
 
 def _over(seeds: list[float], form: str) -> str:
+    if not seeds:
+        return ""
     text = f"{mean(seeds):{form}}"
     return text if len(seeds) == 1 else f"{text} ({min(seeds):{form}} to {max(seeds):{form}})"
 
@@ -246,6 +327,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="so many updates instead of minutes")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--evaluate-every", type=int, default=100)
+    parser.add_argument("--suite", type=Path, help="folder of BLiMP or SLING, named blimp or sling")
     parser.add_argument("--output", type=Path, default=Path("runs/ladder"))
     parser.add_argument("--save", action="store_true", help="keep the result below benchmarks/results")
     options = parser.parse_args()

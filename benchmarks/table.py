@@ -17,7 +17,16 @@ from albertine.analysis.plots import save_bars, save_curves
 from albertine.bench.machine import RESULTS
 from albertine.core.files import read_json
 from albertine.core.released import FOLDER
-from benchmarks import attention, memories, open_loop, peer_serving, serving, serving_checks, soak
+from benchmarks import (
+    attention,
+    memories,
+    open_loop,
+    peer_serving,
+    serving,
+    serving_checks,
+    soak,
+    time_to_suite,
+)
 from benchmarks.exported import exported, foreign, missing_torch_error
 from benchmarks.gpu.section import section as gpu
 from benchmarks.in_short import in_short
@@ -453,6 +462,9 @@ def main() -> None:
         (DOCS / f"{hardware.name}.md").write_text(page, encoding="utf-8")
     links = "".join(f"- [{title(hardware.name)}]({hardware.name}.md)\n" for hardware in folders)
     pages = "\n## Pages\n\n- [What pretraining is worth](pretraining-gain.md)\n"
+    if suites := time_to_suite.page(title):
+        (DOCS / "time-to-blimp.md").write_text(suites, encoding="utf-8")
+        pages += "- [Time to BLiMP](time-to-blimp.md)\n"
     pages += "- [What the server keeps to](serving.md)\n" + links
     index = "".join([HEAD, *in_short(folders, title), pages, FOOT])
     (DOCS / "index.md").write_text(index, encoding="utf-8")

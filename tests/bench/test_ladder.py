@@ -97,3 +97,15 @@ def test_seeds_are_reported_with_their_spread(tmp_path: Path) -> None:
     table = "".join(learned.ladder(tmp_path))
     assert "--threads 1 --seeds 1,2,3 --rows growing --save" in table
     assert "| growing | 3 | 1.0 M | 2.000 (2.000 to 2.000) | 21.7% (20.0% to 23.0%) |" in table
+
+
+def test_minimal_pairs_have_a_column_a_scoring() -> None:
+    base = {"tokens": 1e6, "spans": {"nats_per_character": 2.0}, "mask_accuracy": 0.2, "mask_loss": 6.0}
+    runs = [
+        {**base, "row": "unshared", "seed": 1, "suite": {"name": "blimp", "pll": 0.6}},
+        {**base, "row": "causal-50", "seed": 1, "suite": {"name": "blimp", "pll": 0.61, "causal": 0.64}},
+        {**base, "row": "growing", "seed": 1},
+    ]
+    head, _, *rows = ladder.table(runs).splitlines()
+    assert "| blimp, pll | blimp, causal | measured |" in head
+    assert [row.split(" | ")[6:8] for row in rows] == [["60.0%", ""], ["61.0%", "64.0%"], ["", ""]]
