@@ -47,9 +47,10 @@ def test_doctor_measures_and_records(folder: Path, capsys: Any) -> None:
     found = json.loads(capsys.readouterr().out)[str(folder)]["runtimes"]
     ways = {way["way"]: way for way in found["ways"]}
     assert {"torch float32", "onnx float32", "openvino float32"} <= ways.keys()
-    for way in ways.values():
+    for name, way in ways.items():
         assert way["milliseconds"].keys() == {"one text", "mixed lengths", "full batch"}
-        assert way["speed"] > 0 and way["same"] >= 0.9
+        # Random weights: of eight texts one may lie so near the limit that rounding to 8 or 16 bits decides.
+        assert way["speed"] > 0 and way["same"] >= (1 if name.endswith("float32") else 0.75)
     assert 0 < ways["openvino float32"]["greatest_difference"] < 1e-4
     assert sorted((path, path.stat().st_mtime_ns) for path in folder.rglob("*")) == before
     assert Path(found["recorded"]).is_file()

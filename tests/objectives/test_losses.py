@@ -22,9 +22,15 @@ class Fixed:
         self.mlm, self.sentence = mlm, sentence
 
     def pretraining_forward(
-        self, packed: Packed, mlm_rows: Tensor, *, depth: int | None = None, sentence: bool = True
+        self,
+        packed: Packed,
+        mlm_rows: Tensor,
+        *,
+        depth: int | None = None,
+        loops: int | None = None,
+        sentence: bool = True,
     ) -> tuple[Tensor, Tensor | None]:
-        assert depth is None and sentence == (self.sentence is not None)
+        assert depth is None and loops is None and sentence == (self.sentence is not None)
         assert len(mlm_rows) == len(self.mlm)
         return self.mlm, self.sentence
 
