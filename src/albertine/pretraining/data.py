@@ -147,7 +147,8 @@ def held_out_batches(
     Args:
         sequences: their number, or fewer if the held-out part is smaller.
         rank, world: every process gets its share, which may be empty.
-        causal: predict next tokens of the same samples, as part "causal"; without pairs.
+        causal: predict next tokens, as part "causal": of the same samples, or where these are pairs of other
+            samples of the same documents.
 
     Raises:
         CorpusError: the corpus was prepared without held-out documents, or with one where pairs need two.

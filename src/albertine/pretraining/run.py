@@ -157,7 +157,7 @@ def check_losses(objective: ObjectiveChoice, config: EncoderConfig) -> None:
 def check_elastic(elastic: Elastic, config: EncoderConfig) -> None:
     """
     Raises:
-        SettingsError: the encoder halts or solves, repeats no core of blocks, or repeats it less often.
+        SettingsError: the encoder halts or solves, repeats no core of blocks, or another number of times.
     """
     where = "objective.elastic"
     if config.halts or config.solves:
@@ -170,13 +170,13 @@ def check_elastic(elastic: Elastic, config: EncoderConfig) -> None:
         raise SettingsError(
             "this plan repeats no core of blocks, so there are no loops to draw",
             where=where,
-            remedy="Leave it out, or set model.sharing=all, or model.sharing.core=1 and model.sharing.loops",
+            remedy="Leave it out, set model.sharing=all, or 'model.sharing={core: 1, loops: 4}'",
         )
-    if elastic.most > structure.loops:
+    if elastic.most != structure.loops:  # the depth that is evaluated, saved and served
         raise SettingsError(
             f"most is {elastic.most}, and the plan has {structure.loops} loops",
             where=where,
-            remedy=f"Set objective.elastic.most={structure.loops} or less, or raise the loops of the plan",
+            remedy=f"Set objective.elastic.most={structure.loops}, or the plan to {elastic.most} loops",
         )
 
 

@@ -143,10 +143,17 @@ def _scorer(
         raise SettingsError(f"there is no scoring `{scoring}`", remedy="Give pll or causal")
     if scoring == "pll":
         return PseudoLikelihood(model, tokenizer, folder, depth=depth)
+    if model.lm is not None and model.mlm is None:
+        raise ModelError(
+            "has the head of a streamed language model, and minimal pairs are scored with a masked-LM head",
+            where=folder,
+            remedy="Compare such models on held-out text: albertine score",
+        )
     score = CausalLikelihood(model, tokenizer, folder, depth=depth)
     if not causal_share(folder_config(folder)):
         raise ModelError(
-            "does not record that it was trained causally, and would predict tokens from earlier ones badly",
+            "does not record that it was trained causally until the end of its run, and would predict tokens "
+            "from earlier ones badly",
             where=folder,
             remedy="Score it by pll, or pretrain with objective.causal_share=0.5 objective.pairs=none",
         )

@@ -53,10 +53,10 @@ Sharing = Literal["preset", "all", "attention", "ffn", "none"]
 class LoopedSharing(Settings):
     """A core of blocks that is repeated: prelude + core × loops + coda layers."""
 
-    prelude: int = Field(0, ge=0, description="layers of their own before the core")
-    core: int = Field(1, ge=1, description="blocks of the core")
-    loops: int = Field(ge=1, description="how often the core is repeated")
-    coda: int = Field(0, ge=0, description="layers of their own after the core")
+    prelude: int = Field(0, ge=0, le=MAX_DEPTH, description="layers of their own before the core")
+    core: int = Field(1, ge=1, le=MAX_DEPTH, description="blocks of the core")
+    loops: int = Field(ge=1, le=MAX_DEPTH, description="how often the core is repeated")
+    coda: int = Field(0, ge=0, le=MAX_DEPTH, description="layers of their own after the core")
 
     @property
     def plan(self) -> SharingPlan:
@@ -400,7 +400,7 @@ class Elastic(Settings):
     """Training at a drawn number of loops of a repeated core, for any depth in use."""
 
     least: int = Field(1, ge=1, description="fewest loops of a step")
-    most: int = Field(ge=1, description="most loops of a step, at most those of the plan")
+    most: int = Field(ge=1, description="most loops of a step: those of the plan")
     teacher: bool = Field(
         False,
         description="true: every step is trained at `most` loops, and a drawn smaller number learns its "
@@ -524,11 +524,8 @@ class ObjectiveChoice(Settings):
     @model_validator(mode="after")
     def _elastic_needs_samples(self) -> ObjectiveChoice:
         if self.elastic is not None and (self.streamed or self.distillation is not None):
-            what = "text that is streamed" if self.streamed else "distillation"
-            raise ValueError(
-                f"objective.elastic draws the layers of a step, which {what} needs as they are; leave one of "
-                "the two out"
-            )
+            what = "streamed text" if self.streamed else "distillation"
+            raise ValueError(f"objective.elastic is not supported with {what}; leave one of the two out")
         return self
 
     @model_validator(mode="after")

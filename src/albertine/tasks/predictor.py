@@ -43,7 +43,7 @@ from albertine.inference.whitening import read_whitening
 from albertine.inference.zero_shot import TEMPLATE, hypotheses, nli_classes, zero_shot_scores
 from albertine.interop.exported_folder import is_exported
 from albertine.interop.heads import Task, left_to_right, task_of
-from albertine.interop.huggingface.config import our_flags
+from albertine.interop.huggingface.config import encoder_in, our_flags
 from albertine.interop.model_files import files_of_model
 from albertine.interop.model_folder import ModelDescription, ModelFolder
 from albertine.interop.model_names import model_folder
@@ -148,6 +148,8 @@ class Predictor:
             self._folder = self.model.folder
         else:
             self._folder = _read_folder(path, device, precision, batch_tokens, layers)
+            if layers is not None and encoder_in(self._folder.config, path)[1].num_hidden_layers == layers:
+                self._layers = None  # those of the folder
             self.model = self._folder.model
         self.tokenizer = load_tokenizer(path)  # last: a missing model is reported before a missing vocabulary
         check_tokenizer(self.model.config, self.tokenizer, path)
