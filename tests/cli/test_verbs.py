@@ -289,7 +289,8 @@ def test_suite(albertine: Command, home: Path, tmp_path: Path) -> None:
     for words, message in (
         (
             ("suite", "blimp", final, "--data", folder, "--scoring", "causal"),
-            "does not record that it was trained causally, and would predict tokens from earlier ones badly. "
+            "does not record that it was trained causally until the end of its run, and would predict tokens "
+            "from earlier ones badly. "
             "Score it by pll, or pretrain with objective.causal_share=0.5",
         ),
         (("suite", "glue", final, "--data", folder), "no suite `glue`"),
