@@ -251,9 +251,9 @@ def one_run(row: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
 def suite_scores(model: Path, settings: Change, data: Path) -> dict[str, float]:
     """Shares of minimal pairs that are right, by scoring: "pll", and where the run was causal "causal"."""
     stages = settings.get("stages") or [{}]
-    share = stages[-1].get("causal_share", settings.get("objective.causal_share", 0))
+    causal = stages[-1].get("causal_share", settings.get("objective.causal_share", 0))
     found = {}
-    for scoring in ("pll", "causal") if share else ("pll",):
+    for scoring in ("pll", "causal") if causal else ("pll",):
         command = [sys.executable, "-m", "albertine", "suite", data.name, str(model), "--data", str(data)]
         command += ["--limit", str(PAIRS), "--json"]
         command += ["--scoring", "causal"] if scoring == "causal" else []

@@ -372,8 +372,6 @@ def score(
     for name, value in {"max_length": max_length, **memory_options}.items():
         if value is not None:
             check_integer(name, value, 8 if name == "max_length" else 0)
-    if layers is not None:
-        check_integer("layers", layers, 1)
     of_corpus = memory_options | {"pairs": pairs, "sentence_task": sentence_task}
     unused = pairs and sentence_task is None and set(memory_options.values()) == {None}
     if corpus is None and not unused:
@@ -426,8 +424,6 @@ def evaluate(
     from albertine.tasks.materialized_rows import MaterializedRows, materialized
     from albertine.tasks.rescore import evaluate_run, open_run
 
-    if layers is not None:
-        check_integer("layers", layers, 1)
     how: dict[str, Any] = {"task": _part("task", task), "precision": precision, "layers": layers}
     if file is None:
         run = open_run(user_path(model), **how)
@@ -608,8 +604,6 @@ def suite(
 
     if limit is not None:
         check_integer("limit", limit, 1)
-    if layers is not None:
-        check_integer("layers", layers, 1)
     how: dict[str, Any] = {"limit": limit, "device": device, "precision": precision, "layers": layers}
     scores = suite_scores(name, model, user_path(data), scoring=scoring, **how)
     return {"model": str(model), **scores.as_dict()}

@@ -68,7 +68,7 @@ def slow(model: Model, tokenizer: Tokenizer, text: str, depth: int = -1) -> floa
 
 
 def slow_causal(model: Model, tokenizer: Tokenizer, text: str, depth: int = -1) -> float:
-    """Each token by a pass over [CLS] and the tokens before it, as far as they stand."""
+    """Each token by a pass over [CLS] and the tokens before it alone."""
     ids, types = tokenizer.layout(tokenizer.encode(text))
     total = 0.0
     for place in range(1, len(ids) - 1):

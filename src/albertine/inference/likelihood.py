@@ -11,7 +11,7 @@ pass for each sentence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +35,10 @@ ROWS = 2048
 
 Ints = NDArray[np.int64]
 Progress = Callable[[int, int | None], None]
+Layout = tuple[list[int], list[int]]
+"""Token and segment ids of a sentence with its special tokens."""
+Scored = tuple[Ints, NDArray[np.float64]]
+"""The sentence of every target token, and its log-probability."""
 
 
 class MaskedInput(NamedTuple):
@@ -94,8 +98,8 @@ def _logits(model: Model, packed: Packed, rows: Tensor, depth: int | None = None
         return model.mlm_logits(model.encoder(packed, rows=rows, depth=depth).last_hidden).float()
 
 
-class PseudoLikelihood:
-    """Scores sentences by their pseudo-log-likelihood.
+class Likelihood:
+    """Scores sentences by a sum of log-probabilities of their tokens.
 
     Args:
         where: the folder of the model, for messages.
@@ -105,10 +109,20 @@ class PseudoLikelihood:
         ModelError: the model has no masked-LM head.
     """
 
+    first = 0
+    """The first position that is scored."""
+
     def __init__(
         self, model: Model, tokenizer: Tokenizer, where: Path | None = None, *, depth: int | None = None
     ) -> None:
-        _check_head(model, where)
+        if model.mlm is None:
+            raise ModelError(
+                "has no masked-LM head, so no sentence can be scored with it",
+                where=where,
+                remedy="Name a pretrained model"
+                if model.lm is None
+                else "Models with the head of a streamed language model are compared by albertine score",
+            )
         self.model, self.tokenizer, self.depth = model, tokenizer, depth
 
     def __call__(self, texts: Sequence[str], progress: Progress = lambda done, total: None) -> TextScores:
@@ -124,19 +138,37 @@ class PseudoLikelihood:
         place = {text: i for i, text in enumerate(dict.fromkeys(texts))}
         rows = _layouts(self.model, self.tokenizer, list(place))
         edges = (self.tokenizer.cls_id, self.tokenizer.sep_id)
-        targets = [[i for i, token in enumerate(ids) if token not in edges] for ids, _ in rows]
+        targets = [
+            [i for i, token in enumerate(ids) if i >= self.first and token not in edges] for ids, _ in rows
+        ]
         sums = np.zeros(len(rows))
         total, done = sum(map(len, targets)), 0
         with evaluating(self.model), torch.inference_mode():
-            for chunk in batch_by_tokens(range(len(rows)), [len(t) for t in targets], COPIES):
-                copies = _Copies(rows, targets, chunk, self.tokenizer.mask_id)
+            for sentences, scores in self._parts(rows, targets):
                 # In the order of the tokens of a sentence, so that equal sentences have equal sums.
-                np.add.at(sums, copies.sentence, self._log_probabilities(copies))
-                done += len(copies.sentence)
+                np.add.at(sums, sentences, scores)
+                done += len(scores)
                 progress(done, total)
         order = [place[text] for text in texts]
         check_finite(sums[order], "text")
         return TextScores(sums[order], np.array([len(t) for t in targets], dtype=np.int64)[order])
+
+    def _parts(self, rows: Sequence[Layout], targets: Sequence[Sequence[int]]) -> Iterator[Scored]:
+        """The log-probabilities of all targets, with the sentence of each, in parts.
+
+        Args:
+            targets: positions to score of every sentence.
+        """
+        raise NotImplementedError
+
+
+class PseudoLikelihood(Likelihood):
+    """Scores sentences by their pseudo-log-likelihood."""
+
+    def _parts(self, rows: Sequence[Layout], targets: Sequence[Sequence[int]]) -> Iterator[Scored]:
+        for chunk in batch_by_tokens(range(len(rows)), [len(t) for t in targets], COPIES):
+            copies = _Copies(rows, targets, chunk, self.tokenizer.mask_id)
+            yield copies.sentence, self._log_probabilities(copies)
 
     def _log_probabilities(self, copies: _Copies) -> NDArray[np.float64]:
         """The log-probability of every target token."""
@@ -162,7 +194,7 @@ class _Copies:
 
     def __init__(
         self,
-        rows: Sequence[tuple[list[int], list[int]]],
+        rows: Sequence[Layout],
         targets: Sequence[Sequence[int]],
         chosen: Sequence[int],
         mask_id: int,
@@ -198,46 +230,27 @@ class _Copies:
         return np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(p) for p in parts])
 
 
-class CausalLikelihood:
+class CausalLikelihood(Likelihood):
     """Scores sentences by their log-likelihood from left to right, under a causal attention mask.
 
     Each token is predicted from [CLS] and the tokens before it, as in causal samples of pretraining; [SEP],
     which these do not predict, is not scored. Without a [CLS] before it the first token is not scored either.
 
-    Args: as of `PseudoLikelihood`; the model was trained causally.
-
-    Raises:
-        ModelError: the model has no masked-LM head.
+    Args: as of `Likelihood`; the model was trained causally.
     """
 
-    def __init__(
-        self, model: Model, tokenizer: Tokenizer, where: Path | None = None, *, depth: int | None = None
-    ) -> None:
-        _check_head(model, where)
-        self.model, self.tokenizer, self.depth = model, tokenizer, depth
+    first = 1
 
-    def __call__(self, texts: Sequence[str], progress: Progress = lambda done, total: None) -> TextScores:
-        """As `PseudoLikelihood`."""
-        place = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-        rows = _layouts(self.model, self.tokenizer, list(place))
-        edges = (self.tokenizer.cls_id, self.tokenizer.sep_id)
-        targets = [[i for i, token in enumerate(ids) if i and token not in edges] for ids, _ in rows]
-        sums, total, done = np.zeros(len(rows)), sum(map(len, targets)), 0
+    def _parts(self, rows: Sequence[Layout], targets: Sequence[Sequence[int]]) -> Iterator[Scored]:
         chosen = [i for i, places in enumerate(targets) if places]
         lengths = [targets[i][-1] for i in chosen]  # the last token is predicted and not read
-        with evaluating(self.model), torch.inference_mode():
-            for part in batch_longest_first(lengths, self.model.tokens_per_pass):
-                own = [chosen[i] for i in part]
-                scores = self._log_probabilities([rows[i] for i in own], [targets[i] for i in own])
-                np.add.at(sums, np.repeat(own, [len(targets[i]) for i in own]), scores)
-                done += len(scores)
-                progress(done, total)
-        order = [place[text] for text in texts]
-        check_finite(sums[order], "text")
-        return TextScores(sums[order], np.array([len(t) for t in targets], dtype=np.int64)[order])
+        for part in batch_longest_first(lengths, self.model.tokens_per_pass):
+            own = [chosen[i] for i in part]
+            sentences = np.repeat(own, [len(targets[i]) for i in own])
+            yield sentences, self._log_probabilities([rows[i] for i in own], [targets[i] for i in own])
 
     def _log_probabilities(
-        self, rows: Sequence[tuple[list[int], list[int]]], targets: Sequence[Sequence[int]]
+        self, rows: Sequence[Layout], targets: Sequence[Sequence[int]]
     ) -> NDArray[np.float64]:
         """The log-probability of every target token, sentence by sentence."""
         device = self.model.device
@@ -260,16 +273,7 @@ class CausalLikelihood:
         return np.concatenate(found)
 
 
-def _check_head(model: Model, where: Path | None) -> None:
-    if model.mlm is None:
-        raise ModelError(
-            "has no masked-LM head, so no sentence can be scored with it",
-            where=where,
-            remedy="Name a pretrained model",
-        )
-
-
-def _layouts(model: Model, tokenizer: Tokenizer, texts: list[str]) -> list[tuple[list[int], list[int]]]:
+def _layouts(model: Model, tokenizer: Tokenizer, texts: list[str]) -> list[Layout]:
     """Token and segment ids of texts.
 
     Raises:

@@ -191,15 +191,10 @@ class Model(nn.Module, metaclass=IsolatedInit):
         sentence: bool = True,
     ) -> tuple[Tensor, Tensor | None, Ponder | None]:
         """As `pretraining_forward`, with the ponder time of an encoder that halts."""
-        if (words := self.mlm or self.lm) is None:
-            raise SettingsError("this model has no masked-LM head", remedy='Build it with heads={"mlm", …}')
-        head = self.sentence if sentence else None
-        rows = mlm_rows if head is None else torch.cat([self.summary_rows(packed), mlm_rows])
+        rows = self._read_rows(packed, mlm_rows, sentence)
         with self.encoder.forward_pass():
             out = self.encoder(packed, depth=depth, loops=loops, rows=rows)
-            summary_SH, masked_PH = out.last_hidden.split([len(rows) - len(mlm_rows), len(mlm_rows)])
-            order = None if head is None else head(self.pooled(summary_SH))
-            return words(masked_PH, self.encoder.embeddings), order, out.ponder
+            return *self._logits(out.last_hidden, len(mlm_rows), sentence), out.ponder
 
     @without_autocast
     def elastic_forward(
@@ -209,17 +204,29 @@ class Model(nn.Module, metaclass=IsolatedInit):
         pass, as of `Encoder.forward`."""
         if self.mlm is None:
             raise SettingsError("this model has no masked-LM head", remedy='Build it with heads={"mlm", …}')
-        head = self.sentence if sentence else None
-        rows = mlm_rows if head is None else torch.cat([self.summary_rows(packed), mlm_rows])
+        rows = self._read_rows(packed, mlm_rows, sentence)
         with self.encoder.forward_pass():
             out = self.encoder(packed, loops=loops, shallow_loops=shallow_loops, rows=rows)
+            deep = self._logits(out.last_hidden, len(mlm_rows), sentence)
+            return deep, self._logits(out.shallow, len(mlm_rows), sentence)
 
-            def logits(x_RH: Tensor) -> tuple[Tensor, Tensor | None]:
-                summary_SH, masked_PH = torch.split(x_RH, [len(rows) - len(mlm_rows), len(mlm_rows)])
-                order = None if head is None else head(self.pooled(summary_SH))
-                return self.mlm_logits(masked_PH), order
+    def _read_rows(self, packed: Packed, mlm_rows: Tensor, sentence: bool) -> Tensor:
+        """The rows that the pretraining heads read, int64 (R,): before `mlm_rows` the summary rows, if there
+        are sentence logits."""
+        if self.mlm is None and self.lm is None:
+            raise SettingsError("this model has no masked-LM head", remedy='Build it with heads={"mlm", …}')
+        if self.sentence is None or not sentence:
+            return mlm_rows
+        return torch.cat([self.summary_rows(packed), mlm_rows])
 
-            return logits(out.last_hidden), logits(out.shallow)
+    def _logits(self, x_RH: Tensor, predictions: int, sentence: bool) -> tuple[Tensor, Tensor | None]:
+        """Vocabulary logits (P, V), and sentence logits (S, 2) or None, of the states of `_read_rows`."""
+        words = self.mlm or self.lm
+        assert words is not None  # `_read_rows` refuses a model without
+        summary_SH, masked_PH = torch.split(x_RH, [len(x_RH) - predictions, predictions])
+        head = self.sentence if sentence else None
+        order = None if head is None else head(self.pooled(summary_SH))
+        return words(masked_PH, self.encoder.embeddings), order
 
     def summary_rows(self, packed: Packed) -> Tensor:
         """The summary row of every sequence, int64 (S,): that of [CLS]."""

@@ -124,25 +124,20 @@ def _sums(model: Model, batch: PretrainingBatch) -> Tensor:
         batch.packed, batch.mlm_positions, depth=batch.depth, loops=batch.loops
     )
     loss_P, right_P = _losses(mlm_logits, batch.mlm_labels)
-    if batch.part == "causal":
-        return torch.stack([_sum(loss_P, right_P) if name == "causal" else NO_SUMS for name in NAMES])
-    sums = [_sum(loss_P, right_P)]
-    read_P = batch.packed.input_ids[batch.mlm_positions]
-    is_mask_P = torch.zeros_like(right_P) if batch.mask_id is None else read_P == batch.mask_id
-    sums.append(_sum(loss_P[is_mask_P], right_P[is_mask_P]))
-    labels = batch.sentence_labels
-    if labels is not None:
-        if sentence_logits is None:
-            raise ValueError("the batch has sentence labels and the model no sentence head")
-        loss_S, right_S = _losses(sentence_logits, labels)
-        both, first, second = (
-            _sum(loss_S[chosen], right_S[chosen]) for chosen in (labels >= 0, labels == 0, labels == 1)
-        )
-        sums += [both, NO_SUMS, first, second]
-    else:
-        sums += [NO_SUMS] * 4
-    sums.append(NO_SUMS if ponder is None else _sum(ponder.steps, torch.zeros(batch.num_tokens)))
-    return torch.stack(sums)
+    found: dict[str, Tensor] = {batch.part: _sum(loss_P, right_P)}
+    if batch.part == "mlm":
+        read_P = batch.packed.input_ids[batch.mlm_positions]
+        is_mask_P = torch.zeros_like(right_P) if batch.mask_id is None else read_P == batch.mask_id
+        found["mask"] = _sum(loss_P[is_mask_P], right_P[is_mask_P])
+        if (labels := batch.sentence_labels) is not None:
+            if sentence_logits is None:
+                raise ValueError("the batch has sentence labels and the model no sentence head")
+            loss_S, right_S = _losses(sentence_logits, labels)
+            parts = {"sentence": labels >= 0, "sentence_first": labels == 0, "sentence_second": labels == 1}
+            found |= {name: _sum(loss_S[chosen], right_S[chosen]) for name, chosen in parts.items()}
+        if ponder is not None:
+            found["ponder"] = _sum(ponder.steps, torch.zeros(batch.num_tokens))
+    return torch.stack([found.get(name, NO_SUMS) for name in NAMES])
 
 
 def _losses(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

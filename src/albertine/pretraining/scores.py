@@ -25,7 +25,7 @@ from albertine.errors import ModelError, SettingsError, TokenizerError
 from albertine.evaluation.intervals import of_error
 from albertine.evaluation.minimal_pairs import Scoring, SuiteScores, score_suite
 from albertine.evaluation.suites import read_suite
-from albertine.inference.likelihood import CausalLikelihood, PseudoLikelihood
+from albertine.inference.likelihood import CausalLikelihood, Likelihood, PseudoLikelihood
 from albertine.interop.config_values import our_flags
 from albertine.interop.heads import causal_share, task_of
 from albertine.interop.huggingface.folders import folder_config, read_folder
@@ -130,9 +130,7 @@ def suite_scores(
     return score_suite(pairs, lambda texts: score(texts, update), scoring)
 
 
-def _scorer(
-    pretrained: Pretrained, scoring: Scoring, depth: int | None = None
-) -> PseudoLikelihood | CausalLikelihood:
+def _scorer(pretrained: Pretrained, scoring: Scoring, depth: int | None = None) -> Likelihood:
     """
     Raises:
         SettingsError: there is no such scoring. ModelError: the model has no masked-LM head, or its folder
@@ -143,12 +141,6 @@ def _scorer(
         raise SettingsError(f"there is no scoring `{scoring}`", remedy="Give pll or causal")
     if scoring == "pll":
         return PseudoLikelihood(model, tokenizer, folder, depth=depth)
-    if model.lm is not None and model.mlm is None:
-        raise ModelError(
-            "has the head of a streamed language model, and minimal pairs are scored with a masked-LM head",
-            where=folder,
-            remedy="Compare such models on held-out text: albertine score",
-        )
     score = CausalLikelihood(model, tokenizer, folder, depth=depth)
     if not causal_share(folder_config(folder)):
         raise ModelError(

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from albertine.core.devices import on_cpu
 from albertine.core.files import is_run_checkpoint, resolve_folder
-from albertine.errors import ModelError, SettingsError
+from albertine.errors import ModelError, SettingsError, check_integer
 from albertine.interop.config_values import config_errors, number
 from albertine.interop.folder_writer import write_folder
 from albertine.interop.head_checks import with_head
@@ -138,6 +138,8 @@ def read_folder(folder: str | Path, *, layers: int | None = None) -> ModelFolder
         ModelError: as `load_model`; or the folder has a head after every layer, and `layers` is given.
         SettingsError: the encoder cannot compute that number of layers.
     """
+    if layers is not None:
+        check_integer("layers", layers, 1)
     found = _read_folder(folder)
     if layers is None:
         return found
